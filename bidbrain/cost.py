@@ -97,7 +97,10 @@ class FootprintAllocation:
         if self.eviction_after is None:
             runs = float(self.left)
         else:
-            runs = self.left * (1 - self.beta) + min(self.eviction_after, self.left) * self.beta
+            whole = self.left * (1 - self.beta)
+            until_eviction = min(self.eviction_after, self.left)
+            cut_short = until_eviction * self.beta
+            runs = whole + cut_short
         return max(runs - self.startup, 0.0) / HOUR
 
     @property
@@ -189,7 +192,9 @@ class CostPerWork:
     @property
     def usd_per_work(self) -> float:
         """E; infinite for a footprint that does no work."""
-        return self.cost_usd / self.work if self.work > 0 else math.inf
+        if self.work > 0:
+            return self.cost_usd / self.work
+        return math.inf
 
     def explain(self) -> str:
         """The terms, one per line."""
@@ -217,19 +222,17 @@ def evaluate(footprint: Sequence[FootprintAllocation], application: Application)
     stall = eviction * application.lambda_ / HOUR
     changes = any(allocation.planned for allocation in footprint)
     resize = application.sigma / HOUR if changes else 0.0
-    phi = float(
-        application.scaling(
-            np.asarray(sum(allocation.rate for allocation in footprint), dtype=np.float64)
-        )
-    )
+    summed_rate = sum(allocation.rate for allocation in footprint)
+    all_rates = np.asarray(summed_rate, dtype=np.float64)
+    scaled = application.scaling(all_rates)
+    phi = float(scaled)
 
     def share(allocation: FootprintAllocation) -> CostShare:
         useful = max(allocation.expected_hours - stall - resize, 0.0)
         return CostShare(allocation, allocation.cost_usd, useful, phi * allocation.rate * useful)
 
-    return CostPerWork(
-        tuple(share(allocation) for allocation in footprint), eviction, stall, resize, phi
-    )
+    shares = tuple(share(allocation) for allocation in footprint)
+    return CostPerWork(shares, eviction, stall, resize, phi)
 
 
 def chance_of_eviction(footprint: Iterable[FootprintAllocation]) -> float:
@@ -251,16 +254,20 @@ def chance_of_eviction(footprint: Iterable[FootprintAllocation]) -> float:
             (each.left, float(cumulative_hazard(np.float64(each.beta))) / each.left)
             for each in together
         ]
-        ends = sorted({0, *(left for left, _ in hazards)})
+        moments = {0, *(left for left, _ in hazards)}
+        ends = sorted(moments)
         for since, until in pairwise(ends):
-            risks.append((until - since) * max(hazard for left, hazard in hazards if left >= until))
+            highest_hazard = max(hazard for left, hazard in hazards if left >= until)
+            risks.append((until - since) * highest_hazard)
 
     return -math.expm1(-sum(risks))
 
 
 def cumulative_hazard(beta: Floats | np.float64) -> Floats:
     """-log(1 - beta), finite for a certain eviction."""
-    return np.asarray(-np.log1p(-np.minimum(beta, _ALMOST_SURE)))
+    below_one = np.minimum(beta, _ALMOST_SURE)
+    log_staying = np.log1p(-below_one)
+    return np.asarray(-log_staying)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +308,9 @@ class EvictionLoss:
         work of an unwarned life is c * sum_k math.exp(-rate (startup + k (c + w))); 1 / rate is the
         mean life.
         """
-        rate, every, writing = self.per_hour, self.checkpoint_every_hours, self.checkpoint_hours
+        rate = self.per_hour
+        every = self.checkpoint_every_hours
+        writing = self.checkpoint_hours
         if self.warned:
             # Periodic checkpoints are not needed: only the one at the warning is written.
             return math.exp(-rate * (self.startup_hours + writing))
@@ -312,11 +321,11 @@ class EvictionLoss:
             # smallest float.
             return every / cycle
 
-        return (
-            every * rate * math.exp(-rate * self.startup_hours) / math.expm1(rate * cycle)
-            if rate * cycle < 700
-            else 0.0
-        )
+        if rate * cycle < 700:
+            kept_work = every * rate * math.exp(-rate * self.startup_hours)
+            lost_share = math.expm1(rate * cycle)
+            return kept_work / lost_share
+        return 0.0
 
 
 def effective_usd_per_hour(

@@ -147,7 +147,8 @@ class Solver:
         self._highs.passModel(_model(program))
         if start is not None:
             basis = highspy.HighsBasis()
-            basis.col_status, basis.row_status = start.columns, start.rows
+            basis.col_status = start.columns
+            basis.row_status = start.rows
             # The basis is from another program, so the solver may have to repair it.
             basis.valid = basis.alien = True
             self._highs.setBasis(basis)
@@ -213,7 +214,8 @@ class Solver:
 
     def add_rows(self, kind: ConstraintRows) -> None:
         """Adds rows after all others."""
-        order, count = np.argsort(kind.rows, kind="stable"), len(kind.upper)
+        order = np.argsort(kind.rows, kind="stable")
+        count = len(kind.upper)
         starts = np.searchsorted(kind.rows[order], np.arange(count)).astype(np.int32)
         indices = kind.columns[order].astype(np.int32)
         self._highs.addRows(
@@ -240,7 +242,8 @@ class Solver:
     def _broken(self) -> list[str]:
         """Labels of the rows that give way when the total relative violation is minimized."""
         model = self._highs.getLp()
-        lower, upper = np.array(model.row_lower_), np.array(model.row_upper_)
+        lower = np.array(model.row_lower_)
+        upper = np.array(model.row_upper_)
         bound = np.abs(np.where(np.isfinite(lower), lower, upper))
         unit = np.where(np.isfinite(bound) & (bound > _VIOLATION_TOLERANCE), bound, 1.0)
 
@@ -270,7 +273,8 @@ class GrowingSolver:
         )
         column = np.concatenate([kind.columns for kind in program.rows])
         order = np.argsort(column, kind="stable")
-        self._row, self._column = row[order], column[order]
+        self._row = row[order]
+        self._column = column[order]
         self._value = np.concatenate([kind.values for kind in program.rows])[order]
         self._starts = np.searchsorted(self._column, np.arange(len(program.gain) + 1))
 
@@ -348,9 +352,12 @@ def _model(program: LinearProgram) -> highspy.HighsLp:
     )
     order = np.argsort(rows, kind="stable")
     model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = len(program.gain), int(offsets[-1])
+    model.num_col_ = len(program.gain)
+    model.num_row_ = int(offsets[-1])
     model.sense_ = highspy.ObjSense.kMaximize
-    model.col_cost_, model.col_lower_, model.col_upper_ = program.gain, program.lower, program.upper
+    model.col_cost_ = program.gain
+    model.col_lower_ = program.lower
+    model.col_upper_ = program.upper
     model.row_lower_ = np.concatenate([kind.lower for kind in kinds])
     model.row_upper_ = np.concatenate([kind.upper for kind in kinds])
     model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise

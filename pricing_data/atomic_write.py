@@ -69,4 +69,6 @@ def sync(path: Path) -> None:
 
 def _why(error: OSError) -> str:
     """The operating system's message, without what libraries add to it."""
-    return os.strerror(error.errno) if error.errno else str(error)
+    if error.errno:
+        return os.strerror(error.errno)
+    return str(error)

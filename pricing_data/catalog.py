@@ -194,7 +194,9 @@ class Catalog:
                 f"{market.cloud}/{market.region} is known"
                 " (import one: spotctl prices import FILE --on-demand TABLE)"
             )
-        return known[-1] if at is None else min(known, key=lambda price: abs(price.as_of - at))
+        if at is None:
+            return known[-1]
+        return min(known, key=lambda price: abs(price.as_of - at))
 
     def merged(self, newer: Catalog) -> Catalog:
         """Both catalogs; `newer` wins where both have the same type, or a price of the same
@@ -226,7 +228,9 @@ class MachineTypesPart(Protocol):
 @cache
 def _part(cloud: str) -> MachineTypesPart | None:
     known = cloud in cloud_names() and has_part(cloud, _PART)
-    return cast("MachineTypesPart", part_of(cloud, _PART)) if known else None
+    if known:
+        return cast("MachineTypesPart", part_of(cloud, _PART))
+    return None
 
 
 def shipped_types() -> Iterator[InstanceType]:
@@ -252,7 +256,9 @@ def obstacle(machine: InstanceType) -> str:
     known.
     """
     part = _part(machine.cloud)
-    return "" if part is None else part.obstacle(machine)
+    if part is None:
+        return ""
+    return part.obstacle(machine)
 
 
 GPU_MEMORY_GIB = {

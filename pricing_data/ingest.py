@@ -210,7 +210,8 @@ def fetch(
 
 def requested(fetched: FetchedRows, request: FetchRequest) -> FetchedRows:
     """The rows of the requested operating systems that are not dated in the future."""
-    prices, latest = fetched.prices, request.until + DAY
+    prices = fetched.prices
+    latest = request.until + DAY
     wanted = np.array([request.wants_system(market.os) for market in prices.markets], dtype=bool)
     kept = wanted[prices.codes] & (prices.times <= latest)
     return replace(
@@ -264,7 +265,8 @@ class _PendingRows:
         fetched = requested(FetchedRows.joined(self.pages), self.request)
         self.report.committed += store.commit(fetched)
         self.report.facts += len(fetched) - len(fetched.prices)
-        self.pages, self.rows = [], 0
+        self.pages = []
+        self.rows = 0
 
 
 @contextmanager

@@ -107,11 +107,9 @@ def _import_that_needs(descriptor: str) -> str | None:
 
 def _origin(entry: EntryPoint) -> str:
     """A cloud and the package that it comes with."""
-    return (
-        f"cloud {entry.name}"
-        if entry.dist is None
-        else f"cloud {entry.name} of package {entry.dist.name}"
-    )
+    if entry.dist is None:
+        return f"cloud {entry.name}"
+    return f"cloud {entry.name} of package {entry.dist.name}"
 
 
 def cloud_names() -> tuple[str, ...]:

@@ -186,7 +186,9 @@ class Library:
         has_markets = better != selection.pattern and self.select(
             replace(selection, pattern=better)
         )
-        return f"; did you mean {better}?" if has_markets else ""
+        if has_markets:
+            return f"; did you mean {better}?"
+        return ""
 
     def interruptions(self, market: Market) -> list[Interruption]:
         """The published figures of a market, oldest first; those of its region hold for its
@@ -219,7 +221,8 @@ class Library:
 
     def statistics(self, markets: Iterable[Market]) -> list[MarketStats]:
         """The statistics of these markets, in the order of their text."""
-        selected, described = list(markets), partial(describe, catalog=self.catalog)
+        selected = list(markets)
+        described = partial(describe, catalog=self.catalog)
         if any(market.is_synthetic for market in selected):
             return self.each(selected, described)
 
@@ -307,7 +310,9 @@ class CloudPrices:
         """Whether the prices are of use."""
         if self.newest is None:
             return "missing"
-        return "old" if now - self.newest > STALE else "fresh"
+        if now - self.newest > STALE:
+            return "old"
+        return "fresh"
 
 
 def outdated(clouds: Iterable[CloudPrices], now: int) -> list[CloudPrices]:

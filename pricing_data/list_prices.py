@@ -139,11 +139,9 @@ class ListPrices:
         region most closely first (see `current`)."""
 
         def rank(row: ListPrice) -> float | None:
-            return (
-                closeness(cloud, region, row.where)
-                if (row.cloud, row.what) == (cloud, kind)
-                else None
-            )
+            if (row.cloud, row.what) == (cloud, kind):
+                return closeness(cloud, region, row.where)
+            return None
 
         return self.current(table, None, rank, what)
 
@@ -316,7 +314,9 @@ def _kinds(origin: Location, target: Location | None) -> tuple[str, ...]:
     region = api_region(target.cloud, target.region)
     if region != api_region(origin.cloud, origin.region):
         return (region, area_of(target.cloud, region), "region")
-    return () if NO_ZONE in (origin.zone, target.zone) or origin.zone == target.zone else ("zone",)
+    if NO_ZONE in (origin.zone, target.zone) or origin.zone == target.zone:
+        return ()
+    return ("zone",)
 
 
 # All three clouds bill a month of a disk as 730 hours.

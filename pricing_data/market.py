@@ -64,11 +64,17 @@ class Market:
         text = f"{self.cloud}/{self.region}/{self.zone}/{self.instance_type}"
         if self.reservation:
             return f"{text}/{self.os}/{self.reservation}"
-        return text if self.os == LINUX else f"{text}/{self.os}"
+        if self.os == LINUX:
+            return text
+        return f"{text}/{self.os}"
 
     def pricing(self, *, spot: bool) -> str:
         """How its machines are paid for: `spot`, `on-demand` or `reserved`."""
-        return "reserved" if self.reservation else "spot" if spot else "on-demand"
+        if self.reservation:
+            return "reserved"
+        if spot:
+            return "spot"
+        return "on-demand"
 
     @classmethod
     def parse(cls, text: str) -> Market:
@@ -159,7 +165,9 @@ def api_region(cloud: str, region: str) -> str:
     ('eastus', 'southcentralus', 'us-east-1')
     """
     region = region.strip()
-    return markets_of(cloud).spell(region) if is_cloud(cloud) else region.lower()
+    if is_cloud(cloud):
+        return markets_of(cloud).spell(region)
+    return region.lower()
 
 
 def is_region_of(cloud: str, region: str) -> bool:
@@ -189,7 +197,8 @@ def os_of_product(product: str) -> str:
     name = product.strip().lower() or LINUX
     suffix = ""
     if name.endswith(_VPC_SUFFIX):
-        name, suffix = name.removesuffix(_VPC_SUFFIX), "-vpc"
+        name = name.removesuffix(_VPC_SUFFIX)
+        suffix = "-vpc"
     if name in _OS_NAMES:
         return _OS_NAMES[name] + suffix
 

@@ -90,7 +90,8 @@ def query(
     with uninterrupted():
         import duckdb
 
-    connection, stopped = _restricted(segments, limits), Event()
+    connection = _restricted(segments, limits)
+    stopped = Event()
 
     def stop() -> None:
         stopped.set()
@@ -162,7 +163,8 @@ def _rows(segments: Sequence[Path], corrected: CorrectedPrices) -> str:
     """SQL for the rows of all segments as they were corrected, without those that rows of other
     segments replace.
     """
-    parts, replacing = [], []
+    parts = []
+    replacing = []
     for path in segments:
         with SegmentFile(path) as segment:
             # DuckDB reads the file by itself, and knows nothing of our checksums.
@@ -180,7 +182,9 @@ def _rows(segments: Sequence[Path], corrected: CorrectedPrices) -> str:
         for time, price in prices.items()
     )
 
-    return _REPAIRED.format(rows=rows, corrections=values) if values else rows
+    if values:
+        return _REPAIRED.format(rows=rows, corrections=values)
+    return rows
 
 
 def _only_select(statements: list[Statement]) -> Statement:

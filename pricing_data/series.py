@@ -94,7 +94,9 @@ class PriceSeries:
     @property
     def held(self) -> Ints:
         """The observed time from each event to the next, in microseconds."""
-        return np.diff(self.times) if self.watched is None else held(self.times, self.watched)
+        if self.watched is None:
+            return np.diff(self.times)
+        return held(self.times, self.watched)
 
     @property
     def seen(self) -> Ints:
@@ -102,7 +104,9 @@ class PriceSeries:
         assumed.
         """
         assumed = self.watched is not None and all(span.start > self.first for span in self.watched)
-        return self.prices[1:] if assumed and len(self) > 1 else self.prices
+        if assumed and len(self) > 1:
+            return self.prices[1:]
+        return self.prices
 
     @property
     def changes(self) -> int:
@@ -142,7 +146,8 @@ class PriceSeries:
 
     def held_from(self, time: int) -> "PriceSeries":
         """The series from an earlier time on, at which its first price is already in force."""
-        times, prices = np.insert(self.times, 0, time), np.insert(self.prices, 0, self.prices[0])
+        times = np.insert(self.times, 0, time)
+        prices = np.insert(self.prices, 0, self.prices[0])
         return replace(self, times=times, prices=prices)
 
     def held_until(self, end: int) -> "PriceSeries":
@@ -152,7 +157,8 @@ class PriceSeries:
         if end <= self.last:
             return self
         watched = None if self.watched is None else union((*self.watched, Span(self.last, end)))
-        times, prices = np.append(self.times, end), np.append(self.prices, self.prices[-1])
+        times = np.append(self.times, end)
+        prices = np.append(self.prices, self.prices[-1])
         return replace(self, times=times, prices=prices, watched=watched, confirmed=True)
 
     def seconds_above(self, price: int) -> float:
@@ -246,7 +252,8 @@ def of_events(market: Market, times: Ints, known: WatchRecord | None) -> TimeSpa
     A market without any record, from a store that kept none, counts as recorded from its first
     event to its last.
     """
-    first, last = int(times[0]), int(times[-1])
+    first = int(times[0])
+    last = int(times[-1])
     recorded = known.recorded if known is not None else (Span(first, last),)
     if markets_of(market.cloud).repeats_prices:
         recorded = _without_silences(recorded, times)

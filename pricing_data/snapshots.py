@@ -61,7 +61,8 @@ def take(table: PriceTable, cloud: str, day: str) -> PriceSnapshot:
 
     rows: list[PriceTable] = []
     for market, start, end in zip(table.markets, table.starts[:-1], table.starts[1:], strict=True):
-        times, prices = table.times[start:end], table.prices[start:end]
+        times = table.times[start:end]
+        prices = table.prices[start:end]
         if market.cloud != cloud or times[0] >= span.end:
             continue
         observed = clipped(

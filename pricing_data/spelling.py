@@ -43,7 +43,8 @@ def typing_errors(written: str, meant: str) -> int:
             if i > 1 and j > 1 and letter == meant[j - 2] and written[i - 2] == other:
                 fewest = min(fewest, before[j - 2] + 1)
             now.append(fewest)
-        before, row = row, now
+        before = row
+        row = now
 
     return row[-1]
 
@@ -55,7 +56,9 @@ def either(names: Sequence[str]) -> str:
     'aws, gcp or azure'
     """
     *others, last = names
-    return f"{', '.join(others)} or {last}" if others else last
+    if others:
+        return f"{', '.join(others)} or {last}"
+    return last
 
 
 _MIN_REGION_SIMILARITY = 0.8

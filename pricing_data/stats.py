@@ -52,7 +52,9 @@ class MarketStats:
     @property
     def discount(self) -> float | None:
         """1 - mean price / on-demand price; negative where the spot price is higher."""
-        return 1 - self.mean / self.on_demand.price if self.on_demand else None
+        if self.on_demand:
+            return 1 - self.mean / self.on_demand.price
+        return None
 
     def age_seconds(self, now: int) -> float:
         """Time since the last event."""
@@ -63,13 +65,17 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
     """The statistics of a market over its observed time."""
     on_demand = on_demand_of(series.market, series.last, catalog)
     levels, time = _time_at_prices(series)
-    prices, total, until = series.seen, float(time.sum()), np.cumsum(time)
+    prices = series.seen
+    total = float(time.sum())
+    until = np.cumsum(time)
 
     # The price that the market was at or below for half of the time.
     median = int(levels[np.searchsorted(until, until[-1] / 2)])
-    observed, highest = int(total), int(prices.max())
+    observed = int(total)
+    highest = int(prices.max())
     days = max(observed / DAY, 1 / 24)
-    spike, outlier = SPIKE_FACTOR * median, OUTLIER_MEDIANS * median
+    spike = SPIKE_FACTOR * median
+    outlier = OUTLIER_MEDIANS * median
     if on_demand is not None:
         outlier = min(outlier, OUTLIER_ON_DEMANDS * on_demand.price)
     spikes = 0.0
@@ -103,7 +109,8 @@ def _time_at_prices(series: PriceSeries) -> tuple[Ints, NDArray[np.float64]]:
     """The prices in ascending order, and the observed time at each; exact, because whole numbers
     below 2**53 are.
     """
-    held, prices = series.held, series.prices[:-1]
+    held = series.held
+    prices = series.prices[:-1]
     if not held.any():
         return series.prices[-1:], np.zeros(1)
 
@@ -213,7 +220,8 @@ def _seams(cloud: str, region: str, gaps: list[Gap], markets: int) -> Iterable[S
         before = silent
         silent += step
         if before < markets * _SEAM_SHARE <= silent:
-            start, most = time, silent
+            start = time
+            most = silent
         elif silent < markets * _SEAM_SHARE <= before:
             yield Seam(cloud, region, start, time, most, markets)
         most = max(most, silent)

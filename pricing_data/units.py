@@ -84,7 +84,8 @@ def parse_duration(text: str, *, zero: bool = False) -> int:
     if zero and _ZERO.fullmatch(text.strip()):
         return 0
 
-    number, unit = text.strip()[:-1], text.strip()[-1:]
+    number = text.strip()[:-1]
+    unit = text.strip()[-1:]
     try:
         span = int(Decimal(number) * _DURATIONS[unit])
     except (KeyError, InvalidOperation, ValueError, OverflowError):
@@ -170,9 +171,13 @@ def usd_text(value: float, digits: int = 2) -> str:
     >>> usd_text(2.4), usd_text(0.001)
     ('$2.40', '<$0.01')
     """
-    sign, size, least = "-" if value < 0 else "", abs(value), 10.0**-digits
+    sign = "-" if value < 0 else ""
+    size = abs(value)
+    least = 10.0**-digits
     if 0 < size < least / 2:
-        return f"<${least:.{digits}f}" if not sign else f">-${least:.{digits}f}"
+        if not sign:
+            return f"<${least:.{digits}f}"
+        return f">-${least:.{digits}f}"
     return f"{sign}${size:,.{digits}f}"
 
 
@@ -187,4 +192,6 @@ class Span(NamedTuple):
         covered.
         """
         touching = self.start <= later.end and later.start <= self.end
-        return Span(min(self.start, later.start), max(self.end, later.end)) if touching else later
+        if touching:
+            return Span(min(self.start, later.start), max(self.end, later.end))
+        return later

@@ -65,7 +65,9 @@ class Charge:
     @property
     def amount(self) -> int:
         """Amount paid after refunds, in nano-dollar-seconds."""
-        return 0 if self.refunded else self.price * self.seconds
+        if self.refunded:
+            return 0
+        return self.price * self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,9 @@ def hourly_rates(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
     if isinstance(prices, int):
         return begins, [_checked_price(prices)] * len(begins)
     _require_history(life, prices)
-    return begins, prices.prices[prices.times.searchsorted(begins, side="right") - 1].tolist()
+    in_force = prices.times.searchsorted(begins, side="right") - 1
+    rates = prices.prices[in_force]
+    return begins, rates.tolist()
 
 
 def rate_changes(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
@@ -98,7 +102,8 @@ def rate_changes(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
 
     _require_history(life, prices)
     first = int(prices.times.searchsorted(life.start, side="right")) - 1
-    after = max(int(prices.times.searchsorted(life.end, side="left")), first + 1)
+    at_end = int(prices.times.searchsorted(life.end, side="left"))
+    after = max(at_end, first + 1)
     rates = prices.prices[first:after]
 
     # An event that repeats the price is an observation, not another row of a bill.
@@ -116,14 +121,16 @@ def metered_bill(
     if life.start == life.end:
         return Bill(())
 
-    marks = [min(started_units(begin - life.start, SECOND), seconds) for begin in begins]
-    rows = zip(begins, [*begins[1:], life.end], rates, marks, [*marks[1:], seconds], strict=True)
-    return Bill(
-        tuple(
-            Charge(begin, end, rate, upto - since, refunded)
-            for begin, end, rate, since, upto in rows
-        )
+    marks = []
+    for begin in begins:
+        begun = started_units(begin - life.start, SECOND)
+        marks.append(min(begun, seconds))
+    ends = [*begins[1:], life.end]
+    rows = zip(begins, ends, rates, marks, [*marks[1:], seconds], strict=True)
+    charges = tuple(
+        Charge(begin, end, rate, upto - since, refunded) for begin, end, rate, since, upto in rows
     )
+    return Bill(charges)
 
 
 def started_units(span: int, unit: int) -> int:

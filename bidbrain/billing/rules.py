@@ -85,9 +85,11 @@ class HourlyRefund:
         """One row per hour."""
         begins, rates = hourly_rates(life, prices)
         ends = [*begins[1:], life.end]
-        rows = [Charge(*row, HOUR // SECOND) for row in zip(begins, ends, rates, strict=False)]
+        hours = zip(begins, ends, rates, strict=False)
+        rows = [Charge(*row, HOUR // SECOND) for row in hours]
         if rows and rows[-1].end < rows[-1].begin + HOUR:
-            rows[-1] = _unfinished(rows[-1], life.ended)
+            last = rows[-1]
+            rows[-1] = _unfinished(last, life.ended)
         return Bill(tuple(rows))
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
@@ -96,7 +98,8 @@ class HourlyRefund:
         begins = np.arange(age // HOUR * HOUR, end, HOUR)
         ends = begins + HOUR
         billed_to = np.minimum(ends, end) if ended is End.HANDED_ON else ends
-        return _dues(np.minimum(ends, end), billed_to - np.maximum(begins, age))
+        covered = billed_to - np.maximum(begins, age)
+        return _dues(np.minimum(ends, end), covered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +134,17 @@ class PerSecond:
         if end == 0:
             return _dues([], [])
 
-        paid_from, least = max(age, self.free_until), max(end, self.minimum)
+        paid_from = max(age, self.free_until)
+        least = max(end, self.minimum)
         at_end = (end if ended is End.HANDED_ON else least) - age
         if paid_from >= end:
             return _dues([end], [at_end])
 
         sure_until = max(paid_from, self.minimum)
         ages, spans = _while_running(sure_until, end)
-        return _dues([paid_from, *ages, end], [sure_until - age, *spans, at_end - (least - age)])
+        after_least = at_end - (least - age)
+        seconds_of_ages = [sure_until - age, *spans, after_least]
+        return _dues([paid_from, *ages, end], seconds_of_ages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +186,8 @@ def _unfinished(hour: Charge, ended: End) -> Charge:
         case End.EVICTED:
             return Charge(hour.begin, hour.end, hour.price, hour.seconds, refunded=True)
         case End.HANDED_ON:
-            return Charge(
-                hour.begin, hour.end, hour.price, started_units(hour.end - hour.begin, SECOND)
-            )
+            lived = hour.end - hour.begin
+            return Charge(hour.begin, hour.end, hour.price, started_units(lived, SECOND))
         case End.LEFT:
             return hour
 
@@ -209,14 +214,18 @@ def _while_running(begin: int, end: int) -> tuple[Floats, Floats]:
     """
     if begin >= end:
         return np.zeros(0), np.zeros(0)
-    inner = np.arange((begin // MINUTE + 1) * MINUTE, end, MINUTE)
+    next_minute = begin // MINUTE + 1
+    inner = np.arange(next_minute * MINUTE, end, MINUTE)
     ages = np.concatenate(([begin], inner, [end])).astype(np.float64)
     halves = np.diff(ages) / 2
-    return ages, np.append(halves, 0) + np.insert(halves, 0, 0)
+    around = np.append(halves, 0) + np.insert(halves, 0, 0)
+    return ages, around
 
 
 def _dues(ages: ArrayLike, spans: ArrayLike) -> Dues:
-    return np.asarray(ages, dtype=np.float64), np.asarray(spans, dtype=np.float64) / SECOND
+    floats = np.asarray(ages, dtype=np.float64)
+    seconds_of_spans = np.asarray(spans, dtype=np.float64) / SECOND
+    return floats, seconds_of_spans
 
 
 Survival = Callable[[Floats], Floats]
@@ -246,12 +255,8 @@ class SampledSurvival:
             )
 
         steps = np.diff(self.alive)
-        if (
-            np.any(np.diff(self.ages) <= 0)
-            or np.any(steps > 0)
-            or self.alive[0] > 1
-            or self.alive[-1] < 0
-        ):
+        grows = np.diff(self.ages)
+        if np.any(grows <= 0) or np.any(steps > 0) or self.alive[0] > 1 or self.alive[-1] < 0:
             raise ImpossibleLife(
                 "a survival curve's ages must increase and its probabilities fall, from at most 1 "
                 "to at least 0"
@@ -275,13 +280,15 @@ def expected_seconds(
 
     One number (an array without axes), or one per market if the survival curve covers several.
     """
-    alive = survival(np.array([age], dtype=np.float64))[0]
+    at_age = np.array([age], dtype=np.float64)
+    alive = survival(at_age)[0]
     if not np.all(alive > 0):
         raise ImpossibleLife(
             f"no machine survives to an age of {age / HOUR:.1f} hours, so its future is undefined"
         )
     ages, seconds = rule.dues(age, horizon, ended)
-    return np.asarray(seconds @ survival(ages) / alive, dtype=np.float64)
+    expected = seconds @ survival(ages) / alive
+    return np.asarray(expected, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +332,8 @@ def rule_of_cloud(cloud: str) -> BillingRule:
 def billing_rules() -> Mapping[str, BillingRule]:
     """All known rules by name: the general ones, then those of clouds."""
     own = {rule.name: rule for rule in map(rule_of_cloud, cloud_names())}
-    return {**RULES, **{name: rule for name, rule in own.items() if name not in RULES}}
+    not_overruled = {name: rule for name, rule in own.items() if name not in RULES}
+    return {**RULES, **not_overruled}
 
 
 def billing_rule(name: str) -> BillingRule:
@@ -362,4 +370,6 @@ def highest_price(cloud: str, bid: int | None, on_demand: int) -> int:
     """
     if bid is None:
         return on_demand
-    return bid if markets_of(cloud).takes_bids else max(bid, on_demand)
+    if markets_of(cloud).takes_bids:
+        return bid
+    return max(bid, on_demand)

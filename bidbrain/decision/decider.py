@@ -97,7 +97,9 @@ class Decider:
     @property
     def name(self) -> str:
         """The name of the strategy, or of what decides in its place."""
-        return self.strategy.name if self.roaming is None else REGIONS
+        if self.roaming is None:
+            return self.strategy.name
+        return REGIONS
 
     @property
     def fallback(self) -> Rent:
@@ -116,11 +118,12 @@ class Decider:
         if self.limits.together:
             # A gang cannot span two markets: machines that leave soon count as gone.
             soon = situation.now + 2 * self.overheads.startup
-            staying = tuple(
+            still_held = (
                 holding
                 for holding in situation.holdings
                 if holding.leaves_at is None or holding.leaves_at > soon
             )
+            staying = tuple(still_held)
             situation = replace(
                 situation, holdings=staying, leaving=machines_leaving(situation, staying)
             )
@@ -131,7 +134,8 @@ class Decider:
         highest = partial(self._highest_bid, situation)
         if self.caps_bids:
             # Strategies compare only bids that may be made.
-            most, offers = self.most_bid, situation.offers
+            most = self.most_bid
+            offers = situation.offers
             if most is not None:
                 offers = tuple(offer for offer in offers if situation.price(offer) <= most)
             situation = replace(situation, offers=offers, highest_bid=highest)
@@ -141,40 +145,43 @@ class Decider:
             decided = with_capped_bids(decided, highest, self.most_bid)
 
         if decided.rents:
-            paying, saved = situation, situation.saved
+            paying = situation
+            saved = situation.saved
             if self.roaming is not None and saved is not None:
                 target = decided.rents[0].offer.market
                 moving = self.roaming.move_usd(saved.market, target, saved.gigabytes)
                 paying = replace(situation, usd_left=situation.usd_left - moving)
             decided = self._allowance.allowed(decided, paying)
 
-        return self._without_part(decided, situation) if self.limits.together else decided
+        if self.limits.together:
+            return self._without_part(decided, situation)
+        return decided
 
     def _highest_bid(self, situation: Situation, offer: Offer) -> int:
         """The most that may be bid: the job's highest bid or the on-demand price, and where bids
         are paid and nothing tells how often they are outbid, little more than the price of the
         moment."""
         most = offer.on_demand if self.most_bid is None else self.most_bid
-        if not cloud_terms(offer.market.cloud).pays_bid or offer.market in self.bid_terms:
+        terms_of_cloud = cloud_terms(offer.market.cloud)
+        if not terms_of_cloud.pays_bid or offer.market in self.bid_terms:
             return most
         return min(most, round(situation.price(offer) * PAID_MARGIN))
 
     def _with_reserved(self, situation: Situation) -> Decision:
         """Reserved machines first; the rest of the job is decided as a smaller job."""
-        situation, fallback = replace(situation, deadline=self.deadline), self.fallback
+        situation = replace(situation, deadline=self.deadline)
+        fallback = self.fallback
         elsewhere = (
             []
             if self.strategy.name == ON_DEMAND
             else [situation.price(o) / o.nu for o in situation.offers]
         )
 
+        listed_usd = self.baseline.offer.on_demand / self.baseline.offer.nu
+        usd_elsewhere = min(elsewhere, default=listed_usd)
+        full_nu = fallback.machines * fallback.offer.nu
         terms = ReservedTerms(
-            self.limits,
-            self.overheads,
-            min(elsewhere, default=self.baseline.offer.on_demand / self.baseline.offer.nu),
-            fallback.machines * fallback.offer.nu,
-            self.speed,
-            self.committed_usd,
+            self.limits, self.overheads, usd_elsewhere, full_nu, self.speed, self.committed_usd
         )
 
         part = reserved_part(self.reserved, situation, terms)
@@ -184,23 +191,24 @@ class Decider:
         # The rest of the job is decided by a decider without what the reserved machines do.
         limits = self.limits
         if part.machines:
-            limits = replace(
-                self.limits,
-                least=max(self.limits.least - part.machines, 0),
-                most=self.limits.most - part.machines,
-            )
+            least = max(self.limits.least - part.machines, 0)
+            most = self.limits.most - part.machines
+            limits = replace(self.limits, least=least, most=most)
 
-        full = max(self.baseline.machines - floor(part.nu / self.baseline.offer.nu + _ROUNDING), 1)
-        beside = replace(
-            self,
-            reserved=(),
-            most_nu=self.most_nu - part.nu,
-            limits=limits,
-            baseline=replace(self.baseline, machines=min(full, max(limits.most, 1))),
-        )
+        machines_of_part = part.nu / self.baseline.offer.nu
+        whole_machines = floor(machines_of_part + _ROUNDING)
+        full = max(self.baseline.machines - whole_machines, 1)
+        rest_nu = self.most_nu - part.nu
+        most_machines = max(limits.most, 1)
+        rest_machines = min(full, most_machines)
+        rest_baseline = replace(self.baseline, machines=rest_machines)
+        beside = replace(self, reserved=(), most_nu=rest_nu, limits=limits, baseline=rest_baseline)
 
-        rest = beside.decide(replace(without_reserved(situation, part), baseline=beside.baseline))
-        wake_at = min((at for at in (part.wake_at, rest.wake_at) if at is not None), default=None)
+        others = without_reserved(situation, part)
+        rest_situation = replace(others, baseline=beside.baseline)
+        rest = beside.decide(rest_situation)
+        wakes = (at for at in (part.wake_at, rest.wake_at) if at is not None)
+        wake_at = min(wakes, default=None)
         reason = "; ".join(filter(None, (part.reason, rest.reason)))
         return replace(rest, actions=(*part.actions, *rest.actions), wake_at=wake_at, reason=reason)
 
@@ -228,18 +236,16 @@ class Decider:
         """
         if self.roaming is None or self.deadline is None:
             return ()
-        return tuple(
-            self.roaming.strategy.outlooks(self.roaming.seen(situation, self._gang(self.deadline)))
-        )
+        gang = self._gang(self.deadline)
+        seen = self.roaming.seen(situation, gang)
+        return tuple(self.roaming.strategy.outlooks(seen))
 
     def later(self, span: int) -> "Decider":
         """The decider of the same job, if it begins later, or earlier."""
-        return replace(
-            self,
-            deadline=None if self.deadline is None else self.deadline + span,
-            roaming=None if self.roaming is None else self.roaming.later(span),
-            reserved=tuple(replace(each, leave=each.leave + span) for each in self.reserved),
-        )
+        deadline = None if self.deadline is None else self.deadline + span
+        roaming = None if self.roaming is None else self.roaming.later(span)
+        reserved = tuple(replace(each, leave=each.leave + span) for each in self.reserved)
+        return replace(self, deadline=deadline, roaming=roaming, reserved=reserved)
 
     def committed_usd(self, rent: Rent) -> float:
         """The most that one machine of a purchase can cost until the end of its first lease."""
@@ -266,13 +272,9 @@ class Decider:
         if wanted.actions:
             return wanted
 
-        missing = (
-            self._completing(situation)
-            if self.limits.together
-            else refill(self.strategy, situation)
-        )
-
-        return missing or wanted
+        if self.limits.together:
+            return self._completing(situation) or wanted
+        return refill(self.strategy, situation) or wanted
 
     # -- deadlines ---------------------------------------------------------------------------------
 
@@ -282,14 +284,9 @@ class Decider:
         """
         fallback = self.fallback
         full = fallback.machines * fallback.offer.nu
+        running = self._running(situation)
         left = time_left(
-            situation,
-            deadline,
-            full,
-            self.overheads,
-            self._running(situation),
-            self.look,
-            speed=self.speed,
+            situation, deadline, full, self.overheads, running, self.look, speed=self.speed
         )
 
         # Only what is missing has to start; the rest keeps working meanwhile.
@@ -307,11 +304,11 @@ class Decider:
         if self.roaming is not None:
             return self._roam(self.roaming, situation, deadline, left)
 
-        record, why = situation.record, ""
+        record = situation.record
+        why = ""
         if self.limits.together:
-            why = self._stays_on_demand(
-                situation, fallback_end(record) if left_failing_spot(record) else None
-            )
+            until = fallback_end(record) if left_failing_spot(record) else None
+            why = self._stays_on_demand(situation, until)
 
         if why := why or self._slack_is_scarce(situation, left):
             return self._on_demand_if_granted(situation, left, why)
@@ -332,7 +329,9 @@ class Decider:
         none.
         """
         wanted = self._patient(situation, left)
-        return wanted if situation.on_spot or wanted.rents else self._filled(situation, left, why)
+        if situation.on_spot or wanted.rents:
+            return wanted
+        return self._filled(situation, left, why)
 
     def _roam(
         self, roaming: Roaming, situation: Situation, deadline: int, left: TimeLeft
@@ -344,9 +343,10 @@ class Decider:
         wanted = roaming.decide(situation, self._gang(deadline))
         if self.limits.shrinks and not wanted.rents:
             gone = {action.allocation for action in wanted.returns}
-            kept = tuple(
+            remaining = (
                 holding for holding in situation.holdings if holding.allocation not in gone
             )
+            kept = tuple(remaining)
             short = self._completing(replace(situation, holdings=kept))
             wanted = (
                 wanted
@@ -360,7 +360,8 @@ class Decider:
     def _gang(self, deadline: int) -> GangNow:
         # What a loss costs in time is part of each start.
         delay = self.overheads.startup + self.overheads.resize + self.overheads.eviction
-        nodes, limits = self.limits.most, self.limits.on_demand
+        nodes = self.limits.most
+        limits = self.limits.on_demand
         closed = frozenset(market for market, most in limits.items() if most < nodes)
         return GangNow(
             nodes, self.limits.least, self.baseline, self.speed, deadline, delay, self.look, closed
@@ -374,7 +375,9 @@ class Decider:
             for holding in situation.holdings
             if holding.leaves_at is None or holding.leaves_at > soon
         ]
-        return staying if gang_works(staying, self.limits.nodes) else []
+        if gang_works(staying, self.limits.nodes):
+            return staying
+        return []
 
     def _slack_is_scarce(self, situation: Situation, left: TimeLeft) -> str:
         """Why on-demand machines are worth their price; empty if spot machines, or waiting, cost
@@ -396,7 +399,8 @@ class Decider:
 
         # The plan counts time on demand: `worth` was built with the length of the job on on-demand
         # machines.
-        time = situation.work_left / (self.fallback.machines * self.fallback.offer.nu * self.speed)
+        full_rate = self.fallback.machines * self.fallback.offer.nu * self.speed
+        time = situation.work_left / full_rate
         least = self.worth.least_slack(time, spell, on_demand=on_demand)
         if left.slack >= least:
             return ""
@@ -409,7 +413,8 @@ class Decider:
         """Rents spot machines as the strategy wants them, and keeps on-demand machines only until
         then.
         """
-        on_demand, spot = situation.on_demand, situation.on_spot
+        on_demand = situation.on_demand
+        spot = situation.on_spot
         wanted = self._unhurried(replace(situation, holdings=spot) if on_demand else situation)
         actions = tuple(
             action for action in wanted.actions if isinstance(action, Return) or action.spot
@@ -455,11 +460,13 @@ class Decider:
         """Moves everything to on-demand machines; None if that is impossible, or would itself cost
         the deadline.
         """
-        spot, kept = situation.on_spot, situation.on_demand
-        offer, rate = self.baseline.offer, self.fallback.machines * self.baseline.offer.nu
-        wanted = Rent(
-            offer, ceil((rate - sum(holding.nu for holding in kept)) / offer.nu - _ROUNDING), None
-        )
+        spot = situation.on_spot
+        kept = situation.on_demand
+        offer = self.baseline.offer
+        rate = self.fallback.machines * self.baseline.offer.nu
+        lacking_rate = rate - sum(holding.nu for holding in kept)
+        lacking_machines = lacking_rate / offer.nu - _ROUNDING
+        wanted = Rent(offer, ceil(lacking_machines), None)
         if wanted.machines <= 0:
             return None
 
@@ -490,9 +497,11 @@ class Decider:
         if left.missing <= _ROUNDING:
             return Decision((), soon, why)
 
-        offer, running = self.baseline.offer, self._running(situation)
+        offer = self.baseline.offer
+        running = self._running(situation)
         missing = left.missing * self.fallback.machines * offer.nu
-        wanted = Rent(offer, ceil(missing / offer.nu - _ROUNDING), None)
+        machines = missing / offer.nu - _ROUNDING
+        wanted = Rent(offer, ceil(machines), None)
         if self.limits.together and not running:
             back = tuple(Return(holding.allocation) for holding in situation.holdings)
             return Decision((*back, wanted), soon, why)
@@ -502,9 +511,12 @@ class Decider:
             # A gang is on spot or on demand as a whole, so one that lacks nodes on spot moves with
             # all of them.
             whole = self._leave_spot(situation, left)
-            return Decision((), soon, why) if whole is None else replace(whole, reason=why)
+            if whole is None:
+                return Decision((), soon, why)
+            return replace(whole, reason=why)
 
-        full = self._allowance.room(situation, situation.holdings).free(wanted) < wanted.machines
+        room = self._allowance.room(situation, situation.holdings)
+        full = room.free(wanted) < wanted.machines
         moved = (
             self._leave_spot(situation, left)
             if full and slower and left.pressed(self.look)
@@ -531,22 +543,24 @@ class Decider:
                 (situation.price(offer) / offer.nu for offer in situation.offers), default=inf
             )
             why = reason_to_leave_spot(record, spot / listed, situation.now)
-            return f"{why}: on demand" if why and not situation.holdings else ""
+            if why and not situation.holdings:
+                return f"{why}: on demand"
+            return ""
 
         if not record.resumes:
             return _NO_CHECKPOINT
 
-        return (
-            "stays on demand until spot markets are calmer"
-            if until is not None and situation.now < until
-            else ""
-        )
+        if until is not None and situation.now < until:
+            return "stays on demand until spot markets are calmer"
+        return ""
 
     def _gang_fallback(self, situation: Situation) -> Decision | None:
         """The move to on-demand machines, or back; None if the strategy decides."""
         why = self._stays_on_demand(situation, fallback_end(situation.record))
         if not situation.on_demand:
-            return self._on_demand(situation, why) if why and self.fallback.machines else None
+            if why and self.fallback.machines:
+                return self._on_demand(situation, why)
+            return None
         if why:
             return self._on_demand(situation, why)
 
@@ -577,9 +591,10 @@ class Decider:
         if returned & {holding.allocation for holding in situation.on_demand}:
             return decided
 
-        back = tuple(
+        returns = (
             Return(holding.allocation) for holding in part if holding.allocation not in returned
         )
+        back = tuple(returns)
         return replace(decided, actions=(*decided.actions, *back))
 
     def _completing(self, situation: Situation) -> Decision | None:
@@ -590,7 +605,8 @@ class Decider:
         if not 0 < held < self.limits.most:
             return None
 
-        short, like = self.limits.most - held, situation.holdings[0].rent
+        short = self.limits.most - held
+        like = situation.holdings[0].rent
         sells = situation.sells(like)
         if not sells and held >= self.limits.least:
             why = f"continues with {held} of {self.limits.most} nodes: their market has no more now"
@@ -602,15 +618,18 @@ class Decider:
             like = Rent(offer, short, None if cheapest is None else offer.on_demand)
 
         why = f"{held} of {self.limits.most} nodes are running"
-        return Decision((replace(like, machines=short),), situation.now + LOOK_AGAIN, why)
+        next_look = situation.now + LOOK_AGAIN
+        return Decision((replace(like, machines=short),), next_look, why)
 
     # -- limits ------------------------------------------------------------------------------------
 
     def _on_demand(self, situation: Situation, why: str) -> Decision:
         """The machines of the baseline that still fit."""
         offer = self.baseline.offer
-        room = self.most_nu - sum(holding.nu for holding in situation.holdings)
-        machines = min(floor(room / offer.nu + _ROUNDING), self.fallback.machines)
+        rate = sum(holding.nu for holding in situation.holdings)
+        room = self.most_nu - rate
+        room_machines = room / offer.nu + _ROUNDING
+        machines = min(floor(room_machines), self.fallback.machines)
         rents = (Rent(offer, machines, None),) if machines > 0 else ()
         return Decision(rents, situation.now + self.look, why)
 

@@ -34,9 +34,8 @@ class CommonQuota:
         """
         if not (each := self.uses.get(market, 0)):
             return unlimited
-        return (
-            self.amount - sum(self.uses.get(other, 0) * count for other, count in held.items())
-        ) // each
+        used = sum(self.uses.get(other, 0) * count for other, count in held.items())
+        return (self.amount - used) // each
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,8 @@ def baseline_machines(most_nu: float, nu: float, limits: MachineLimits) -> int:
     """
     if limits.together:
         return limits.most
-    return min(max(ceil(most_nu / nu - 1e-9), limits.least), limits.most)
+    needed = ceil(most_nu / nu - 1e-9)
+    return min(max(needed, limits.least), limits.most)
 
 
 @dataclass(slots=True)
@@ -113,7 +113,8 @@ class PurchaseRoom:
 
     def free(self, rent: Rent) -> int:
         """How many machines of a purchase fit."""
-        market, limits = rent.offer.market, self.limits
+        market = rent.offer.market
+        limits = self.limits
         # The machines that count against the same quotas.
         counted: Counter[Market] = Counter()
         for (place, is_spot), count in (*self.held.items(), *self.leaving.items()):
@@ -121,19 +122,19 @@ class PurchaseRoom:
         free = [limits.most - self.machines]
 
         if rent.spot:
-            of_type = sum(
+            held_of_type = (
                 self.held[place, True]
                 for place in counted
                 if place.instance_type == market.instance_type
             )
-            free.append(limits.by_type.get(market.instance_type, limits.most) - of_type)
+            of_type = sum(held_of_type)
+            left_of_type = limits.by_type.get(market.instance_type, limits.most) - of_type
+            free.append(left_of_type)
         elif market in limits.on_demand:
             free.append(limits.on_demand[market] - counted[market])
 
-        free += [
-            quota.free(market, counted, free[0])
-            for quota in (limits.spot if rent.spot else limits.shared)
-        ]
+        quotas = limits.spot if rent.spot else limits.shared
+        free += [quota.free(market, counted, free[0]) for quota in quotas]
         if self.usd_left < inf:
             free.append(floor(self.usd_left / self.committed_usd(rent)))
 
@@ -149,7 +150,8 @@ class PurchaseRoom:
         """
         fewest = max(self.limits.least - self.machines, 1)
         smaller = self.limits.shrinks and fewest < refused <= self.free(rent)
-        return replace(rent, machines=(refused + fewest) // 2 if smaller else self.limits.most)
+        half = (refused + fewest) // 2 if smaller else self.limits.most
+        return replace(rent, machines=half)
 
     def fill(self, rents: list[Rent]) -> list[Rent]:
         """Cuts the purchases to the room there is, or raises them to the job's minimum."""
@@ -157,9 +159,8 @@ class PurchaseRoom:
         for i, rent in enumerate(rents):
             short = self.limits.least - self.machines
             if short > 0:
-                bought[i] = replace(
-                    rent, machines=bought[i].machines + self._buy(rent, short).machines
-                )
+                bought_more = self._buy(rent, short)
+                bought[i] = replace(rent, machines=bought[i].machines + bought_more.machines)
         return [rent for rent in bought if rent.machines]
 
     def _buy(self, rent: Rent, wanted: int) -> Rent:
@@ -194,7 +195,8 @@ class Allowance:
 
     def allowed(self, wanted: Decision, situation: Situation) -> Decision:
         """The decision with all its returns, and its purchases cut to fit."""
-        returns, asked = wanted.returns, [*wanted.rents]
+        returns = wanted.returns
+        asked = [*wanted.rents]
         rents = asked
         if not asked:
             return wanted
@@ -205,15 +207,19 @@ class Allowance:
         ]
         leaving = {each.allocation for each in at_once}
         staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
-        room, needed = self.room(situation, staying), self.limits.least
+        room = self.room(situation, staying)
+        needed = self.limits.least
         refused = situation.refused.get((asked[0].offer.market, asked[0].spot), 0)
         if together:
             rents = [room.order(asked[0], refused)]
-            needed = min(room.machines + rents[0].machines, self.limits.most)
+            most = room.machines + rents[0].machines
+            needed = min(most, self.limits.most)
 
         bought = room.fill(rents)
         held = room.machines
-        soon = min(situation.now + LOOK_AGAIN, wanted.wake_at or situation.now + LOOK_AGAIN)
+        next_look = situation.now + LOOK_AGAIN
+        wake_at = wanted.wake_at or situation.now + LOOK_AGAIN
+        soon = min(next_look, wake_at)
         if situation.usd_left < inf and held < needed:
             cheaper = self._cheaper(situation, self.room(situation, staying), needed)
             if cheaper is not None:
@@ -231,7 +237,9 @@ class Allowance:
             why += _waiting_for(room, asked)
             # What was to be replaced stays until there is room for its replacement.
             returns = tuple(action for action in returns if not action.replaced)
-            short = self.room(replace(situation, usd_left=inf), staying).fill(rents) != bought
+            unlimited = replace(situation, usd_left=inf)
+            roomy = self.room(unlimited, staying)
+            short = roomy.fill(rents) != bought
             return Decision(returns, soon, f"{wanted.reason}; {why}", unaffordable=short)
 
         if bought == asked:
@@ -248,9 +256,8 @@ class Allowance:
         )
 
         waits = _waiting_for(room, asked)
-        return Decision(
-            (*returns, *bought), soon if waits else wanted.wake_at, f"{wanted.reason}; {cut}{waits}"
-        )
+        until = soon if waits else wanted.wake_at
+        return Decision((*returns, *bought), until, f"{wanted.reason}; {cut}{waits}")
 
     def _cheaper(self, situation: Situation, room: PurchaseRoom, needed: int) -> Rent | None:
         """The purchase with the most work that the budget covers: fewer machines, another market, a
@@ -259,16 +266,21 @@ class Allowance:
         best: tuple[float, int, Rent] | None = None
         for offer in situation.offers:
             price = situation.price(offer)
-            for bid in (offer.on_demand, min(round(price * _LOW_BID), offer.on_demand), price):
+            low_bid = round(price * _LOW_BID)
+            for bid in (offer.on_demand, min(low_bid, offer.on_demand), price):
                 rent = Rent(offer, self.limits.most, bid)
-                machines = min(room.free(rent), ceil(self.most_nu / offer.nu))
-                held = sum(count for (_, spot), count in room.held.items() if spot)
+                most_machines = ceil(self.most_nu / offer.nu)
+                machines = min(room.free(rent), most_machines)
+                counts = (count for (_, spot), count in room.held.items() if spot)
+                held = sum(counts)
                 enough = machines + held >= needed and price <= bid
                 candidate = (machines * offer.nu, bid, replace(rent, machines=machines))
                 if enough and machines and (best is None or candidate[:2] > best[:2]):
                     best = candidate
 
-        return None if best is None else best[2]
+        if best is None:
+            return None
+        return best[2]
 
 
 def _waiting_for(room: PurchaseRoom, asked: Sequence[Rent]) -> str:
@@ -307,12 +319,13 @@ def with_capped_bids(
     """The decision with no bid above the highest one for its offer; `most` is that of the job, if
     it names one.
     """
-    actions = tuple(
+    capped = (
         replace(action, bid=min(action.bid, highest(action.offer)))
         if isinstance(action, Rent) and action.bid is not None
         else action
         for action in decision.actions
     )
+    actions = tuple(capped)
 
     if actions == decision.actions:
         return decision

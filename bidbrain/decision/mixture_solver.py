@@ -71,7 +71,9 @@ class Mixture:
     @property
     def usd_per_work(self) -> float:
         """Dollars per unit of work; infinite for a mixture that does none."""
-        return self.usd_per_hour / self.rate if self.rate > 0 else inf
+        if self.rate > 0:
+            return self.usd_per_hour / self.rate
+        return inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,16 +89,16 @@ class MixtureCurve:
     def steps(self, place: int) -> tuple[Mixture, ...]:
         """The mixtures between two corners; each exchanges one more machine than the one before."""
         if place not in self._steps:
-            slow, fast = self.corners[place].machines, self.corners[place + 1].machines
+            slow = self.corners[place].machines
+            fast = self.corners[place + 1].machines
             change = [b - a for a, b in zip(slow, fast, strict=True)]
             total = max(change)
-            self._steps[place] = tuple(
-                _mixture(
-                    self.terms,
-                    [a + step * moved // total for a, moved in zip(slow, change, strict=True)],
-                )
-                for step in range(total + 1)
-            )
+            mixtures = []
+            for step in range(total + 1):
+                changes = zip(slow, change, strict=True)
+                machines = [a + step * moved // total for a, moved in changes]
+                mixtures.append(_mixture(self.terms, machines))
+            self._steps[place] = tuple(mixtures)
 
         return self._steps[place]
 
@@ -164,7 +166,8 @@ def cheapest_rate(terms: MixtureTerms) -> Mixture | None:
     """The mixture with the lowest price of work, the fastest one among equals; None if none is
     possible.
     """
-    return _cheapest_of([corner for curve in curves(terms) for corner in curve.corners])
+    corners = [corner for curve in curves(terms) for corner in curve.corners]
+    return _cheapest_of(corners)
 
 
 def _cheapest_of(mixtures: Sequence[Mixture]) -> Mixture | None:
@@ -175,11 +178,8 @@ def _cheapest_of(mixtures: Sequence[Mixture]) -> Mixture | None:
 
 def highest_rate(terms: MixtureTerms) -> Mixture | None:
     """The fastest mixture; None if none is possible."""
-    return max(
-        (corner for curve in curves(terms) for corner in curve.corners),
-        key=lambda corner: corner.rate,
-        default=None,
-    )
+    corners = (corner for curve in curves(terms) for corner in curve.corners)
+    return max(corners, key=lambda corner: corner.rate, default=None)
 
 
 # -- the curve -------------------------------------------------------------------------------------
@@ -200,9 +200,9 @@ def curves(terms: MixtureTerms) -> tuple[MixtureCurve, ...]:
     ]
 
     if limited:
-        usual = max(kind.usd_per_hour for kind in terms.kinds) / max(
-            max(quota.per_machine) for quota in terms.quotas
-        )
+        highest_usd = max(kind.usd_per_hour for kind in terms.kinds)
+        most_uses = max(max(quota.per_machine) for quota in terms.quotas)
+        usual = highest_usd / most_uses
         frontiers += [frontier(terms, price * usual) for price in _QUOTA_PRICES]
 
     kept = _kept(terms)
@@ -232,13 +232,9 @@ def frontier(terms: MixtureTerms, quota_price: float = 0.0) -> list[Mixture]:
     empty = len(terms.kinds)
     nu = [*(kind.nu for kind in terms.kinds), 0.0]
     uses = [sum(quota.per_machine[j] for quota in terms.quotas) for j in range(empty)]
-    price = [
-        *(
-            kind.usd_per_hour + quota_price * use
-            for kind, use in zip(terms.kinds, uses, strict=True)
-        ),
-        0.0,
-    ]
+    pairs = zip(terms.kinds, uses, strict=True)
+    prices = (kind.usd_per_hour + quota_price * use for kind, use in pairs)
+    price = [*(prices), 0.0]
 
     kept = [*_kept(terms), 0]
     counts = [*held, terms.most - sum(held)]
@@ -256,7 +252,9 @@ def frontier(terms: MixtureTerms, quota_price: float = 0.0) -> list[Mixture]:
             return corners
 
         _, _, i, j = min(moves)
-        machines = min(counts[i] - kept[i], _room(terms, counts, i, j))
+        surplus = counts[i] - kept[i]
+        room = _room(terms, counts, i, j)
+        machines = min(surplus, room)
         counts[i], counts[j] = counts[i] - machines, counts[j] + machines
         faster = _mixture(terms, counts[:empty])
         # Mixtures that are slower and cost no less are not on the curve.
@@ -272,7 +270,9 @@ def _room(terms: MixtureTerms, counts: Sequence[int], i: int, j: int) -> int:
         uses = (*quota.per_machine, 0.0)
         more = uses[j] - uses[i]
         if more > 0:
-            free = quota.most - sum(count * each for count, each in zip(counts, uses, strict=True))
+            pairs = zip(counts, uses, strict=True)
+            used = sum(count * each for count, each in pairs)
+            free = quota.most - used
             room = min(room, floor(free / more + _SAME))
     return max(room, 0)
 
@@ -285,10 +285,13 @@ def _least_machines(terms: MixtureTerms) -> list[int] | None:
         range(len(terms.kinds)), key=lambda j: (terms.kinds[j].usd_per_hour, -terms.kinds[j].nu)
     ):
         if terms.kinds[j].nu > 0:
-            more = min(missing, _room(terms, (*counts, missing), len(terms.kinds), j))
+            room = _room(terms, (*counts, missing), len(terms.kinds), j)
+            more = min(missing, room)
             counts[j], missing = counts[j] + more, missing - more
 
-    return None if missing or sum(counts) > terms.most else counts
+    if missing or sum(counts) > terms.most:
+        return None
+    return counts
 
 
 def _kept(terms: MixtureTerms) -> tuple[int, ...]:
@@ -316,15 +319,19 @@ def _between(curve: MixtureCurve, place: int, work: float, hours_left: float) ->
 
     def split(low: Mixture, high: Mixture) -> Schedule | None:
         lost = change_usd(curve.terms, low.machines, high)
-        hours = (work - low.rate * hours_left) / (high.rate - low.rate)
-        total = (hours_left - hours) * low.usd_per_hour + hours * high.usd_per_hour + lost
+        work_left = work - low.rate * hours_left
+        faster = high.rate - low.rate
+        hours = work_left / faster
+        usd_of_low = (hours_left - hours) * low.usd_per_hour
+        usd_of_high = hours * high.usd_per_hour
+        total = usd_of_low + usd_of_high + lost
         phases = (MixturePhase(low, hours_left - hours), MixturePhase(high, hours))
-        return Schedule(phases, hours_left, total) if 0 < hours < hours_left else None
+        if 0 < hours < hours_left:
+            return Schedule(phases, hours_left, total)
+        return None
 
-    return min(
-        _candidates(curve.steps(place), work / hours_left, work, split),
-        key=lambda schedule: round(schedule.usd, 9),
-    )
+    possible = _candidates(curve.steps(place), work / hours_left, work, split)
+    return min(possible, key=lambda schedule: round(schedule.usd, 9))
 
 
 def _within_budget(
@@ -341,13 +348,16 @@ def _within_budget(
         before = (work * high.usd_per_hour - high.rate * left) / pivot
         after = (low.rate * left - work * low.usd_per_hour) / pivot
         phases = (MixturePhase(low, before), MixturePhase(high, after))
-        return Schedule(phases, before + after, budget_usd) if before > 0 and after > 0 else None
+        if before > 0 and after > 0:
+            return Schedule(phases, before + after, budget_usd)
+        return None
 
     steps = curve.steps(place)
     # The rate at which the constant mixture costs the budget; neighbors of it are the candidates.
     paid = [mixture for mixture in steps if mixture.usd_per_work * work <= budget_usd * (1 + _SAME)]
     target = paid[-1].rate if paid else steps[0].rate
-    every = list(_candidates(steps, target * (1 + _SAME), work, split))
+    wanted_rate = target * (1 + _SAME)
+    every = list(_candidates(steps, wanted_rate, work, split))
     affordable = [schedule for schedule in every if schedule.usd <= budget_usd * (1 + _SAME)]
     affordable += [_constant(paid[-1], work)] if paid else []
 
@@ -361,11 +371,11 @@ def _candidates(
     split: Callable[[Mixture, Mixture], Schedule | None],
 ) -> Iterator[Schedule]:
     """Constant mixtures and divisions of the time on both sides of a rate."""
-    above = next(
-        (i for i, mixture in enumerate(steps) if mixture.rate >= rate * (1 - _SAME)), len(steps) - 1
-    )
+    last = len(steps) - 1
+    above = next((i for i, mixture in enumerate(steps) if mixture.rate >= rate * (1 - _SAME)), last)
     yield _constant(steps[above], work)
-    for low, high in ((steps[max(above - 1, 0)], steps[above]), (steps[0], steps[-1])):
+    below = steps[max(above - 1, 0)]
+    for low, high in ((below, steps[above]), (steps[0], steps[-1])):
         if high.rate > low.rate and (divided := split(low, high)) is not None:
             yield divided
 
@@ -373,6 +383,7 @@ def _candidates(
 def change_usd(terms: MixtureTerms, held: Sequence[int], after: Mixture) -> float:
     """The cost of starting the machines that a mixture has and the job does not hold."""
     started = (max(b - a, 0) for a, b in zip(held, after.machines, strict=True))
-    return terms.change_hours * sum(
+    usd_per_hour = sum(
         count * kind.usd_per_hour for count, kind in zip(started, terms.kinds, strict=True)
     )
+    return terms.change_hours * usd_per_hour

@@ -83,16 +83,15 @@ class Mixing:
     def margin(self) -> int:
         """The time before a deadline that is kept free: as much as the deadline's safety net takes
         for entering machines, for one eviction, and until it looks again."""
-        return (
-            2 * (self.overheads.startup + self.overheads.eviction + 2 * self.overheads.resize)
-            + LOOK_AGAIN
-        )
+        reaction = self.overheads.startup + self.overheads.eviction + 2 * self.overheads.resize
+        return 2 * reaction + LOOK_AGAIN
 
     @property
     def spare_hours(self) -> float:
         """How long machines are paid for without working: while all wait for the replacement of an
         evicted one, and at the end, until they are returned."""
-        return (self.overheads.eviction + 2 * self.overheads.resize + LOOK_AGAIN) / HOUR
+        interruption = self.overheads.eviction + 2 * self.overheads.resize + LOOK_AGAIN
+        return interruption / HOUR
 
     @property
     def change_hours(self) -> float:
@@ -129,17 +128,14 @@ class Mixing:
         """
         if work == inf:
             rate = highest_rate(terms) if self.aim is Aim.HIGHEST_RATE else cheapest_rate(terms)
-            return (
-                None
-                if rate is None
-                else Schedule((MixturePhase(rate, inf),), inf, rate.usd_per_hour)
-            )
+            if rate is None:
+                return None
+            return Schedule((MixturePhase(rate, inf),), inf, rate.usd_per_hour)
         if self.aim is Aim.LEAST_COST:
             return cheapest(terms, work, hours_left) or fastest(terms, work)
 
-        return _within_budget_left(terms, held, work, usd_left, self.spare_hours) or cheapest(
-            terms, work
-        )
+        within_budget = _within_budget_left(terms, held, work, usd_left, self.spare_hours)
+        return within_budget or cheapest(terms, work)
 
 
 def _within_budget_left(
@@ -147,7 +143,8 @@ def _within_budget_left(
 ) -> Schedule | None:
     """The fastest schedule whose machines can also be started within the dollars left, and paid for
     without work for some more hours."""
-    schedule, starts = fastest(terms, work, usd_left), 0.0
+    schedule = fastest(terms, work, usd_left)
+    starts = 0.0
     for _ in range(_TRIES):
         if schedule is None:
             break
@@ -186,7 +183,8 @@ class Mixed:
         if schedule is None or not any(schedule.phases[0].mixture.machines):
             return Decision((), situation.now + LOOK_AGAIN, "no kind of machine is available")
 
-        first, last = schedule.phases[0], schedule.phases[-1]
+        first = schedule.phases[0]
+        last = schedule.phases[-1]
         wanted = dict(zip(types, first.mixture.machines, strict=True))
         later = dict(zip(types, last.mixture.machines, strict=True))
         parts = [
@@ -199,7 +197,8 @@ class Mixed:
         wakes = [part.wake_at for part in parts if part.wake_at is not None]
         of_parts = [action for part in parts for action in part.actions]
         actions = _once((*returns, *of_parts))
-        reasons = "; ".join(dict.fromkeys(part.reason for part in parts))
+        reasons_of_parts = (part.reason for part in parts)
+        reasons = "; ".join(dict.fromkeys(reasons_of_parts))
         wake_at = min((*wakes, situation.now + _COMPARE_EVERY))
         purpose = self.mixing.aim if situation.deadline is None else f"{self.mixing.aim} in time"
 
@@ -213,9 +212,8 @@ class Mixed:
         """The machine types in the situation, and the best schedule of mixtures of them from
         here."""
         held_offers = [holding.rent.offer for holding in situation.holdings]
-        types = list(
-            dict.fromkeys(offer.market.instance_type for offer in (*situation.offers, *held_offers))
-        )
+        all_types = (offer.market.instance_type for offer in (*situation.offers, *held_offers))
+        types = list(dict.fromkeys(all_types))
         counts: Counter[str] = Counter()
         for holding in situation.holdings:
             if holding.leaves_at is None:
@@ -229,16 +227,14 @@ class Mixed:
             most = self.mixing.most_of_type.get(name, self.mixing.most)
             of_kind = [offer for offer in situation.offers if offer.market.instance_type == name]
             if not of_kind:
-                of_kind, most = (
-                    [offer for offer in held_offers if offer.market.instance_type == name],
-                    count,
-                )
+                of_kind = [offer for offer in held_offers if offer.market.instance_type == name]
+                most = count
 
             rates = [offer.nu * self.mixing.useful.get(offer.market, 1.0) for offer in of_kind]
-            costs = [
-                situation.price(offer) / max(rate, 1e-12)
-                for offer, rate in zip(of_kind, rates, strict=True)
-            ]
+            costs = []
+            for offer, rate in zip(of_kind, rates, strict=True):
+                price = situation.price(offer)
+                costs.append(price / max(rate, 1e-12))
             best = costs.index(min(costs))
             usd_per_hour = situation.price(of_kind[best]) / NANOS_PER_DOLLAR
             options[name] = KindOption(rates[best], usd_per_hour, max(most, count))
@@ -250,19 +246,18 @@ class Mixed:
     ) -> Schedule | None:
         """The best schedule from here; machines are exchanged only where that pays for the
         change."""
-        terms, work = self.mixing.terms(options), situation.work_left / HOUR
+        terms = self.mixing.terms(options)
+        work = situation.work_left / HOUR
         # When the first machines work: now, or after the start of what is held or bought.
         ready = (holding.ready for holding in situation.holdings if holding.leaves_at is None)
-        works_from = max(
-            situation.now, min(ready, default=situation.now + self.mixing.overheads.startup)
-        )
+        startup = situation.now + self.mixing.overheads.startup
+        works_from = max(situation.now, min(ready, default=startup))
         hours_left = self.mixing.hours_left(works_from, situation.deadline)
 
         def best(of: MixtureTerms) -> Schedule | None:
             # The leases of what is held are part of the schedule's cost.
-            return self.mixing.schedule(
-                of, held, work, hours_left, situation.usd_left + situation.usd_reserved
-            )
+            usd_of_all = situation.usd_left + situation.usd_reserved
+            return self.mixing.schedule(of, held, work, hours_left, usd_of_all)
 
         new = best(terms)
         if new is None or all(
@@ -278,14 +273,15 @@ class Mixed:
         # All machines stand still while some leave and others join.
         stall_usd = 2 * self.mixing.overheads.resize / HOUR * first.usd_per_hour
         if self.mixing.aim is Aim.LEAST_COST:
-            return (
-                stay
-                if stay.usd * _MAX_OF_STAYING
-                <= new.usd + change_usd(terms, held, first) + stall_usd
-                else new
-            )
+            usd_of_staying = stay.usd * _MAX_OF_STAYING
+            usd_of_change = change_usd(terms, held, first)
+            if usd_of_staying <= new.usd + usd_of_change + stall_usd:
+                return stay
+            return new
 
-        return stay if stay.hours * _MAX_OF_STAYING <= new.hours + terms.change_hours else new
+        if stay.hours * _MAX_OF_STAYING <= new.hours + terms.change_hours:
+            return stay
+        return new
 
     def _within(self, situation: Situation, name: str, count: int, later: int) -> Decision:
         """The strategy's decision for one kind. Machines that only the first phase needs are rented
@@ -298,18 +294,14 @@ class Mixed:
         )
 
         some = offers[0] if offers else holdings[0].rent.offer
+        baseline = Rent(some, count, None)
         part = replace(
-            situation,
-            offers=offers,
-            holdings=holdings,
-            baseline=Rent(some, count, None),
-            most_nu=count * some.nu,
+            situation, offers=offers, holdings=holdings, baseline=baseline, most_nu=count * some.nu
         )
 
         decision = self.strategy.decide(part)
-        room = count - sum(
-            holding.rent.machines for holding in holdings if holding.leaves_at is None
-        )
+        staying = sum(holding.rent.machines for holding in holdings if holding.leaves_at is None)
+        room = count - staying
         fitted = _fitted(decision.actions, room)
 
         if not fitted and room > 0:
@@ -318,9 +310,8 @@ class Mixed:
             alike = next((rent for rent in held if rent.spot and part.sells(rent)), None)
             fitted = [] if alike is None else [replace(alike, machines=room)]
 
-        return replace(
-            decision, actions=tuple(_divided(fitted, later)) if 0 < later < count else tuple(fitted)
-        )
+        actions = tuple(_divided(fitted, later)) if 0 < later < count else tuple(fitted)
+        return replace(decision, actions=actions)
 
 
 def phases_text(schedule: Schedule, types: Sequence[str]) -> str:
@@ -331,7 +322,8 @@ def phases_text(schedule: Schedule, types: Sequence[str]) -> str:
     for phase in schedule.phases:
         counts = zip(phase.mixture.machines, types, strict=True)
         span = f" for {phase.hours:.1f} h" if phase.hours < inf else ""
-        phases.append(" and ".join(f"{count} x {name}" for count, name in counts if count) + span)
+        counts_text = " and ".join(f"{count} x {name}" for count, name in counts if count)
+        phases.append(counts_text + span)
     return ", then ".join(phases)
 
 
@@ -345,8 +337,11 @@ def _excess_returns(situation: Situation, wanted: Mapping[str, int]) -> Iterator
         over[holding.rent.offer.market.instance_type] += holding.rent.machines
 
     for holding in sorted(staying, key=lambda holding: -holding.allocation):
-        name, count = holding.rent.offer.market.instance_type, holding.rent.machines
-        if over[name] - wanted.get(name, 0) >= count or (not wanted.get(name, 0) and count):
+        name = holding.rent.offer.market.instance_type
+        count = holding.rent.machines
+        wanted_of_type = wanted.get(name, 0)
+        is_over = over[name] - wanted_of_type >= count
+        if is_over or (not wanted.get(name, 0) and count):
             over[name] -= count
             yield Return(holding.allocation, situation.now)
 

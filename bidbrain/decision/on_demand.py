@@ -57,7 +57,9 @@ class TimeLeft:
 
     def pressed(self, look: int) -> bool:
         """Whether another `look` without on-demand machines could cost the deadline."""
-        return self.slack - (1.0 - self.on_spot) * look < self.enter + self.evict
+        looking = (1.0 - self.on_spot) * look
+        leaving = self.enter + self.evict
+        return self.slack - looking < leaving
 
 
 def time_left(
@@ -75,8 +77,11 @@ def time_left(
     `full` is the work per hour of the baseline, and `speed` is the part of it that checkpoints
     leave. `look` is the time to the next decision, in which more work may come to be at risk.
     """
-    rate, now = full, situation.now
-    held, on_spot, pending = 0.0, 0.0, 0.0
+    rate = full
+    now = situation.now
+    held = 0.0
+    on_spot = 0.0
+    pending = 0.0
     starting = set[int]()
     for holding in running:
         share = holding.nu / rate
@@ -90,27 +95,30 @@ def time_left(
     if any(holding.ready <= now for holding in running):
         pending += overheads.resize * len(starting)
 
-    on_spot, missing = min(on_spot, 1.0), max(1.0 - held, 0.0)
+    on_spot = min(on_spot, 1.0)
+    missing = max(1.0 - held, 0.0)
     unsaved = situation.unsaved / (rate * speed)
-    change, starts = overheads.startup + overheads.resize, on_spot * overheads.startup
+    change = overheads.startup + overheads.resize
+    starts = on_spot * overheads.startup
     filling = missing * overheads.startup
     entering = filling + overheads.resize if missing > _ROUNDING else 0.0
 
+    working = situation.work_left / (rate * speed)
+    slack = deadline - now - working - pending
+    evicted = change + overheads.eviction + overheads.resize
+    changes_of_fleet = 2 * overheads.resize
+    leaving = starts + entering + overheads.eviction + changes_of_fleet
+    lost = unsaved + look if unsaved else 0.0
+    resizes = 2 * overheads.resize
+    redone = 0.0 if situation.record.resumes else unsaved
     return TimeLeft(
-        slack=deadline - now - situation.work_left / (rate * speed) - pending,
+        slack=slack,
         missing=missing,
         on_spot=on_spot,
         enter=change,
-        evict=change + overheads.eviction + overheads.resize + unsaved,
-        leave=starts
-        + entering
-        + overheads.eviction
-        + 2 * overheads.resize
-        + (unsaved + look if unsaved else 0.0),
-        move=starts
-        + filling
-        + 2 * overheads.resize
-        + (0.0 if situation.record.resumes else unsaved),
+        evict=evicted + unsaved,
+        leave=leaving + lost,
+        move=starts + filling + resizes + redone,
     )
 
 
@@ -142,7 +150,8 @@ def left_failing_spot(record: SpotRecord) -> bool:
     if not record.fallbacks:
         return False
     moved = record.fallbacks[-1]
-    return sum(moved - RECORD_WINDOW < at <= moved for at in record.taken) >= FAILING_EVICTIONS
+    failures = (moved - RECORD_WINDOW < at <= moved for at in record.taken)
+    return sum(failures) >= FAILING_EVICTIONS
 
 
 def fallback_end(record: SpotRecord) -> int | None:
@@ -152,7 +161,8 @@ def fallback_end(record: SpotRecord) -> int | None:
     if not record.fallbacks or not record.taken:
         return None
     times = len(record.fallbacks)
-    return record.fallbacks[-1] + min(FIRST_FALLBACK << min(times - 1, 8), LONGEST_FALLBACK)
+    fallback = FIRST_FALLBACK << min(times - 1, 8)
+    return record.fallbacks[-1] + min(fallback, LONGEST_FALLBACK)
 
 
 def granted_on_demand(

@@ -22,7 +22,8 @@ class QuotaPart:
     def keeps(self, decider: Decider) -> Decider:
         """The decider within this part."""
         most_nu = decider.most_nu if decider.limits.together else self.most_nu
-        return replace(decider, most_nu=most_nu, limits=replace(decider.limits, spot=self.spot))
+        limits = replace(decider.limits, spot=self.spot)
+        return replace(decider, most_nu=most_nu, limits=limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class InParts:
     def decide(self, situation: Situation) -> Decision:
         """The decider's decision within the present part; machines beyond it are returned."""
         begun = sum(part.at <= situation.now for part in self.parts)
-        part, after = self.parts[max(begun, 1) - 1], self.parts[max(begun, 1) :]
+        part = self.parts[max(begun, 1) - 1]
+        after = self.parts[max(begun, 1) :]
         change = after[0].at if after else None
         gone = situation.holdings if not part.most_nu else _beyond(part, situation.holdings)
         back = tuple(Return(holding.allocation) for holding in gone)
@@ -49,12 +51,12 @@ class InParts:
         decider = part.keeps(self.decider)
         staying = tuple(holding for holding in situation.holdings if holding not in gone)
         leaving = machines_leaving(situation, staying)
-        decided = decider.decide(
-            replace(situation, holdings=staying, leaving=leaving, most_nu=decider.most_nu)
-        )
+        rest = replace(situation, holdings=staying, leaving=leaving, most_nu=decider.most_nu)
+        decided = decider.decide(rest)
         wakes = [at for at in (decided.wake_at, change) if at is not None]
 
-        return replace(decided, actions=(*back, *decided.actions), wake_at=min(wakes, default=None))
+        wake_at = min(wakes, default=None)
+        return replace(decided, actions=(*back, *decided.actions), wake_at=wake_at)
 
 
 def _beyond(part: QuotaPart, holdings: Sequence[Holding]) -> list[Holding]:
@@ -66,7 +68,8 @@ def _beyond(part: QuotaPart, holdings: Sequence[Holding]) -> list[Holding]:
             quota.uses.get(holding.rent.offer.market, 0) * holding.rent.machines for holding in held
         )
         for holding in reversed(held):
-            each = quota.uses.get(holding.rent.offer.market, 0) * holding.rent.machines
+            use_of_one = quota.uses.get(holding.rent.offer.market, 0)
+            each = use_of_one * holding.rent.machines
             if used > quota.amount and each:
                 gone.append(holding)
                 used -= each

@@ -106,7 +106,10 @@ def reserved_part(
     started = situation.now + terms.overheads.startup
     every += [(rent, started) for rent in rents]
     nu = sum(rent.machines * rent.offer.nu for rent, _ in every)
-    looks = [leaves[rent.offer.market] - terms.lead for rent, _ in every]
+    looks = []
+    for rent, _ in every:
+        leave = leaves[rent.offer.market]
+        looks.append(leave - terms.lead)
     moments = [at for at in looks if at > situation.now]
     wanted = 0.0 if terms.limits.together else situation.most_nu
 
@@ -136,12 +139,11 @@ def without_reserved(situation: Situation, part: ReservedPart) -> Situation:
     returned = {action.allocation for action in part.actions if isinstance(action, Return)}
     unreserved = [holding for holding in situation.holdings if not is_reserved(holding)]
     others = tuple(holding for holding in unreserved if holding.allocation not in returned)
+    most_nu = situation.most_nu - part.nu
+    work = situation.work_left - part.work
+    usd_left = situation.usd_left - part.usd
     return replace(
-        situation,
-        holdings=others,
-        most_nu=situation.most_nu - part.nu,
-        work_left=max(situation.work_left - part.work, 1.0),
-        usd_left=situation.usd_left - part.usd,
+        situation, holdings=others, most_nu=most_nu, work_left=max(work, 1.0), usd_left=usd_left
     )
 
 
@@ -153,7 +155,9 @@ def _free(each: ReservedOffer, held: Sequence[Holding], situation: Situation) ->
     if (market, False) in situation.refused:
         return 0
     used = sum(holding.rent.machines for holding in held if holding.rent.offer.market == market)
-    return max(each.machines - used - situation.leaving.get((market, False), 0), 0)
+    unused = each.machines - used
+    leaving = situation.leaving.get((market, False), 0)
+    return max(unused - leaving, 0)
 
 
 def _for_gang(
@@ -163,10 +167,8 @@ def _for_gang(
     terms: ReservedTerms,
 ) -> tuple[list[Rent], list[Return]]:
     """All nodes on the machines of one reservation, where the gang stays until it ends."""
-    limits, others = (
-        terms.limits,
-        [holding for holding in situation.holdings if not is_reserved(holding)],
-    )
+    limits = terms.limits
+    others = [holding for holding in situation.holdings if not is_reserved(holding)]
 
     if staying:
         market = staying[0].rent.offer.market
@@ -185,9 +187,10 @@ def _for_gang(
     if others and not situation.record.resumes:
         return [], []
 
+    cheapest_first = sorted(free, key=lambda each: (each.per_work, each.leave))
     rents = [
         _bought(each, limits.most, free, situation, terms)
-        for each in sorted(free, key=lambda each: (each.per_work, each.leave))
+        for each in cheapest_first
         if _is_worth(each, situation, terms) and _ends_well(each, situation, terms)
     ]
 
@@ -197,7 +200,8 @@ def _for_gang(
 
     # What runs now works until the reserved machines have started.
     at = situation.now + terms.overheads.startup
-    return [chosen], [Return(holding.allocation, at, replaced=True) for holding in others]
+    returns = [Return(holding.allocation, at, replaced=True) for holding in others]
+    return [chosen], returns
 
 
 def _for_many(
@@ -211,9 +215,10 @@ def _for_many(
     machines = sum(holding.rent.machines for holding in staying)
     rents: list[Rent] = []
     for each in sorted(free, key=lambda each: (each.per_work, each.leave)):
-        wanted = min(
-            ceil((situation.most_nu - nu) / each.offer.nu - _ROUNDING), terms.limits.most - machines
-        )
+        missing = situation.most_nu - nu
+        needed = missing / each.offer.nu - _ROUNDING
+        most = terms.limits.most - machines
+        wanted = min(ceil(needed), most)
         if wanted <= 0 or not _is_worth(each, situation, terms):
             continue
         # Slower machines could take the room of those that a deadline needs.
@@ -239,16 +244,18 @@ def _displaced(
         is_listed = holding.rent.spot and offer in situation.offers
         return (situation.price(offer) if is_listed else offer.on_demand) / offer.nu
 
-    others = sorted(
-        (holding for holding in situation.holdings if not is_reserved(holding)), key=price
-    )
+    bought = (holding for holding in situation.holdings if not is_reserved(holding))
+    others = sorted(bought, key=price)
     returns = list[Return]()
 
     for holding in others:
-        nu, machines = nu + holding.nu, machines + holding.rent.machines
-        if nu > situation.most_nu * (1 + _ROUNDING) or machines > terms.limits.most:
+        nu = nu + holding.nu
+        machines = machines + holding.rent.machines
+        most_nu = situation.most_nu * (1 + _ROUNDING)
+        if nu > most_nu or machines > terms.limits.most:
             returns.append(Return(holding.allocation, situation.now, replaced=True))
-            nu, machines = nu - holding.nu, machines - holding.rent.machines
+            nu = nu - holding.nu
+            machines = machines - holding.rent.machines
 
     return returns
 
@@ -264,16 +271,16 @@ def _bought(
     rent = Rent(each.offer, 1, None)
     usd = terms.committed_usd(rent)
     paid = floor(situation.usd_left / usd) if usd > 0 and situation.usd_left < inf else wanted
-    return replace(rent, machines=max(min(wanted, free[each], paid), 0))
+    most = min(wanted, free[each], paid)
+    return replace(rent, machines=max(most, 0))
 
 
 def _is_worth(each: ReservedOffer, situation: Situation, terms: ReservedTerms) -> bool:
     """Whether a reservation lasts long enough, and its work costs no more than elsewhere: it is
     never evicted.
     """
-    return each.leave > situation.now + terms.lead and each.per_work <= terms.elsewhere * (
-        1 + _ROUNDING
-    )
+    ready_at = situation.now + terms.lead
+    return each.leave > ready_at and each.per_work <= terms.elsewhere * (1 + _ROUNDING)
 
 
 def _ends_well(each: ReservedOffer, situation: Situation, terms: ReservedTerms) -> bool:
@@ -282,9 +289,11 @@ def _ends_well(each: ReservedOffer, situation: Situation, terms: ReservedTerms) 
     if not isfinite(situation.work_left):
         return True
 
-    over, startup = terms.overheads, terms.overheads.startup
+    over = terms.overheads
+    startup = terms.overheads.startup
     begin = situation.now + startup
-    rate = min(each.machines, terms.limits.most) * each.offer.nu * terms.speed
+    machines = min(each.machines, terms.limits.most)
+    rate = machines * each.offer.nu * terms.speed
     rest = situation.work_left - rate * (each.leave - begin)
     if rest > 0 and each.whole:
         return False
@@ -294,15 +303,22 @@ def _ends_well(each: ReservedOffer, situation: Situation, terms: ReservedTerms) 
         return begin + situation.work_left / rate <= situation.deadline
 
     moved = startup + over.eviction + 2 * over.resize
-    return each.leave + moved + rest / (terms.full * terms.speed) <= situation.deadline
+    full_rate = terms.full * terms.speed
+    finishing = rest / full_rate
+    return each.leave + moved + finishing <= situation.deadline
 
 
 def _work(rent: Rent, ready: int, leave: int, situation: Situation, terms: ReservedTerms) -> float:
     """The work that reserved machines do until they leave, or the job ends."""
     if not isfinite(situation.work_left):
         return 0.0
-    until = min(leave, situation.now + situation.work_left / (situation.most_nu * terms.speed))
-    return rent.machines * rent.offer.nu * terms.speed * max(until - max(ready, situation.now), 0.0)
+    full_rate = situation.most_nu * terms.speed
+    working = situation.work_left / full_rate
+    until = min(leave, situation.now + working)
+    rate = rent.machines * rent.offer.nu * terms.speed
+    begin = max(ready, situation.now)
+    span = max(until - begin, 0.0)
+    return rate * span
 
 
 def _reason(rents: Sequence[Rent], kept: Sequence[Holding], going: Sequence[Holding]) -> str:

@@ -96,9 +96,9 @@ class Roaming:
 
     def later(self, span: int) -> Roaming:
         """These markets for a job that begins later, or earlier, and then knows as much."""
-        known = replace(
-            self.known, since=self.known.since + span / HOUR, seen=self.known.seen + span / HOUR
-        )
+        since = self.known.since + span / HOUR
+        seen = self.known.seen + span / HOUR
+        known = replace(self.known, since=since, seen=seen)
         return replace(self, known=known, strategy=self.strategy.afresh(), _folded={})
 
     def with_rare_looks(self, pause: int) -> Roaming:
@@ -106,14 +106,14 @@ class Roaming:
         nothing.
         """
         around = max(self.around, _PAUSES_AROUND * pause)
-        strategy = RegionsStrategy(
-            max(PLAN_HOURS, _LOOKS_OF_A_PLAN * around / HOUR), heeds_changes=False, steps=_STEPS
-        )
+        looked_hours = _LOOKS_OF_A_PLAN * around / HOUR
+        strategy = RegionsStrategy(max(PLAN_HOURS, looked_hours), heeds_changes=False, steps=_STEPS)
         return replace(self, strategy=strategy, around=around, _folded={})
 
     @cached_property
     def _facts(self) -> _ZoneFacts:
-        zones, names = dict[Market, int](), list[str]()
+        zones = dict[Market, int]()
+        names = list[str]()
         for zone, offer in enumerate(self.offers):
             market = offer.market
             zones.setdefault(market, zone)
@@ -143,11 +143,8 @@ class Roaming:
         rent = Rent(offer, gang.nodes, offer.on_demand if chosen.spot else None)
         leaves = situation.now + gang.delay
         held = [holding.allocation for holding in situation.holdings if _kind(holding) == inside]
-        return Decision(
-            (*lost, rent, *(Return(allocation, leaves, replaced=True) for allocation in held)),
-            soon,
-            reason,
-        )
+        returns = (Return(allocation, leaves, replaced=True) for allocation in held)
+        return Decision((*lost, rent, *(returns)), soon, reason)
 
     def last_resort(self, situation: Situation, gang: GangNow) -> Rent:
         """The on-demand machines that finish the job for the least, with the move to them."""
@@ -162,24 +159,24 @@ class Roaming:
         usd[np.abs(facts.nu - planned.offer.nu) >= _ROUNDING] = inf
         usd[[*self._zones(gang.only_spot)]] = inf
         cheapest = int(usd.argmin())
-        return (
-            planned if usd[cheapest] == inf else Rent(self.offers[cheapest], planned.machines, None)
-        )
+        if usd[cheapest] == inf:
+            return planned
+        return Rent(self.offers[cheapest], planned.machines, None)
 
     def move_usd(self, origin: Market, target: Market, gigabytes: float) -> float:
         """The price of sending a checkpoint from one market to another."""
-        begins, ends = self._zone(origin), self._zone(target)
-        return (
-            0.0
-            if begins is None or ends is None
-            else float(self.usd_per_gb[begins, ends]) * gigabytes
-        )
+        begins = self._zone(origin)
+        ends = self._zone(target)
+        if begins is None or ends is None:
+            return 0.0
+        return float(self.usd_per_gb[begins, ends]) * gigabytes
 
     def seen(self, situation: Situation, gang: GangNow) -> RegionsSituation:
         """The situation as the strategy sees it: markets are zones, and hours those of the
         baseline.
         """
-        now, per_hour = situation.now, gang.nodes / NANOS_PER_DOLLAR
+        now = situation.now
+        per_hour = gang.nodes / NANOS_PER_DOLLAR
         open_now = set(situation.offers)
         running, share = self._running(situation.holdings, gang, now)
         on_spot = running.zone if running is not None and running.spot else None
@@ -187,10 +184,12 @@ class Roaming:
 
         facts = self._facts
         slower = gang.nu / facts.nu
-        spot = np.array([situation.price(offer) for offer in self.offers])
+        prices = [situation.price(offer) for offer in self.offers]
+        spot = np.array(prices)
 
         # On slower machines on demand, the job would end later than assumed.
-        too_slow = np.flatnonzero(facts.nu < gang.nu - _ROUNDING).tolist()
+        least_nu = gang.nu - _ROUNDING
+        too_slow = np.flatnonzero(facts.nu < least_nu).tolist()
         only_spot = self._zones(gang.only_spot) | {*too_slow}
         saved = situation.saved
         gigabytes = self.gigabytes if saved is None else saved.gigabytes
@@ -210,15 +209,22 @@ class Roaming:
             if offer not in open_now or (asks_less and short > 0):
                 refused.add(zone)
 
+        spot_usd = spot * slower * per_hour
+        on_demand_usd = facts.on_demand * slower * per_hour
+        moving = self.usd_per_gb * gigabytes
+        rate = gang.nodes * gang.nu * gang.speed
+        work = situation.work_left / rate / HOUR
+        time_left = gang.deadline - now
+        left = time_left / HOUR
         return RegionsSituation(
             now=now / HOUR,
             regions=facts.regions,
-            spot=spot * slower * per_hour,
-            on_demand=facts.on_demand * slower * per_hour,
-            moving=self.usd_per_gb * gigabytes,
+            spot=spot_usd,
+            on_demand=on_demand_usd,
+            moving=moving,
             known=known,
-            work=situation.work_left / (gang.nodes * gang.nu * gang.speed) / HOUR,
-            left=(gang.deadline - now) / HOUR,
+            work=work,
+            left=left,
             delay=gang.delay / HOUR,
             step=gang.look / HOUR,
             running=running,
@@ -241,19 +247,18 @@ class Roaming:
             there.setdefault(_kind(holding), []).append(holding)
 
         for (market, spot), held in there.items():
-            zone, count = self._zone(market), sum(holding.rent.machines for holding in held)
+            zone = self._zone(market)
+            count = sum(holding.rent.machines for holding in held)
             if zone is None or count < gang.least:
                 continue
 
-            ready = [
-                holding.ready
-                for holding in sorted(held, key=lambda holding: holding.ready)
-                for _ in range(holding.rent.machines)
-            ]
+            in_order = sorted(held, key=lambda holding: holding.ready)
+            ready = [holding.ready for holding in in_order for _ in range(holding.rent.machines)]
             # Machines that come later join while the gang works.
-            return Running(zone, spot, max(ready[gang.least - 1] - now, 0) / HOUR), min(
-                count / gang.nodes, 1.0
-            )
+            until_ready = ready[gang.least - 1] - now
+            place = Running(zone, spot, max(until_ready, 0) / HOUR)
+            share = min(count / gang.nodes, 1.0)
+            return place, share
 
         return None, 1.0
 
@@ -267,22 +272,24 @@ class Roaming:
         """The earlier knowledge with the job's own looks; those before its last decision are not
         read again. The zone `up` is up, because the gang runs there: its market may have no further
         machines."""
-        before, known = next(iter(self._folded.items()), ((), self.known))
+        folded = iter(self._folded.items())
+        before, known = next(folded, ((), self.known))
         if looks[: len(before)] != before:
-            before, known = (), self.known
+            before = ()
+            known = self.known
 
         latest = next((place for place, look in enumerate(looks) if look.at >= now), len(looks))
-        known = observed(known, self._facts.zones, looks[len(before) : latest])
+        newer = looks[len(before) : latest]
+        known = observed(known, self._facts.zones, newer)
         self._folded.clear()
         self._folded[looks[:latest]] = known
-        zones, still = self._facts.zones, looks[latest:]
+        zones = self._facts.zones
+        still = looks[latest:]
 
         if up is not None:
             market = self.offers[up].market
-            still = (
-                *(look for look in still if zones.get(look.market) != up),
-                Look(now, market, up=True),
-            )
+            look_up = Look(now, market, up=True)
+            still = (*(look for look in still if zones.get(look.market) != up), look_up)
 
         return observed(known, zones, still)
 
@@ -304,22 +311,30 @@ def known_before(
 ) -> Known:
     """The knowledge of its markets with which a job begins: where only the price evicts, its past
     shows when spot could be had."""
-    zones, looks = {offer.market: zone for zone, offer in enumerate(offers)}, list[Look]()
+    zones = {offer.market: zone for zone, offer in enumerate(offers)}
+    looks = list[Look]()
     for offer in offers:
         if hazards[offer.market] is not None:
             continue
 
-        market, history = offer.market, histories[offer.market]
+        market = offer.market
+        history = histories[offer.market]
         up = history.prices <= offer.on_demand
-        looks.append(Look(int(history.times[0]), market, bool(up[0])))
+        is_up = bool(up[0])
+        first_look = Look(int(history.times[0]), market, is_up)
+        looks.append(first_look)
 
-        for change in (np.flatnonzero(up[1:] != up[:-1]) + 1).tolist():
+        differs = up[1:] != up[:-1]
+        for change in (np.flatnonzero(differs) + 1).tolist():
             at = int(history.times[change])
             # A change that is seen when it happens has its own time, not that of the middle between
             # two looks.
-            looks += [Look(at, market, not up[change]), Look(at, market, bool(up[change]))]
+            before = Look(at, market, not up[change])
+            after = Look(at, market, bool(up[change]))
+            looks += [before, after]
 
-        looks.append(Look(int(history.times[-1]), market, bool(up[-1])))
+        last_look = Look(int(history.times[-1]), market, bool(up[-1]))
+        looks.append(last_look)
 
     return observed(Known.nothing(regions_of(offers)), zones, looks)
 
@@ -327,13 +342,17 @@ def known_before(
 def observed(known: Known, zones: Mapping[Market, int], looks: Iterable[Look]) -> Known:
     """Knowledge with some more looks; those of a moment count together, unless a zone occurs
     again."""
-    at, ups = 0, dict[int, bool]()
+    at = 0
+    ups = dict[int, bool]()
     for look in looks:
         zone = zones.get(look.market)
         if zone is None:
             continue
         if ups and (look.at != at or zone in ups):
-            known, ups = known.observed([*ups], at / HOUR, [*ups.values()]), {}
+            known = known.observed([*ups], at / HOUR, [*ups.values()])
+            ups = {}
         at, ups[zone] = look.at, look.up
 
-    return known.observed([*ups], at / HOUR, [*ups.values()]) if ups else known
+    if ups:
+        return known.observed([*ups], at / HOUR, [*ups.values()])
+    return known

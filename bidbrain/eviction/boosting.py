@@ -52,9 +52,11 @@ class _Tree:
         """The leaf of each row; `codes` has one row per feature, so that a data column is
         contiguous.
         """
-        node, rows = np.zeros(codes.shape[1], dtype=np.intp), np.arange(codes.shape[1])
+        node = np.zeros(codes.shape[1], dtype=np.intp)
+        rows = np.arange(codes.shape[1])
         for feature, cut in zip(self.features, self.cuts, strict=True):
-            node = 2 * node + (codes[feature[node], rows] > cut[node])
+            above = codes[feature[node], rows] > cut[node]
+            node = 2 * node + above
         return self.leaves[node]
 
 
@@ -92,22 +94,26 @@ def fit(
     data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rng: np.random.Generator
 ) -> Forest:
     """Fits trees to outcomes of 0 and 1; both must occur."""
-    cuts = np.quantile(data, np.linspace(0, 1, shape.bins + 1)[1:-1], axis=0)
+    shares = np.linspace(0, 1, shape.bins + 1)
+    cuts = np.quantile(data, shares[1:-1], axis=0)
     edges = tuple(np.unique(column) for column in cuts.T)
     codes = _binned(data, edges)
     mean = np.average(outcomes, weights=weights)
     base = float(np.log(mean / (1 - mean)))
-    odds, trees = np.full(len(data), base), []
+    odds = np.full(len(data), base)
+    trees = []
 
     for _ in range(shape.trees):
         probability = logistic(odds)
         gradient = (probability - outcomes) * weights
         curvature = np.maximum(probability * (1 - probability), _MIN_CURVATURE) * weights
-        rows = np.flatnonzero(rng.random(len(data)) < shape.rows)
-        features = np.sort(
-            rng.permutation(len(codes))[: max(1, round(shape.features * len(codes)))]
-        )
-        tree = _grow(codes[np.ix_(features, rows)], gradient[rows], curvature[rows], shape)
+        draws = rng.random(len(data))
+        rows = np.flatnonzero(draws < shape.rows)
+        order = rng.permutation(len(codes))
+        count = round(shape.features * len(codes))
+        features = np.sort(order[: max(1, count)])
+        codes_of_tree = codes[np.ix_(features, rows)]
+        tree = _grow(codes_of_tree, gradient[rows], curvature[rows], shape)
         odds += tree.values(codes[features])
         trees.append((features, tree))
 
@@ -115,42 +121,49 @@ def fit(
 
 
 def _binned(data: Floats, edges: tuple[Floats, ...]) -> Codes:
-    return np.stack(
-        [
-            np.searchsorted(cuts, column, side="left")
-            for cuts, column in zip(edges, data.T, strict=True)
-        ]
-    )
+    columns = [
+        np.searchsorted(cuts, column, side="left")
+        for cuts, column in zip(edges, data.T, strict=True)
+    ]
+    return np.stack(columns)
 
 
 def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings) -> _Tree:
     node = np.zeros(codes.shape[1], dtype=np.intp)
     rows = np.arange(codes.shape[1])
-    features, cuts = [], []
+    features = []
+    cuts = []
     for level in range(shape.depth):
         feature, cut = _splits(codes, node, 1 << level, gradient, curvature, shape)
-        node = 2 * node + (codes[feature[node], rows] > cut[node])
+        above = codes[feature[node], rows] > cut[node]
+        node = 2 * node + above
         features.append(feature)
         cuts.append(cut)
 
     count = 1 << shape.depth
-    down, bend = np.bincount(node, gradient, count), np.bincount(node, curvature, count)
-    return _Tree(tuple(features), tuple(cuts), -shape.rate * down / (bend + shape.ridge))
+    down = np.bincount(node, gradient, count)
+    bend = np.bincount(node, curvature, count)
+    values = -shape.rate * down / (bend + shape.ridge)
+    return _Tree(tuple(features), tuple(cuts), values)
 
 
 def _splits(
     codes: Codes, node: Codes, nodes: int, gradient: Floats, curvature: Floats, shape: TreeSettings
 ) -> tuple[Codes, Codes]:
     """For each node the feature, and the bin after which a split lowers the loss most."""
-    base, size = node * shape.bins, nodes * shape.bins
+    base = node * shape.bins
+    size = nodes * shape.bins
     # Sums over bins of gradients and of curvatures, as (feature, node, bin).
     sums = [
         [np.bincount(base + column, weights, size).reshape(nodes, shape.bins) for column in codes]
         for weights in (gradient, curvature)
     ]
-    left, left_bend = np.cumsum(sums[0], axis=2), np.cumsum(sums[1], axis=2)
-    total, bend = left[:, :, -1:], left_bend[:, :, -1:]
-    right, right_bend = total - left, bend - left_bend
+    left = np.cumsum(sums[0], axis=2)
+    left_bend = np.cumsum(sums[1], axis=2)
+    total = left[:, :, -1:]
+    bend = left_bend[:, :, -1:]
+    right = total - left
+    right_bend = bend - left_bend
 
     # What a split lowers the loss by: the squared gradient over the curvature of both sides, less
     # that of the whole.
@@ -159,8 +172,10 @@ def _splits(
     whole = total**2 / (bend + shape.ridge)
     gain = below + above - whole
     gain[np.minimum(left_bend, right_bend) < shape.leaf_curvature] = 0
-    by_node = gain.transpose(1, 0, 2).reshape(gain.shape[1], -1)
+    by_node_first = gain.transpose(1, 0, 2)
+    by_node = by_node_first.reshape(gain.shape[1], -1)
     best = by_node.argmax(axis=1)
     helps = by_node[np.arange(best.size), best] > 0
 
-    return best // shape.bins, np.where(helps, best % shape.bins, shape.bins)
+    place = np.where(helps, best % shape.bins, shape.bins)
+    return best // shape.bins, place

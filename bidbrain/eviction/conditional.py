@@ -77,8 +77,10 @@ class CrossingModel:
         """
         if self.method != "present" or self.trial is None:
             return 1.0
-        apart = np.abs(boosting.log_odds(self.trial) - boosting.log_odds(np.array([probability])))
-        return max(float(np.mean(apart < _SAME_LOG_ODDS)), 1 / self.trial.size)
+        value = np.array([probability])
+        apart = np.abs(boosting.log_odds(self.trial) - boosting.log_odds(value))
+        alike = np.mean(apart < _SAME_LOG_ODDS)
+        return max(float(alike), 1 / self.trial.size)
 
 
 def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingModel:
@@ -102,10 +104,11 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
     rows = panel.rows(market, times)
     then_own, then_pooled = panel.shares(split)
     predicted = trial.probabilities(rows.data)
+    everywhere = np.full(len(rows), then_pooled)
     scores: dict[CrossingMethod, float] = {
         "present": brier(predicted, rows),
         "own share": brier(then_own[rows.market], rows),
-        "pooled share": brier(np.full(len(rows), then_pooled), rows),
+        "pooled share": brier(everywhere, rows),
     }
 
     inflation = _inflation(predicted, rows, panel.starts_per_window)
@@ -150,21 +153,26 @@ def _forest(
         return None
 
     # All crossings where they are rare, and a sample of the rest; weights restore the proportion.
-    yes, no = np.flatnonzero(crossed), np.flatnonzero(~crossed)
+    yes = np.flatnonzero(crossed)
+    no = np.flatnonzero(~crossed)
     some_yes = rng.permutation(yes)[: _MAX_ROWS // 2]
     some_no = rng.permutation(no)[: _MAX_ROWS - some_yes.size]
-    weights = np.where(crossed, yes.size / some_yes.size, no.size / some_no.size)
+    weight_of_yes = yes.size / some_yes.size
+    weight_of_no = no.size / some_no.size
+    weights = np.where(crossed, weight_of_yes, weight_of_no)
     chosen = np.sort(np.concatenate((some_yes, some_no)))
     rows = panel.rows(market[chosen], times[chosen])
 
-    return boosting.fit(rows.data, rows.crossed.astype(np.float64), weights[chosen], _TREES, rng)
+    outcomes = rows.crossed.astype(np.float64)
+    return boosting.fit(rows.data, outcomes, weights[chosen], _TREES, rng)
 
 
 def _corrections(odds: Floats, crossed: Bools, weight: float) -> Floats:
     """A part of how much the log-odds of held-out starts were too low near each of `_KNOTS`, if
     each start counts as `weight` independent ones; where few were near, hardly anything."""
     near = np.abs(odds - _KNOTS[:, None])
-    counted = weight * np.where(near <= 0.5, 1.0, np.where(near <= 1.5, 0.5, 0.0))
+    farther = np.where(near <= 1.5, 0.5, 0.0)
+    counted = weight * np.where(near <= 0.5, 1.0, farther)
     starts = np.maximum(counted.sum(axis=1), _LEAST)
     stated = counted @ boosting.logistic(odds) / starts
     assumed = _AS_STATED / np.maximum(stated * (1 - stated), _LEAST)
@@ -179,16 +187,23 @@ def _corrections(odds: Floats, crossed: Bools, weight: float) -> Floats:
 
 def brier(predicted: Floats, rows: PanelRows) -> float:
     """The mean squared difference of predictions and outcomes."""
-    return float(np.mean((predicted - rows.crossed) ** 2)) if len(rows) else float("inf")
+    if len(rows):
+        return float(np.mean((predicted - rows.crossed) ** 2))
+    return float("inf")
 
 
 def _inflation(predicted: Floats, rows: PanelRows, least: float) -> float:
     """Variance of a market-day's errors relative to that of independent starts."""
     days = rows.times // DAY
-    _, block = np.unique(rows.market * (int(days.max()) + 1) + days, return_inverse=True)
+    days_in_all = int(days.max())
+    day_of_market = rows.market * (days_in_all + 1) + days
+    _, block = np.unique(day_of_market, return_inverse=True)
     missed = np.bincount(block, predicted - rows.crossed)
     expected = float(np.sum(predicted * (1 - predicted)))
-    return max(least, float(np.sum(missed**2)) / expected) if expected > 0 else least
+    if expected > 0:
+        total_missed = np.sum(missed**2)
+        return max(least, float(total_missed) / expected)
+    return least
 
 
 _LOOKBACKS = (HOUR, 6 * HOUR, DAY, 7 * DAY)
@@ -238,7 +253,9 @@ class PricePath:
         steps = np.diff(series.prices, prepend=series.prices[0])
         self._moves = np.cumsum(steps != 0)
         self._travel = np.cumsum(np.abs(steps) / 1e9)
-        self._last_move = np.maximum.accumulate(np.where(steps != 0, np.arange(steps.size), 0))
+        numbers = np.arange(steps.size)
+        moves = np.where(steps != 0, numbers, 0)
+        self._last_move = np.maximum.accumulate(moves)
         self._direction = np.sign(steps)[self._last_move]
 
     def index_at(self, times: Ints) -> Ints:
@@ -247,7 +264,8 @@ class PricePath:
 
     def highest_after(self, times: Ints, window: int) -> Ints:
         """The highest price of events in (t, t + window]; 0, which evicts no bid, without any."""
-        begin, end = self.index_at(times) + 1, self.index_at(times + window) + 1
+        begin = self.index_at(times) + 1
+        end = self.index_at(times + window) + 1
         highest = np.zeros(times.size, dtype=np.int64)
         some = end > begin
         highest[some] = _query(self._high, begin[some], end[some], np.maximum)
@@ -259,25 +277,30 @@ class PricePath:
         """
         at = self.index_at(times)
         price = self.series.prices[at].astype(np.float64)
-        begin = {
-            span: self.index_at(np.maximum(times - span, self.series.first)) for span in _LOOKBACKS
-        }
+        begin = {}
+        for span in _LOOKBACKS:
+            since = np.maximum(times - span, self.series.first)
+            begin[span] = self.index_at(since)
         log_high = {
             span: np.log(_query(self._high, i, at + 1, np.maximum)) for span, i in begin.items()
         }
         low = {span: _query(self._low, i, at + 1, np.minimum) for span, i in begin.items()}
-        hours = {
-            span: np.clip(self._observed(times, span), HOUR, span) / HOUR for span in _LOOKBACKS
-        }
+        hours = {}
+        for span in _LOOKBACKS:
+            observed = self._observed(times, span)
+            hours[span] = np.clip(observed, HOUR, span) / HOUR
         travel = dict[int, Floats]()
         for span, i in begin.items():
             moved = (self._travel[at] - self._travel[i]) * 1e9
-            travel[span] = np.log(moved / (price * hours[span]) + _STILL)
+            per_hour = moved / (price * hours[span])
+            travel[span] = np.log(per_hour + _STILL)
 
         # How far the bid is above the price, next to how far prices move in a day.
-        needed = np.log(np.maximum(limits / price - 1, _STILL / 10))
+        distance = limits / price - 1
+        needed = np.log(np.maximum(distance, _STILL / 10))
         columns = [needed, needed - travel[DAY]]
-        log_limit, log_price = np.log(limits), np.log(price)
+        log_limit = np.log(limits)
+        log_price = np.log(price)
         columns += [np.clip(log_limit - log_high[span], -_CLIP, _CLIP) for span in _LOOKBACKS]
         for span in _LOOKBACKS[:3]:
             moves = self._moves[at] - self._moves[begin[span]]
@@ -300,16 +323,22 @@ class PricePath:
     def _until(self, times: Ints) -> Ints:
         """The observed time before each moment, from anywhere."""
         watched = self.series.watched
-        return times if watched is None else observed_until(times, watched)
+        if watched is None:
+            return times
+        return observed_until(times, watched)
 
     def _observed(self, times: Ints, span: int) -> Ints:
         """The observed time in the span before each moment."""
-        return self._until(times) - self._until(np.maximum(times - span, self.series.first))
+        before = np.maximum(times - span, self.series.first)
+        return self._until(times) - self._until(before)
 
     @cached_property
     def _log_integral(self) -> Floats:
         spent = self.series.held / HOUR
-        return np.concatenate(([0.0], np.cumsum(np.log(self.series.prices[:-1]) * spent)))
+        paid = self.series.prices[:-1]
+        weighed = np.log(paid) * spent
+        summed = np.cumsum(weighed)
+        return np.concatenate(([0.0], summed))
 
     def _mean_log(self, times: Ints, at: Ints, span: int) -> Floats:
         """The time-weighted mean logarithm of the price over the span before each moment."""
@@ -318,20 +347,24 @@ class PricePath:
         observed = self._observed(times, span)
         spent = np.maximum(observed, 1) / HOUR
         total = self._log_integral_to(times, at) - self._log_integral_to(since, first)
-        mean: Floats = np.where(observed > 0, total / spent, np.log(self.series.prices[at]))
+        log_price = np.log(self.series.prices[at])
+        mean: Floats = np.where(observed > 0, total / spent, log_price)
         return mean
 
     def _log_integral_to(self, times: Ints, at: Ints) -> Floats:
-        rest = np.log(self.series.prices[at]) * (
-            (self._until(times) - self._until(self.series.times[at])) / HOUR
-        )
+        log_price = np.log(self.series.prices[at])
+        since = self._until(times) - self._until(self.series.times[at])
+        hours = since / HOUR
+        rest = log_price * hours
         integral: Floats = self._log_integral[at] + rest
         return integral
 
 
 def _place(price: Floats, low: Ints, high: Floats) -> Floats:
     """Position of a price between a low (0) and a high (1); 0.5 in an empty range."""
-    place: Floats = np.where(high > low, (price - low) / np.maximum(high - low, 1.0), 0.5)
+    range_ = np.maximum(high - low, 1.0)
+    share = (price - low) / range_
+    place: Floats = np.where(high > low, share, 0.5)
     return place
 
 
@@ -340,7 +373,10 @@ def _query(table: Ints, begin: Ints, end: Ints, of: np.ufunc) -> Ints:
     two.
     """
     level = np.frexp(end - begin)[1] - 1
-    answer: Ints = of(table[level, begin], table[level, end - (1 << level)])
+    at_begin = table[level, begin]
+    last = end - (1 << level)
+    at_end = table[level, last]
+    answer: Ints = of(at_begin, at_end)
     return answer
 
 
@@ -380,14 +416,16 @@ class CrossingPanel:
             self._starts_of(path, bid) for path, bid in zip(self.paths, self.bids, strict=True)
         ]
         self._origin = min(first for first, _, _ in starts)
-        size = max(first + held.size for first, held, _ in starts) - self._origin
+        ends = max(first + held.size for first, held, _ in starts)
+        size = ends - self._origin
         self._held = np.stack(
             [_running(held, first - self._origin, size) for first, held, _ in starts]
         )
         self._crossed = np.stack(
             [_running(crossed, first - self._origin, size) for first, _, crossed in starts]
         )
-        self._all_held, self._all_crossed = self._held.sum(axis=0), self._crossed.sum(axis=0)
+        self._all_held = self._held.sum(axis=0)
+        self._all_crossed = self._crossed.sum(axis=0)
 
     @property
     def starts_per_window(self) -> float:
@@ -400,14 +438,17 @@ class CrossingPanel:
         """Market and time of all starts in [begin, end] that held their bid and have a known
         outcome.
         """
-        low, high = self._before(begin - 1), self._before(end)
-        market, offset = np.nonzero(np.diff(self._held[:, low : high + 1], axis=1))
+        low = self._before(begin - 1)
+        high = self._before(end)
+        counts = self._held[:, low : high + 1]
+        market, offset = np.nonzero(np.diff(counts, axis=1))
         return market, (self._origin + low + offset) * self.step
 
     def crossed(self, market: NDArray[np.intp], times: Ints) -> Bools:
         """Whether the bids of starts from `starts_between` were crossed."""
         place = times // self.step - self._origin
-        happened: Bools = self._crossed[market, place + 1] > self._crossed[market, place]
+        after = self._crossed[market, place + 1]
+        happened: Bools = after > self._crossed[market, place]
         return happened
 
     def shares(self, until: int) -> tuple[Floats, float]:
@@ -417,14 +458,19 @@ class CrossingPanel:
         A market without starts gets the pooled share.
         """
         known = self._before(until - self.window)
-        held, crossed = self._held[:, known], self._crossed[:, known]
-        pooled = float(crossed.sum() / max(held.sum(), 1))
-        return np.where(held > 0, crossed / np.maximum(held, 1), pooled), pooled
+        held = self._held[:, known]
+        crossed = self._crossed[:, known]
+        share = crossed.sum() / max(held.sum(), 1)
+        pooled = float(share)
+        shares = crossed / np.maximum(held, 1)
+        return np.where(held > 0, shares, pooled), pooled
 
     def span_known(self, until: int) -> tuple[int, int]:
         """The first start of the panel, and the last whose outcome is known by a time."""
         known = self._before(until - self.window)
-        return self._origin * self.step, (self._origin + max(known - 1, 0)) * self.step
+        begin = self._origin * self.step
+        starts = max(known - 1, 0)
+        return begin, (self._origin + starts) * self.step
 
     def crossings(self, until: int) -> int:
         """Number of crossed starts in all markets, of those known by a time."""
@@ -432,67 +478,79 @@ class CrossingPanel:
 
     def windows(self, market: int, until: int) -> float:
         """Number of non-overlapping windows that a market's known starts span."""
-        return float(self._held[market, self._before(until - self.window)] / self.starts_per_window)
+        before = until - self.window
+        starts = self._held[market, self._before(before)]
+        return float(starts / self.starts_per_window)
 
     def rows(self, market: NDArray[np.intp], times: Ints, bid: Bid | None = None) -> PanelRows:
         """Features of starts, sorted by market; outcomes are those of the stored series. `bid` is
         another one than that of the panel, which the panel's crossings still tell of."""
         order = np.argsort(market, kind="stable")
-        market, times = market[order], times[order]
-        parts, crossed = [np.empty((0, len(FEATURES)))], [np.empty(0, dtype=bool)]
+        market = market[order]
+        times = times[order]
+        parts = [np.empty((0, len(FEATURES)))]
+        crossed = [np.empty(0, dtype=bool)]
         for code in np.unique(market):
             at = times[market == code]
             path = self.paths[code]
-            limits = (bid or self.bids[code]).limits(path.series.prices[path.index_at(at)])
+            price = path.series.prices[path.index_at(at)]
+            limits = (bid or self.bids[code]).limits(price)
             parts.append(path.features(at, limits))
             crossed.append(path.highest_after(at, self.window) > limits)
 
-        data = np.column_stack([np.concatenate(parts), self._past(market, times)])
+        features = np.concatenate(parts)
+        past = self._past(market, times)
+        data = np.column_stack([features, past])
         return PanelRows(market, times, data, np.concatenate(crossed))
 
     def _starts_of(self, path: PricePath, bid: Bid) -> tuple[int, Bools, Bools]:
         """The number of the first start in a market, at a multiple of the step; which starts from
         there on held the bid, and which of these were crossed."""
         first = -(-path.series.first // self.step)
-        times = (
-            np.arange(first, (path.series.last - self.window) // self.step + 1, dtype=np.int64)
-            * self.step
-        )
+        last = path.series.last - self.window
+        numbers = np.arange(first, last // self.step + 1, dtype=np.int64)
+        times = numbers * self.step
         held_price = path.series.prices[path.index_at(times)]
         limits = bid.limits(held_price)
         held = held_price <= limits
         if path.series.watched is not None:
             held &= is_whole(times, self.window, path.series.watched)
 
-        return first, held, held & (path.highest_after(times, self.window) > limits)
+        over = path.highest_after(times, self.window) > limits
+        return first, held, held & over
 
     def _before(self, time: int) -> int:
         """Number of multiples of the step at or before a moment."""
-        return int(np.clip(time // self.step + 1 - self._origin, 0, self._held.shape[1] - 1))
+        place = time // self.step + 1 - self._origin
+        most = self._held.shape[1] - 1
+        return int(np.clip(place, 0, most))
 
     def _past(self, market: NDArray[np.intp], times: Ints) -> Floats:
         """Log-odds of recent shares per span: the pooled share, and the market's own shrunk towards
         it.
         """
         # The panel's starts whose outcome is known at each moment.
-        until = np.clip(
-            (times - self.window) // self.step + 1 - self._origin, 0, self._held.shape[1] - 1
-        )
+        ended = (times - self.window) // self.step + 1
+        most = self._held.shape[1] - 1
+        until = np.clip(ended - self._origin, 0, most)
         columns = []
 
         for span, windows in zip(_SPANS, _SHRINKAGE_WINDOWS, strict=True):
             since = np.maximum(until - span // self.step, 0)
             everybody = self._all_held[until] - self._all_held[since]
-            pooled = (self._all_crossed[until] - self._all_crossed[since]) / np.maximum(
-                everybody, 1
-            )
-            held = self._held[market, until] - self._held[market, since]
-            crossed = self._crossed[market, until] - self._crossed[market, since]
+            crossed_by_all = self._all_crossed[until] - self._all_crossed[since]
+            watched = np.maximum(everybody, 1)
+            pooled = crossed_by_all / watched
+            held_until = self._held[market, until]
+            held_since = self._held[market, since]
+            held = held_until - held_since
+            crossed_until = self._crossed[market, until]
+            crossed_since = self._crossed[market, since]
+            crossed = crossed_until - crossed_since
             weight = windows * self.starts_per_window
-            columns += [
-                _softened_odds(pooled),
-                _softened_odds((crossed + weight * pooled) / (held + weight)),
-            ]
+            softened = crossed + weight * pooled
+            share = softened / (held + weight)
+            columns += [_softened_odds(pooled), _softened_odds(share)]
 
         return np.stack(columns, axis=1)
 
@@ -507,5 +565,6 @@ def _running(chosen: Bools, before: int, size: int) -> Ints:
 
 
 def _softened_odds(share: Floats) -> Floats:
-    odds: Floats = np.log((share + _SOFTENING) / (1 - share + _SOFTENING))
+    odds_ratio = (share + _SOFTENING) / (1 - share + _SOFTENING)
+    odds: Floats = np.log(odds_ratio)
     return odds

@@ -54,8 +54,10 @@ class CrossingHistory:
                 f" of {window / HOUR:.1f} hours; import a longer history or use a shorter window"
             )
 
-        self.series, self.window = series, window
-        self._begin, self._end = _observed(_edges(series, window, series.times), series, window)
+        self.series = series
+        self.window = window
+        edges = _edges(series, window, series.times)
+        self._begin, self._end = _observed(edges, series, window)
         if not self._begin.size:
             raise TooLittleHistory(
                 f"{series.market}: no window of {window / HOUR:.1f} hours was observed without a "
@@ -64,14 +66,18 @@ class CrossingHistory:
             )
 
         at = np.searchsorted(series.times, self._begin, side="right") - 1
-        self._next, self._held = at + 1, series.prices[at]
-        reach = np.searchsorted(series.times, self._end + window, side="right") - at
+        self._next = at + 1
+        self._held = series.prices[at]
+        last = np.searchsorted(series.times, self._end + window, side="right")
+        reach = last - at
         self._maxima = range_extremes(series.prices, int(reach.max()), np.maximum)
 
     def betas(self, deltas: Ints) -> Floats:
         """beta for each bid delta (nano-dollars); sorts once, then one binary search per delta."""
         rises, time_up_to = self._by_rise
-        evicted = time_up_to[-1] - time_up_to[np.searchsorted(rises, deltas, side="right")]
+        whole_time = time_up_to[-1]
+        above = np.searchsorted(rises, deltas, side="right")
+        evicted = whole_time - time_up_to[above]
         betas: Floats = evicted / time_up_to[-1]
         return betas
 
@@ -87,7 +93,10 @@ class CrossingHistory:
         """
         outcomes: dict[int, Crossing] = {}
         starts = int((self._end - self._begin).sum())
-        begin, end, held, position = self._begin, self._end, self._held, self._next
+        begin = self._begin
+        end = self._end
+        held = self._held
+        position = self._next
         for delta in sorted(set(deltas.tolist())):
             crossed, position = self._crossed(position, held + delta)
             evicted = np.flatnonzero(crossed - self.window < end)
@@ -108,12 +117,13 @@ class CrossingHistory:
                 "dollars"
             )
 
-        begin, end = self._begin[held], self._end[held]
-        crossed, _ = self._crossed(self._next[held], np.full(begin.size, bid, dtype=np.int64))
+        begin = self._begin[held]
+        end = self._end[held]
+        bids = np.full(begin.size, bid, dtype=np.int64)
+        crossed, _ = self._crossed(self._next[held], bids)
         evicted = crossed - self.window < end
-        return self._crossing(
-            begin[evicted], end[evicted], crossed[evicted], int((end - begin).sum())
-        )
+        starts = int((end - begin).sum())
+        return self._crossing(begin[evicted], end[evicted], crossed[evicted], starts)
 
     def mean_times(self, bid: int, edges: Ints) -> list[float | None]:
         """Mean time to eviction at an absolute bid by the price at the start, `edges[i] <= price <
@@ -122,14 +132,21 @@ class CrossingHistory:
         The last class includes its upper edge. A start without eviction counts with the whole
         window; None where the price never was.
         """
-        crossed, _ = self._crossed(self._next, np.full(self._held.size, bid, dtype=np.int64))
-        spared = np.clip(crossed - self.window, self._begin, self._end) - self._begin
+        bids = np.full(self._held.size, bid, dtype=np.int64)
+        crossed, _ = self._crossed(self._next, bids)
+        warned = crossed - self.window
+        spared = np.clip(warned, self._begin, self._end) - self._begin
         length = self._end - self._begin
 
         # Starts are spread evenly over their piece, so their mean is that of its middle.
-        until = np.where(spared < length, crossed, 0) - (self._begin + spared + self._end) / 2
-        lived = (spared * float(self.window) + (length - spared) * until) / length
-        classes = np.searchsorted(edges[:-1], self._held, side="right") - 1
+        until_crossed = np.where(spared < length, crossed, 0)
+        twice_middle = self._begin + spared + self._end
+        until = until_crossed - twice_middle / 2
+        certain = spared * float(self.window)
+        uncertain = (length - spared) * until
+        lived = (certain + uncertain) / length
+        place = np.searchsorted(edges[:-1], self._held, side="right")
+        classes = place - 1
         classes[self._held > edges[-1]] = -1
         means = list[float | None]()
 
@@ -144,20 +161,29 @@ class CrossingHistory:
     @cached_property
     def _by_rise(self) -> tuple[Ints, Ints]:
         """The pieces' rises in ascending order, and how much start time has at most each."""
-        times, prices = self.series.times, self.series.prices
-        begin, end = _observed(
-            _edges(self.series, self.window, times, times - self.window), self.series, self.window
-        )
+        times = self.series.times
+        prices = self.series.prices
+        warned = times - self.window
+        edges = _edges(self.series, self.window, times, warned)
+        begin, end = _observed(edges, self.series, self.window)
         first = np.searchsorted(times, begin, side="right")
-        count = np.searchsorted(times, begin + self.window, side="right") - first
-        level = np.frexp(np.maximum(count, 1))[1] - 1
-        left = self._maxima[level, np.minimum(first, prices.size - 1)]
-        right = self._maxima[level, np.maximum(first + count - (1 << level), 0)]
+        until = begin + self.window
+        count = np.searchsorted(times, until, side="right") - first
+        at_least_one = np.maximum(count, 1)
+        level = np.frexp(at_least_one)[1] - 1
+        begin_place = np.minimum(first, prices.size - 1)
+        left = self._maxima[level, begin_place]
+        last_place = first + count - (1 << level)
+        right = self._maxima[level, np.maximum(last_place, 0)]
 
         # Without an event in its window a start is crossed by no bid.
-        rises = np.where(count > 0, np.maximum(left, right), 0) - prices[first - 1]
+        highest = np.maximum(left, right)
+        before = prices[first - 1]
+        rises = np.where(count > 0, highest, 0) - before
         order = np.argsort(rises, kind="stable")
-        return rises[order], np.concatenate(([0], np.cumsum((end - begin)[order])))
+        spans = (end - begin)[order]
+        summed = np.concatenate(([0], np.cumsum(spans)))
+        return rises[order], summed
 
     def _crossed(self, position: Ints, bids: Ints) -> tuple[Ints, Ints]:
         """When each bid is first exceeded, by an event at or after a position, and the position of
@@ -166,7 +192,8 @@ class CrossingHistory:
         An event that is out of reach of every window, or missing, is at `LATEST` or beyond the
         window.
         """
-        for level in range(len(self._maxima) - 1, -1, -1):
+        highest_level = len(self._maxima) - 1
+        for level in range(highest_level, -1, -1):
             step = self._maxima[level].take(position, mode="clip") <= bids
             position = position + (step.astype(np.int64) << level)
         times = self.series.times.take(position, mode="clip")
@@ -174,10 +201,13 @@ class CrossingHistory:
 
     def _crossing(self, begin: Ints, end: Ints, crossed: Ints, starts: int) -> Crossing:
         """The outcome, given the pieces of starts that were crossed in part, and when."""
-        soonest, latest = crossed - end, np.minimum(crossed - begin, self.window)
+        soonest = crossed - end
+        latest = np.minimum(crossed - begin, self.window)
+        evicted = (latest - soonest).sum()
+        median_time = median_of_spans(soonest, latest) if begin.size else None
         return Crossing(
-            share=int((latest - soonest).sum()) / starts,
-            median_time=median_of_spans(soonest, latest) if begin.size else None,
+            share=int(evicted) / starts,
+            median_time=median_time,
             starts=starts,
             windows=starts / self.window,
         )
@@ -187,19 +217,25 @@ def _edges(series: PriceSeries, window: int, *events: Ints) -> Ints:
     """Boundaries of pieces: these events, and where the observation of whole windows begins or
     ends.
     """
-    first, last = series.first, series.last - window
-    watched = np.array(series.watched or (), dtype=np.int64).reshape(-1, 2)
+    first = series.first
+    last = series.last - window
+    intervals = np.array(series.watched or (), dtype=np.int64)
+    watched = intervals.reshape(-1, 2)
     # Sorted directly, because numpy's unique uses hashing, which takes longer than everything else
     # here.
-    edges = np.sort(np.concatenate(([first, last], *events, watched[:, 0], watched[:, 1] - window)))
-    edges = edges[np.append(True, np.diff(edges) > 0)]
+    warned = watched[:, 1] - window
+    moments = np.concatenate(([first, last], *events, watched[:, 0], warned))
+    edges = np.sort(moments)
+    is_new = np.append(True, np.diff(edges) > 0)
+    edges = edges[is_new]
     inside: Ints = edges[(edges >= first) & (edges <= last)]
     return inside
 
 
 def _observed(edges: Ints, series: PriceSeries, window: int) -> tuple[Ints, Ints]:
     """Begin and end of the pieces whose windows are observed as a whole."""
-    begin, end = edges[:-1], edges[1:]
+    begin = edges[:-1]
+    end = edges[1:]
     if series.watched is None:
         return begin, end
     whole = is_whole(begin, window, series.watched)
@@ -212,13 +248,11 @@ def range_extremes(values: Ints, longest: int, of: np.ufunc) -> Ints:
     """
     table = [values]
     while 2 << (len(table) - 1) <= longest:
-        half, previous = 1 << (len(table) - 1), table[-1]
-        table.append(
-            of(
-                previous,
-                np.concatenate((previous[half:], previous[-1:].repeat(half)))[: values.size],
-            )
-        )
+        half = 1 << (len(table) - 1)
+        previous = table[-1]
+        tail = previous[-1:].repeat(half)
+        shifted = np.concatenate((previous[half:], tail))
+        table.append(of(previous, shifted[: values.size]))
 
     return np.stack(table)
 
@@ -287,33 +321,48 @@ def median_of_spans(low: Ints, high: Ints) -> float:
     Classes of equal width tell where the median is; only the spans that begin or end in its class
     are sorted. All sums are exact: `bincount` adds whole numbers, and stays below 2**53.
     """
-    shift = max(int(high.max()).bit_length() - _CLASSES_BITS, 0)
-    begins, ends = low >> shift, high >> shift
+    bits = int(high.max()).bit_length()
+    shift = max(bits - _CLASSES_BITS, 0)
+    begins = low >> shift
+    ends = high >> shift
     classes = int(ends.max()) + 1
     begun, ended = (
         np.concatenate(([0], np.cumsum(np.bincount(numbers, minlength=classes))))
         for numbers in (begins, ends)
     )
     edges = np.arange(classes + 1, dtype=np.int64) << shift
-    mass = _below(low, begins, edges, begun) - _below(high, ends, edges, ended)
+    since_low = _below(low, begins, edges, begun)
+    since_high = _below(high, ends, edges, ended)
+    mass = since_low - since_high
     half = mass[-1] / 2
     here = int(np.searchsorted(mass, half, side="left")) - 1
-    inside_low, inside_high = low[begins == here], high[ends == here]
-    at = np.concatenate((inside_low, inside_high, edges[here + 1 : here + 2]))
+    inside_low = low[begins == here]
+    inside_high = high[ends == here]
+    edges_here = edges[here + 1 : here + 2]
+    at = np.concatenate((inside_low, inside_high, edges_here))
     slope = np.repeat((1, -1, 0), (inside_low.size, inside_high.size, 1))
     order = np.argsort(at, kind="stable")
-    at, density = at[order], np.cumsum(slope[order]) + begun[here] - ended[here]
-    before = np.concatenate(([begun[here] - ended[here]], density[:-1]))
-    reached = mass[here] + np.cumsum(before * np.diff(at, prepend=edges[here]))
+    at = at[order]
+    density = np.cumsum(slope[order]) + begun[here] - ended[here]
+    step = begun[here] - ended[here]
+    before_last = density[:-1]
+    before = np.concatenate(([step], before_last))
+    spans = np.diff(at, prepend=edges[here])
+    growth = np.cumsum(before * spans)
+    reached = mass[here] + growth
     i = int(np.searchsorted(reached, half, side="left"))
 
-    return float(at[i] - (reached[i] - half) / before[i])
+    excess = reached[i] - half
+    return float(at[i] - excess / before[i])
 
 
 def _below(points: Ints, classes: Ints, edges: Ints, counts: Ints) -> Ints:
     """For each edge, by how much it is above the points that are below it, in total."""
     width = int(edges[1])
-    rest = np.bincount(classes, points & (width - 1), minlength=edges.size - 1).astype(np.int64)
-    total = np.cumsum(rest + np.diff(counts) * edges[:-1])
+    inside = points & (width - 1)
+    rest = np.bincount(classes, inside, minlength=edges.size - 1).astype(np.int64)
+    whole = np.diff(counts) * edges[:-1]
+    summed = rest + whole
+    total = np.cumsum(summed)
     below: Ints = edges * counts - np.concatenate(([0], total))
     return below

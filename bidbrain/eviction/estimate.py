@@ -83,7 +83,10 @@ class PriceOutlook:
         at: int,
         window: int = HOUR,
     ) -> None:
-        self._markets, self._series, self._at, self._window = markets, series, at, window
+        self._markets = markets
+        self._series = series
+        self._at = at
+        self._window = window
         self._closest: dict[tuple[str, ...], tuple[Market, ...]] = {}
         self._panels: dict[tuple[tuple[Market, ...], int], CrossingPanel | None] = {}
         self.models: dict[CrossingPanel, CrossingModel] = {}
@@ -91,7 +94,9 @@ class PriceOutlook:
     def of(self, history: PriceSeries, distance: int) -> Estimate:
         """The estimate for a bid by its distance from the price, in nano-dollars; `history` is what
         is known of its market, for where its series is too short."""
-        bid, at, panel = BidAbove(distance), self._at, self._panel(history.market, distance)
+        bid = BidAbove(distance)
+        at = self._at
+        panel = self._panel(history.market, distance)
         markets = [] if panel is None else [path.series.market for path in panel.paths]
         number = markets.index(history.market) if history.market in markets else None
         if panel is None or number is None or panel.windows(number, at) < 1:
@@ -109,10 +114,13 @@ class PriceOutlook:
             return share_only(historical, why)
 
         if panel not in self.models:
-            self.models[panel] = fit(panel, at, np.random.default_rng(_SEED))
+            rng = np.random.default_rng(_SEED)
+            self.models[panel] = fit(panel, at, rng)
 
         model = self.models[panel]
-        rows = panel.rows(np.array([number]), np.array([min(at, series.last)]), bid)
+        numbers = np.array([number])
+        times = np.array([min(at, series.last)])
+        rows = panel.rows(numbers, times, bid)
         probability = (
             historical.share if model.method == "own share" else float(model.predict(rows)[0])
         )
@@ -129,22 +137,18 @@ class PriceOutlook:
         if kind not in self._closest:
             self._closest[kind] = tuple(closest(market, self._markets))
 
-        markets, step = (
-            self._closest[kind],
-            round(log(distance, _SAME_DISTANCE)) if distance else -1,
-        )
+        markets = self._closest[kind]
+        step = round(log(distance, _SAME_DISTANCE)) if distance else -1
 
         if (markets, step) not in self._panels:
             bid = BidAbove(round(_SAME_DISTANCE**step) if distance else 0)
-            begin, recent = (
-                self._at - max(MEMORY, 4 * self._window),
-                list[tuple[PriceSeries, Bid]](),
-            )
+            begin = self._at - max(MEMORY, 4 * self._window)
+            recent = list[tuple[PriceSeries, Bid]]()
             near = set(markets)
-            for series in (
-                self._series(number) for number, each in enumerate(self._markets) if each in near
-            ):
-                first, last = max(series.first, begin), min(series.last, self._at)
+            numbered = enumerate(self._markets)
+            for series in (self._series(number) for number, each in numbered if each in near):
+                first = max(series.first, begin)
+                last = min(series.last, self._at)
                 if last - first > self._window:
                     recent.append((series.window(first, last), bid))
             self._panels[markets, step] = CrossingPanel(recent, self._window) if recent else None
@@ -156,13 +160,14 @@ def share_estimate(
     probability: float, windows: float, historical: Crossing, basis: str
 ) -> Estimate:
     """The estimate with the interval of a share over that many independent windows (Jeffreys)."""
-    hits, misses = probability * windows, (1 - probability) * windows
+    hits = probability * windows
+    misses = (1 - probability) * windows
     low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
     high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
     seconds = None if historical.median_time is None else historical.median_time / SECOND
-    return Estimate(
-        probability, min(low, probability), max(high, probability), seconds, windows, basis
-    )
+    lowest = min(low, probability)
+    highest = max(high, probability)
+    return Estimate(probability, lowest, highest, seconds, windows, basis)
 
 
 def together(
@@ -178,17 +183,24 @@ def together(
         -log1p(-share) if share < 1 else inf for share in (price.probability, price.low, price.high)
     ]
     taken = hazard.cumulative(age_hours, hours)
-    middle, low, high = (a + b for a, b in zip(crossing, taken, strict=True))
+    pairs = zip(crossing, taken, strict=True)
+    middle, low, high = (a + b for a, b in pairs)
     if middle < inf:
-        low = middle - hypot(crossing[0] - crossing[1], taken[0] - taken[1])
-        high = middle + hypot(crossing[2] - crossing[0], taken[2] - taken[0])
+        below = hypot(crossing[0] - crossing[1], taken[0] - taken[1])
+        low = middle - below
+        above = hypot(crossing[2] - crossing[0], taken[2] - taken[0])
+        high = middle + above
 
+    unlikely = expm1(-middle)
+    lowest = expm1(-max(low, 0.0))
+    median = _median_seconds(price, hazard, age_hours, hours)
+    observations = min(price.observations, hazard.effective_hours / hours)
     return Estimate(
-        probability=-expm1(-middle),
-        low=-expm1(-max(low, 0.0)),
+        probability=-unlikely,
+        low=-lowest,
         high=-expm1(-high),
-        median_seconds_to_eviction=_median_seconds(price, hazard, age_hours, hours),
-        observations=min(price.observations, hazard.effective_hours / hours),
+        median_seconds_to_eviction=median,
+        observations=observations,
         basis=f"{price.basis}; {hazard.basis}",
     )
 
@@ -215,8 +227,13 @@ def _median_seconds(price: Estimate, hazard: Hazard, age: float, hours: float) -
     at = np.linspace(0, hours, _MEDIAN_GRID)
     middle = (price.median_seconds_to_eviction or hours * 1800) / 3600
     crossed = price.probability * np.interp(at, [0, middle, hours], [0, 0.5, 1])
-    alive = (1 - crossed) * np.array([exp(-hazard.cumulative(age, float(end))[0]) for end in at])
+    staying = []
+    for end in at:
+        cumulative = hazard.cumulative(age, float(end))[0]
+        staying.append(exp(-cumulative))
+    alive = (1 - crossed) * np.array(staying)
     evicted = 1 - alive
     if evicted[-1] <= 0:
         return None
-    return float(np.interp(evicted[-1] / 2, evicted, at)) * 3600
+    middle_hour = np.interp(evicted[-1] / 2, evicted, at)
+    return float(middle_hour) * 3600

@@ -106,10 +106,8 @@ class Hazard:
     # A plan asks for the risks at many ages, and one market's evidence stays the same.
     @cached_property
     def _total(self) -> Exposure:
-        total = (
-            _believed(_pool([piece.exposure for piece in self.prior]), self.observed)
-            + self.observed
-        )
+        exposures = [piece.exposure for piece in self.prior]
+        total = _believed(_pool(exposures), self.observed) + self.observed
         # With hardly any eviction, observed or assumed, the rate is known to be low, but not to be
         # 0.
         return Exposure(max(total.evictions, _JEFFREYS), total.hours)
@@ -145,9 +143,9 @@ class Hazard:
     @property
     def kind(self) -> EvidenceKind:
         """The strongest kind of evidence behind the rate."""
-        kinds = {piece.kind for piece in self.prior} | (
-            {"observed"} if self.observed.hours else set()
-        )
+        of_prior = {piece.kind for piece in self.prior}
+        own = {"observed"} if self.observed.hours else set()
+        kinds = of_prior | own
         return next(kind for kind in get_args(EvidenceKind) if kind in kinds)
 
     @property
@@ -155,7 +153,8 @@ class Hazard:
         """The evidence behind the rate, in words."""
         rate = self.rate[0]
         own = (RateEvidence("own observations", self.observed),) if self.observed.hours else ()
-        sources = "; ".join(f"{piece.source} ({piece.exposure})" for piece in self.prior + own)
+        named = (f"{piece.source} ({piece.exposure})" for piece in self.prior + own)
+        sources = "; ".join(named)
         return f"capacity evictions: {rate:.3g} per hour, from {sources}"
 
 
@@ -170,10 +169,14 @@ def hazard_of(
     """
     watched = [record for record in evidence if record.exposure.hours > 0]
     own = sum((record.exposure for record in watched if record.market == market), NOTHING)
-    pieces = [*_published_pieces(market, published, watched), *_sibling_pieces(market, watched)]
+    pieces_published = _published_pieces(market, published, watched)
+    pieces_of_siblings = _sibling_pieces(market, watched)
+    pieces = [*pieces_published, *pieces_of_siblings]
     if not pieces and 0 < own.hours < UNRECORDED.hours:
         pieces = [RateEvidence("a prior, because little was observed", _missing(own), "prior")]
-    return Hazard(tuple(pieces), own, ages) if pieces or own.hours else None
+    if pieces or own.hours:
+        return Hazard(tuple(pieces), own, ages)
+    return None
 
 
 def _pool(pieces: Sequence[Exposure]) -> Exposure:
@@ -186,10 +189,13 @@ def _pool(pieces: Sequence[Exposure]) -> Exposure:
     if not pieces:
         return NOTHING
     weights = np.array([piece.evictions for piece in pieces])
-    logs = np.log([piece.evictions / piece.hours for piece in pieces])
+    rates = [piece.evictions / piece.hours for piece in pieces]
+    logs = np.log(rates)
     mean = float(np.average(logs, weights=weights))
-    between = float(np.average((logs - mean) ** 2, weights=weights))
-    shape = max(1 / (1 / float(weights.sum()) + between), _JEFFREYS)
+    spread = np.average((logs - mean) ** 2, weights=weights)
+    between = float(spread)
+    variance = 1 / float(weights.sum()) + between
+    shape = max(1 / variance, _JEFFREYS)
     return Exposure(shape, shape / exp(mean))
 
 
@@ -202,18 +208,18 @@ def _believed(prior: Exposure, observed: Exposure) -> Exposure:
     if not prior.evictions or not observed.hours:
         return prior
 
-    shape, hours = _BELIEFS * prior.evictions, _BELIEFS * prior.hours
-    n, h = observed.evictions, observed.hours
-    likely = (
-        gammaln(n + shape)
-        - gammaln(shape)
-        + shape * np.log(hours / (hours + h))
-        + n * np.log(h / (hours + h))
-    )
+    shape = _BELIEFS * prior.evictions
+    hours = _BELIEFS * prior.hours
+    n = observed.evictions
+    h = observed.hours
+    growth = gammaln(n + shape)
+    silence = hours / (hours + h)
+    event = h / (hours + h)
+    likely = growth - gammaln(shape) + shape * np.log(silence) + n * np.log(event)
 
-    return prior.scaled(
-        float(_BELIEFS[np.flatnonzero(likely >= likely.max() - _CONTRADICTION)[-1]])
-    )
+    least_likely = likely.max() - _CONTRADICTION
+    is_believed = likely >= least_likely
+    return prior.scaled(float(_BELIEFS[np.flatnonzero(is_believed)[-1]]))
 
 
 def evidence_of_lives(lives: Iterable[Lifetime], ages: AgeProfile = AGELESS) -> list[Evidence]:
@@ -235,8 +241,11 @@ def evidence_of_spans(spans: Iterable[AvailabilitySpan], now: int) -> list[Evide
     for whole in spans:
         span = whole.before(now)
         if span is not None and span.up and span.until > span.since:
-            life = Exposure(float(span.ended == "evicted"), (span.until - span.since) / HOUR)
-            seen[span.market] += life.scaled(0.5 ** ((now - span.until) / _HALF_LIFE))
+            watched = span.until - span.since
+            hours = watched / HOUR
+            life = Exposure(float(span.ended == "evicted"), hours)
+            half_lives = (now - span.until) / _HALF_LIFE
+            seen[span.market] += life.scaled(0.5**half_lives)
     return [Evidence(market, exposure) for market, exposure in seen.items()]
 
 
@@ -255,7 +264,8 @@ def family_of(instance_type: str) -> str:
 
     tier, _, rest = instance_type.partition("_")
     if rest:
-        letters = next((i for i, letter in enumerate(rest) if letter.isdigit()), len(rest))
+        digits = (i for i, letter in enumerate(rest) if letter.isdigit())
+        letters = next(digits, len(rest))
         return f"{tier}_{rest[:letters]}"
 
     return last.rpartition("x")[0] or last
@@ -274,8 +284,13 @@ def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvi
     ]
 
     pieces = []
-    for level, (name, stated) in enumerate(zip(kin, SIBLINGS, strict=True)):
-        near = [sibling for sibling in siblings if _level(sibling.market, market) == level]
+    in_order = zip(kin, SIBLINGS, strict=True)
+    for level, (name, stated) in enumerate(in_order):
+        near = []
+        for sibling in siblings:
+            level_of = _level(sibling.market, market)
+            if level_of == level:
+                near.append(sibling)
         if not near:
             continue
 
@@ -286,9 +301,8 @@ def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvi
         # With no eviction at all the rate is still known to be low: half an eviction is assumed.
         total = total if total.evictions else Exposure(_JEFFREYS, total.hours)
         markets = counted(len({sibling.market for sibling in near}), "market")
-        pieces.append(
-            RateEvidence(f"{markets} {name}", total.scaled(min(1.0, weight / total.evictions)))
-        )
+        share = min(1.0, weight / total.evictions)
+        pieces.append(RateEvidence(f"{markets} {name}", total.scaled(share)))
 
     return pieces
 
@@ -300,12 +314,15 @@ def _level(other: Market, market: Market) -> int:
     if other.instance_type == market.instance_type:
         return 0
     same_family = family_of(other.instance_type) == family_of(market.instance_type)
-    return 1 if same_family and other.region == market.region else 2
+    if same_family and other.region == market.region:
+        return 1
+    return 2
 
 
 def _missing(observed: Exposure) -> Exposure:
     """The assumed addition to a short observation: some seconds do not make a rate."""
-    return UNRECORDED.scaled(max(1 - observed.hours / UNRECORDED.hours, 0.0))
+    recorded = observed.hours / UNRECORDED.hours
+    return UNRECORDED.scaled(max(1 - recorded, 0.0))
 
 
 def _alike(siblings: Sequence[Evidence], stated: float) -> float:
@@ -314,10 +331,12 @@ def _alike(siblings: Sequence[Evidence], stated: float) -> float:
     """
     by_market: dict[Market, Exposure] = {}
     for sibling in siblings:
-        by_market[sibling.market] = by_market.get(sibling.market, NOTHING) + sibling.exposure
+        before = by_market.get(sibling.market, NOTHING)
+        by_market[sibling.market] = before + sibling.exposure
     if len(by_market) < _SIBLINGS_TO_COMPARE:
         return stated
-    counts = np.array([exposure.evictions for exposure in by_market.values()], dtype=np.float64)
+    counts_of_markets = [exposure.evictions for exposure in by_market.values()]
+    counts = np.array(counts_of_markets, dtype=np.float64)
     hours = np.array([exposure.hours for exposure in by_market.values()])
     return shape_of_rates(counts, hours * counts.sum() / hours.sum())
 
@@ -328,10 +347,12 @@ def shape_of_rates(counts: Floats, expected: Floats) -> float:
 
     A count of expectation m has variance m, plus m^2 / shape if rates differ.
     """
-    excess = float(np.sum((counts - expected) ** 2 - expected))
+    squares = (counts - expected) ** 2
+    excess = float(np.sum(squares - expected))
     if excess <= 0:
         return _ALIKE_AT_MOST
-    return float(np.clip(np.sum(expected**2) / excess, _JEFFREYS, _ALIKE_AT_MOST))
+    total = np.sum(expected**2)
+    return float(np.clip(total / excess, _JEFFREYS, _ALIKE_AT_MOST))
 
 
 # --- published figures ---
@@ -348,11 +369,13 @@ def _published_pieces(
     if rates:
         pieces.append(_preemption_rate(rates))
     if bands:
-        pieces.append(_eviction_band(max(bands, key=lambda figure: figure.as_of)))
+        newest_band = max(bands, key=lambda figure: figure.as_of)
+        pieces.append(_eviction_band(newest_band))
 
     if buckets:
         elsewhere = [record for record in watched if record.market != market]
-        pieces.append(_bucket(max(buckets, key=lambda figure: figure.as_of), published, elsewhere))
+        newest_bucket = max(buckets, key=lambda figure: figure.as_of)
+        pieces.append(_bucket(newest_bucket, published, elsewhere))
 
     return pieces
 
@@ -380,7 +403,8 @@ def _preemption_rate(figures: Sequence[Interruption]) -> RateEvidence:
     """
     newest = max(figure.as_of for figure in figures)
     recent = [figure for figure in figures if figure.as_of > newest - _RECENT_DAYS]
-    hourly = sum(_hourly(figure.high, 24) for figure in recent) / len(recent)
+    hourly_rates = (_hourly(figure.high, 24) for figure in recent)
+    hourly = sum(hourly_rates) / len(recent)
     source = f"GCP's preemption rate of {counted(len(recent), 'day')}"
     if hourly == 0:
         return RateEvidence(source, Exposure(_JEFFREYS, 24.0 * len(recent)), "published")
@@ -392,12 +416,15 @@ def _eviction_band(figure: Interruption) -> RateEvidence:
     spread.
     """
     upper = figure.high if figure.high < 1 else max(_OPEN_BAND * figure.low, figure.low)
-    low, high = _hourly(figure.low, 1), _hourly(upper, 1)
-    mean, deviation = (low + high) / 2, (high - low) / 12**0.5
+    low = _hourly(figure.low, 1)
+    high = _hourly(upper, 1)
+    mean = (low + high) / 2
+    deviation = (high - low) / 12**0.5
     shape = min(PUBLISHED, (mean / deviation) ** 2) if deviation else PUBLISHED
+    exposure = Exposure(shape, shape / mean)
     return RateEvidence(
         f"Azure's eviction band of {figure.low:.0%} to {figure.high:.0%} per hour",
-        Exposure(shape, shape / mean),
+        exposure,
         "published",
     )
 
@@ -418,13 +445,14 @@ def _bucket(
         if bucket.measure == "monthly-bucket"
     }
 
-    known = [
-        (record.exposure, newest[_place(record.market)])
-        for record in watched
-        if _place(record.market) in newest
-    ]
+    known = []
+    for record in watched:
+        place = _place(record.market)
+        if place in newest:
+            known.append((record.exposure, newest[_place(record.market)]))
 
-    weighted = sum(exposure.hours * _middle(bucket) for exposure, bucket in known)
+    weights = (exposure.hours * _middle(bucket) for exposure, bucket in known)
+    weighted = sum(weights)
     label = f"AWS Spot Advisor's bucket of {figure.low:.0%} to {figure.high:.0%} per month"
     if not weighted:
         label = f"{label}, which shifts a prior, because no observed market has a bucket"
@@ -433,7 +461,9 @@ def _bucket(
 
     total = sum((exposure for exposure, _ in known), NOTHING)
     # As if a short observation had gone on for as long as what stands in for a record.
-    scale = (total.evictions + _JEFFREYS) / (weighted * max(UNRECORDED.hours / total.hours, 1.0))
+    evictions = total.evictions + _JEFFREYS
+    weighted_hours = weighted * max(UNRECORDED.hours / total.hours, 1.0)
+    scale = evictions / weighted_hours
     rate = scale * _middle(figure)
     return RateEvidence(
         f"{label}, scaled by evidence from {counted(len(known), 'market')}",
@@ -448,7 +478,8 @@ def _place(market: Market) -> tuple[str, str, str, str]:
 
 
 def _middle(bucket: Interruption) -> float:
-    return (bucket.low + min(bucket.high, max(0.25, bucket.low))) / 2
+    upper = max(0.25, bucket.low)
+    return (bucket.low + min(bucket.high, upper)) / 2
 
 
 def _hourly(share: float, hours: float) -> float:
@@ -471,4 +502,6 @@ def in_force(market: Market, hazard: Hazard | None, at: int) -> Hazard | None:
     terms = terms_of(market.cloud)
     known = PRIOR if hazard is None and terms.capacity_evicts(at) else hazard
     longest = terms.longest_hours if at < terms.aged_until else inf
-    return None if known is None else replace(known, longest_life=min(known.longest_life, longest))
+    if known is None:
+        return None
+    return replace(known, longest_life=min(known.longest_life, longest))

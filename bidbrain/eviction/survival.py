@@ -63,20 +63,26 @@ class AgeProfile:
         Each market has a rate of its own: old machines are mostly from calm ones, which does not
         make age calm.
         """
-        rows = [_by_band(*_columns(known), np.array(ages)) for known in by_market(lives).values()]
+        groups = by_market(lives).values()
+        rows = [_by_band(*_columns(known), np.array(ages)) for known in groups]
         # Machines that were all lost the moment they started have no age.
         rows = [(ended, watched) for ended, watched in rows if watched.any()]
-        if not sum(ended.sum() for ended, _ in rows):
+        totals = (ended.sum() for ended, _ in rows)
+        if not sum(totals):
             return AGELESS
 
         evictions, watched = (np.array(column) for column in zip(*rows, strict=True))
         factors = np.ones(len(ages))
         for _ in range(_ROUNDS):
             rates = evictions.sum(axis=1) / (watched @ factors)
-            factors = (evictions.sum(axis=0) + weight) / (rates @ watched + weight)
+            seen = evictions.sum(axis=0)
+            evicted = seen + weight
+            expected = rates @ watched + weight
+            factors = evicted / expected
             # Weighted by observed hours the factors average 1, so that the mean rate keeps its
             # meaning.
-            factors *= watched.sum() / float(watched.sum(axis=0) @ factors)
+            weighed = watched.sum(axis=0) @ factors
+            factors *= watched.sum() / float(weighed)
 
         return cls(ages, tuple(factors.tolist()))
 
@@ -84,7 +90,9 @@ class AgeProfile:
         """The number of hours at the mean rate that are as risky as `hours` from an age on."""
         begin = np.array(self.ages)
         end = np.append(begin[1:], np.inf)
-        inside = np.clip(np.minimum(end, age + hours) - np.maximum(begin, age), 0, None)
+        until = np.minimum(end, age + hours)
+        begun = np.maximum(begin, age)
+        inside = np.clip(until - begun, 0, None)
         return float(inside @ np.array(self.factors))
 
 
@@ -100,25 +108,31 @@ def exposure_of_lives(lives: Iterable[Lifetime], ages: AgeProfile = AGELESS) -> 
     """
     hours, ended = _columns(lives)
     _, watched = _by_band(hours, ended, np.array(ages.ages))
-    return Exposure(float(ended.sum()), float(watched @ np.array(ages.factors)))
+    weighted = watched @ np.array(ages.factors)
+    return Exposure(float(ended.sum()), float(weighted))
 
 
 def by_market(lives: Iterable[Lifetime]) -> dict[tuple[str, str, str], list[Lifetime]]:
     """Lives by cloud, zone and instance type."""
     groups: dict[tuple[str, str, str], list[Lifetime]] = {}
     for life in lives:
-        groups.setdefault((life.cloud, life.zone, life.instance_type), []).append(life)
+        group = groups.setdefault((life.cloud, life.zone, life.instance_type), [])
+        group.append(life)
     return groups
 
 
 def _by_band(hours: Floats, ended: Bools, ages: Floats) -> tuple[Floats, Floats]:
     end = np.append(ages[1:], np.inf)
-    watched = np.clip(np.minimum(hours[:, None], end) - ages, 0, None).sum(axis=0)
+    until = np.minimum(hours[:, None], end)
+    watched = np.clip(until - ages, 0, None).sum(axis=0)
     band = np.searchsorted(ages, hours[ended], side="right") - 1
-    return np.bincount(band, minlength=ages.size).astype(np.float64), watched
+    counts = np.bincount(band, minlength=ages.size).astype(np.float64)
+    return counts, watched
 
 
 def _columns(lives: Iterable[Lifetime]) -> tuple[Floats, Bools]:
     known = list(lives)
-    hours = np.array([life.seconds / 3600 for life in known], dtype=np.float64)
-    return hours, np.array([life.preempted for life in known], dtype=np.bool_)
+    hours_of_lives = [life.seconds / 3600 for life in known]
+    hours = np.array(hours_of_lives, dtype=np.float64)
+    preempted = np.array([life.preempted for life in known], dtype=np.bool_)
+    return hours, preempted

@@ -21,27 +21,34 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
     """Forecasts what the job costs and how long it takes, if it begins now."""
     market = PastMarket(job, past)
     played = plays(market)
-    starts = np.array([play.start for play in played], dtype=np.int64)
+    play_starts = [play.start for play in played]
+    starts = np.array(play_starts, dtype=np.int64)
     hours = np.array([play.hours for play in played])
     usd = np.array([play.usd for play in played])
-    levels, length = market.reference(starts), HOUR * float(np.quantile(hours, HIGH))
-    level = float(market.reference(np.array([past.now], dtype=np.int64))[0])
+    levels = market.reference(starts)
+    length = HOUR * float(np.quantile(hours, HIGH))
+    now = np.array([past.now], dtype=np.int64)
+    level = float(market.reference(now)[0])
 
     def spread(values: Floats, *, scales: bool) -> Spread:
-        return calibrated(
-            PastOutcomes(starts, values, levels, length), level, past.now, scales=scales
-        )
+        outcomes = PastOutcomes(starts, values, levels, length)
+        return calibrated(outcomes, level, past.now, scales=scales)
 
     cost = spread(usd, scales=True)
     days = market.span / DAY
     span = f"{days:.0f} days" if days >= 2 else f"{market.span / HOUR:.0f} hours"
-    evictions = _evictions(market.past, {offer.market for offer in market.job.offers})
+    markets = {offer.market for offer in market.job.offers}
+    evictions = _evictions(market.past, markets)
+    hours_spread = spread(hours, scales=False)
+    usd_per_hour = spread(usd / hours, scales=True)
+    terms = _terms(played, cost.median)
+    unfinished_windows = [not play.finished for play in played]
     return Forecast(
         usd=cost,
-        hours=spread(hours, scales=False),
-        usd_per_hour=spread(usd / hours, scales=True),
-        terms=_terms(played, cost.median),
-        unfinished=float(np.mean([not play.finished for play in played])),
+        hours=hours_spread,
+        usd_per_hour=usd_per_hour,
+        terms=terms,
+        unfinished=float(np.mean(unfinished_windows)),
         basis=f"the job played over {len(played)} windows of the last {span}; {evictions}",
     )
 
@@ -51,11 +58,14 @@ def _terms(played: list[Played], expected: float) -> tuple[MarketBill, ...]:
     machines: dict[Market, int] = {}
     dollars: dict[Market, float] = {}
     for bill in (bill for play in played for bill in play.bills):
-        machines[bill.market] = max(machines.get(bill.market, 0), bill.machines)
-        dollars[bill.market] = dollars.get(bill.market, 0.0) + bill.usd
+        machines_before = machines.get(bill.market, 0)
+        machines[bill.market] = max(machines_before, bill.machines)
+        usd_before = dollars.get(bill.market, 0.0)
+        dollars[bill.market] = usd_before + bill.usd
     scale = expected / (sum(dollars.values()) or 1.0)
     terms = (MarketBill(market, machines[market], part * scale) for market, part in dollars.items())
-    return tuple(sorted(terms, key=lambda term: (-term.usd, str(term.market))))
+    costly_first = sorted(terms, key=lambda term: (-term.usd, str(term.market)))
+    return tuple(costly_first)
 
 
 def _evictions(past: KnownPast, markets: set[Market]) -> str:
@@ -114,7 +124,8 @@ class PastOutcomes:
     @property
     def independent(self) -> float:
         """How many windows fit into the span one after the other."""
-        return max(float(self.starts[-1] - self.starts[0]) / self.length + 1, 1.0)
+        lengths = float(self.starts[-1] - self.starts[0]) / self.length
+        return max(lengths + 1, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +146,14 @@ def calibrated(seen: PastOutcomes, level: float, now: int, *, scales: bool) -> S
     model, predicted = _best_model(seen, scales=scales)
     values, weights = _for_level(seen, model, np.array([level]))
     ago = (now - seen.starts).astype(np.float64)
-    plain = Spread.of(values[0], weights[0] * 0.5 ** (ago / _HALF_LIFE + ago / model.half_life))
+    half_lives = 0.5 ** (ago / _HALF_LIFE + ago / model.half_life)
+    faded = weights[0] * half_lives
+    plain = Spread.of(values[0], faded)
     below, above = _stretch(seen, predicted)
     middle = plain.quantile(0.5)
     apart = plain.values - middle
-    stretched = middle + apart * np.where(apart < 0, below, above)
+    stretch = np.where(apart < 0, below, above)
+    stretched = middle + apart * stretch
 
     return Spread(np.maximum(stretched, 0.0), plain.weights)
 
@@ -161,11 +175,14 @@ def _best_model(seen: PastOutcomes, *, scales: bool) -> tuple[_OutcomeModel, Flo
     assert best is not None
     loss, model, predicted = best
     for share in _FADING:
-        fading = replace(model, half_life=share * max(float(np.ptp(seen.starts)), 1.0))
+        seen_span = max(float(np.ptp(seen.starts)), 1.0)
+        fading = replace(model, half_life=share * seen_span)
         quantiles = _left_out(seen, fading)
         faded = float(pinball(quantiles, seen.values).mean())
         if faded < _FADING_MODEL_LOSS * loss:
-            loss, model, predicted = faded, fading, quantiles
+            loss = faded
+            model = fading
+            predicted = quantiles
 
     return model, predicted
 
@@ -173,25 +190,37 @@ def _best_model(seen: PastOutcomes, *, scales: bool) -> tuple[_OutcomeModel, Flo
 def _for_level(seen: PastOutcomes, model: _OutcomeModel, levels: Floats) -> tuple[Floats, Floats]:
     """Each past value as it would be at each level, and its weight: two arrays of levels x
     windows."""
-    apart = np.log(levels)[:, None] - np.log(seen.levels)[None, :]
+    own_levels = np.log(levels)[:, None]
+    seen_levels = np.log(seen.levels)[None, :]
+    apart = own_levels - seen_levels
     values = seen.values * np.exp(model.slope * apart)
     apart = np.abs(apart)
     if model.nearest == 1.0:
         return values, np.ones_like(apart)
 
     # Weights of a Gaussian kernel that reaches as far as the nearest windows do.
-    least = max(round(model.nearest * apart.shape[1]), min(_MIN_NEAR, apart.shape[1] - 1))
-    reach = np.partition(apart, least, axis=1)[:, least][:, None]
-    weights: Floats = np.exp(-0.5 * (apart / np.maximum(reach, _SAME_LEVEL)) ** 2)
+    wanted = model.nearest * apart.shape[1]
+    fewest = min(_MIN_NEAR, apart.shape[1] - 1)
+    least = max(round(wanted), fewest)
+    nearest = np.partition(apart, least, axis=1)[:, least]
+    reach = nearest[:, None]
+    in_reaches = apart / np.maximum(reach, _SAME_LEVEL)
+    squared = in_reaches**2
+    weights: Floats = np.exp(-0.5 * squared)
     return values, np.maximum(weights, _MIN_WEIGHT)
 
 
 def _left_out(seen: PastOutcomes, model: _OutcomeModel) -> Floats:
     """Quantiles of each past window, predicted from the windows that do not overlap it."""
     values, weights = _for_level(seen, model, seen.levels)
-    apart = np.abs(seen.starts[:, None] - seen.starts[None, :])
-    others = apart >= min(seen.length, float(np.median(apart)))
-    weights = weights * others * np.maximum(0.5 ** (apart / model.half_life), _MIN_WEIGHT)
+    begin = seen.starts[:, None]
+    other_begin = seen.starts[None, :]
+    apart = np.abs(begin - other_begin)
+    middle = float(np.median(apart))
+    others = apart >= min(seen.length, middle)
+    half_lives = apart / model.half_life
+    faded = np.maximum(0.5**half_lives, _MIN_WEIGHT)
+    weights = weights * others * faded
 
     # The three quantiles of each row.
     order = np.argsort(values, axis=1, kind="stable")
@@ -200,13 +229,15 @@ def _left_out(seen: PastOutcomes, model: _OutcomeModel) -> Floats:
     heavy = heavy / heavy.sum(axis=1, keepdims=True)
     middles = np.cumsum(heavy, axis=1) - heavy / 2
 
-    return np.array([np.interp(_LEVELS, row, of) for row, of in zip(middles, ordered, strict=True)])
+    pairs = zip(middles, ordered, strict=True)
+    return np.array([np.interp(_LEVELS, row, of) for row, of in pairs])
 
 
 def pinball(predicted: Floats, values: Floats) -> Floats:
     """The pinball loss of P10, P50 and P90, summed, for each value."""
     over = values[:, None] - predicted
-    loss: Floats = np.maximum(_LEVELS * over, (_LEVELS - 1) * over).sum(axis=1)
+    losses = np.maximum(_LEVELS * over, (_LEVELS - 1) * over)
+    loss: Floats = losses.sum(axis=1)
     return loss
 
 
@@ -221,13 +252,23 @@ def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
     # As many windows as fit one after the other are known; a quantile of few values needs more
     # room.
     share = min(HIGH * (1 + 1 / count), 1.0)
-    few = float(stdtrit(max(count - 1, 1), HIGH)) * sqrt(1 + 1 / count) / _NORMAL_HIGH
-    below = float(np.quantile((middle - seen.values) / np.maximum(middle - low, floor), share))
-    above = float(np.quantile((seen.values - middle) / np.maximum(high - middle, floor), share))
+    freedom = max(count - 1, 1)
+    quantile = float(stdtrit(freedom, HIGH))
+    widening = sqrt(1 + 1 / count)
+    few = quantile * widening / _NORMAL_HIGH
+    width_below = np.maximum(middle - low, floor)
+    misses_below = (middle - seen.values) / width_below
+    below = float(np.quantile(misses_below, share))
+    width_above = np.maximum(high - middle, floor)
+    misses_above = (seen.values - middle) / width_above
+    above = float(np.quantile(misses_above, share))
     if share == 1.0:
-        below, above = max(below, few), max(above, few)
+        below = max(below, few)
+        above = max(above, few)
 
-    return float(np.clip(below, _NARROWEST, _WIDEST)), float(np.clip(above, _NARROWEST, _WIDEST))
+    clipped_below = np.clip(below, _NARROWEST, _WIDEST)
+    clipped_above = np.clip(above, _NARROWEST, _WIDEST)
+    return float(clipped_below), float(clipped_above)
 
 
 LIKELY, MORE_LIKELY_THAN_NOT = 0.9, 0.5
@@ -254,4 +295,6 @@ def merits(
     usd, hours, high = (
         float(f"{value:.{_SAME}g}") for value in (cost, outcome.hours.median, outcome.usd.likely[1])
     )
-    return (broken, hours, usd, high) if hurries else (broken, usd, hours, high)
+    if hurries:
+        return (broken, hours, usd, high)
+    return (broken, usd, hours, high)

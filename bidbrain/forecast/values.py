@@ -38,7 +38,9 @@ class LaunchTimes:
     def drawn(self, luck: float) -> "LaunchTimes":
         """The times of one launch; `luck` is from a standard normal distribution."""
         factor = exp(self.spread * luck)
-        return LaunchTimes(round(self.order * factor), round(self.ending * factor))
+        order = round(self.order * factor)
+        ending = round(self.ending * factor)
+        return LaunchTimes(order, ending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,9 @@ class Spread:
 
     def at_most(self, bound: float) -> float:
         """The probability of a value of at most `bound`."""
-        return float(min(self.weights[self.values <= bound].sum(), 1.0))
+        within = self.weights[self.values <= bound]
+        share = within.sum()
+        return float(min(share, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,25 +183,25 @@ def bills_of(
         )
 
     if job.reliable is not None:
-        held.append((job.reliable, Life(run.job.start, ended, job.at_end)))
+        life_of_reliable = Life(run.job.start, ended, job.at_end)
+        held.append((job.reliable, life_of_reliable))
 
     for rent, life in held:
         market = rent.offer.market
         dollars = _bill(job, histories, rent, life)
         before = bills.get(market, MarketBill(market, 0, 0.0))
-        bills[market] = MarketBill(
-            market, max(before.machines, rent.machines), before.usd + dollars
-        )
+        machines = max(before.machines, rent.machines)
+        dollars_in_all = before.usd + dollars
+        bills[market] = MarketBill(market, machines, dollars_in_all)
 
     if job.moving is None:
         return tuple(bills.values())
 
-    worked = sorted(
-        (tenure for tenure in run.tenures if tenure.ready < tenure.end),
-        key=lambda tenure: tenure.ready,
-    )
+    moving = (tenure for tenure in run.tenures if tenure.ready < tenure.end)
+    worked = sorted(moving, key=lambda tenure: tenure.ready)
 
-    for origin, target in pairwise(tenure.rent.offer.market for tenure in worked):
+    markets = (tenure.rent.offer.market for tenure in worked)
+    for origin, target in pairwise(markets):
         # The region that sends a checkpoint bills it.
         dollars = bills[origin].usd + job.moving(origin, target)
         bills[origin] = replace(bills[origin], usd=dollars)
@@ -209,7 +213,8 @@ def _bill(
     job: ForecastJob, histories: Mapping[Market, PriceSeries], rent: Rent, life: Life
 ) -> float:
     """The dollars that the machines of a purchase cost over a life."""
-    return usd(bill_of_machine(rent, life, job.billing, histories).amount) * rent.machines
+    bill = bill_of_machine(rent, life, job.billing, histories)
+    return usd(bill.amount) * rent.machines
 
 
 @dataclass(slots=True)
@@ -232,9 +237,11 @@ class CostsMore:
         if now < self._next:
             return False
         self._next = now + HOUR
-        self._paid += sum(map(self._usd, ended[self._counted :]))
+        newly_ended = ended[self._counted :]
+        self._paid += sum(map(self._usd, newly_ended))
         self._counted = len(ended)
-        return self._paid + sum(map(self._usd, held)) > self.usd
+        still_paid = sum(map(self._usd, held))
+        return self._paid + still_paid > self.usd
 
     def _usd(self, tenure: Tenure) -> float:
         return _bill(self.job, self.histories, tenure.rent, tenure.life)

@@ -76,7 +76,11 @@ class PastMarket:
     @cached_property
     def first(self) -> int:
         """When the history of every market has begun."""
-        return max(self.past.histories[offer.market].first for offer in self.job.offers)
+        firsts = []
+        for offer in self.job.offers:
+            history = self.past.histories[offer.market]
+            firsts.append(history.first)
+        return max(firsts)
 
     @property
     def span(self) -> int:
@@ -89,17 +93,25 @@ class PastMarket:
         take.
         """
         times = self.job.times.drawn(_MAX_LUCK)
-        tail = self.job.longest + times.order + times.ending + 2 * HOUR
+        lasting = self.job.longest + times.order + times.ending
+        tail = lasting + 2 * HOUR
         span = self.past.now - self.first
         laps = -(-tail // max(span, 1))
         histories = {}
 
         for market in (offer.market for offer in self.job.offers):
-            known = self.past.histories[market].window(self.first, self.past.now)
+            remembered = self.past.histories[market]
+            known = remembered.window(self.first, self.past.now)
             moments = [known.times[:-1] + lap * span for lap in range(laps + 1)]
-            moments.append(np.array([self.first + (laps + 1) * span], dtype=np.int64))
-            prices = [known.prices[:-1]] * (laps + 1) + [known.prices[-1:]]
-            histories[market] = PriceSeries(market, np.concatenate(moments), np.concatenate(prices))
+            lapped = (laps + 1) * span
+            end = self.first + lapped
+            moments.append(np.array([end], dtype=np.int64))
+            repeated = [known.prices[:-1]] * (laps + 1)
+            last_price = known.prices[-1:]
+            prices = [*repeated, last_price]
+            all_moments = np.concatenate(moments)
+            all_prices = np.concatenate(prices)
+            histories[market] = PriceSeries(market, all_moments, all_prices)
 
         return histories
 
@@ -140,7 +152,12 @@ class PastMarket:
         lives of its cloud.
         """
         # Markets are alike in what is unknown of them: one draw of each side moves all rates.
-        luck = (float((0.5 + number * _PLASTIC) % 1.0), float((0.5 + number * _PLASTIC**2) % 1.0))
+        first_luck = 0.5 + number * _PLASTIC
+        first_part = first_luck % 1.0
+        second_luck = number * _PLASTIC**2
+        second_part = 0.5 + second_luck
+        second_draw = second_part % 1.0
+        luck = (float(first_part), float(second_draw))
         end = start + self.job.longest + 2 * HOUR
         capacities = {
             market: drawn_capacity(known, start, end, luck, chance)
@@ -158,16 +175,16 @@ class PastMarket:
     def reference(self, starts: Ints) -> Floats:
         """Dollars per hour at each start, if the job ran on the cheapest open market, or on
         demand."""
-        cheapest = np.full(
-            starts.size, self.job.baseline.offer.on_demand / self.job.baseline.offer.nu
-        )
+        usd_of_baseline = self.job.baseline.offer.on_demand / self.job.baseline.offer.nu
+        cheapest = np.full(starts.size, usd_of_baseline)
         for offer in self.job.offers:
             history = self.past.histories[offer.market]
-            prices = history.prices[
-                np.searchsorted(history.times, starts, side="right") - 1
-            ].astype(np.float64)
+            in_force = np.searchsorted(history.times, starts, side="right") - 1
+            listed = history.prices[in_force]
+            prices = listed.astype(np.float64)
             usable = prices <= offer.on_demand
-            cheapest = np.minimum(cheapest, np.where(usable, prices / offer.nu, np.inf))
+            usd_per_nu = np.where(usable, prices / offer.nu, np.inf)
+            cheapest = np.minimum(cheapest, usd_per_nu)
 
         reliable = self.job.reliable
         held = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
@@ -178,16 +195,18 @@ class PastMarket:
 def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
     """The job with the luck of one launch in the times around its work and in the speed of its
     machines, each from a standard normal distribution. Start-ups have that of the times."""
-    faster, startup = exp(job.speed_spread * speed), job.overheads.startup
-    overheads = replace(
-        job.overheads, startup=round(startup * exp(job.times.startup_spread * times))
-    )
+    faster = exp(job.speed_spread * speed)
+    startup = job.overheads.startup
+    spread = job.times.startup_spread * times
+    factor = exp(spread)
+    drawn_startup = round(startup * factor)
+    overheads = replace(job.overheads, startup=drawn_startup)
+    drawn_times = job.times.drawn(times)
+    drawn_speed = job.recovery.speed * faster
+    recovery = replace(job.recovery, speed=drawn_speed)
+    latest = job.longest + overheads.startup
     return replace(
-        job,
-        times=job.times.drawn(times),
-        recovery=replace(job.recovery, speed=job.recovery.speed * faster),
-        overheads=overheads,
-        longest=job.longest + overheads.startup - startup,
+        job, times=drawn_times, recovery=recovery, overheads=overheads, longest=latest - startup
     )
 
 
@@ -206,6 +225,7 @@ def run_from(
     if job.budget_usd is not None:
         budget = ReplayedBudget(job.budget_usd, job.billing, histories, job.lease, job.reliable)
 
+    enough = None if most_usd == inf else CostsMore(job, histories, most_usd)
     replayed = ReplayedJob(
         first,
         job.work,
@@ -220,7 +240,7 @@ def run_from(
         most_nodes=job.most_nodes,
         timed=job.timed,
         warnings=job.warnings,
-        enough=None if most_usd == inf else CostsMore(job, histories, most_usd),
+        enough=enough,
     )
 
     return run_job(replayed, decider, market, job.overheads, job.recovery), decider.decisions
@@ -230,9 +250,11 @@ def played_of(
     run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries], start: int
 ) -> Played:
     """The bill of a run, and how long it took."""
-    ended = (run.job.limit if run.end is None else run.end) + job.times.ending
+    ended_work = run.job.limit if run.end is None else run.end
+    ended = ended_work + job.times.ending
     finished = run.end is not None or job.timed
-    return Played(start, bills_of(run, job, histories), (ended - start) / HOUR, finished)
+    bills = bills_of(run, job, histories)
+    return Played(start, bills, (ended - start) / HOUR, finished)
 
 
 def plays(market: PastMarket) -> list[Played]:
@@ -240,40 +262,44 @@ def plays(market: PastMarket) -> list[Played]:
     enough.
     """
     first = trials(market)
-    longest = HOUR * float(np.quantile([played.hours for played, _ in first], HIGH))
+    hours = [played.hours for played, _ in first]
+    long_hours = np.quantile(hours, HIGH)
+    longest = HOUR * float(long_hours)
     end = market.past.now - round(longest)
     if end - market.first < 2 * longest:
         # Too little history: windows may begin anywhere, and continue in its beginning.
         end = market.past.now
 
-    each = max(sum(decisions for _, decisions in first) / len(first), 1.0)
+    decisions_in_all = sum(decisions for _, decisions in first)
+    mean_decisions = decisions_in_all / len(first)
+    each = max(mean_decisions, 1.0)
     affordable = market.job.most_decisions / each
     usual = _TRIALS if affordable <= _TRIALS else MIN_WINDOWS
-    least = int(np.clip(_OVERLAPPING * market.span / longest, _FEWEST, usual))
+    overlapping = _OVERLAPPING * market.span
+    windows = np.clip(overlapping / longest, _FEWEST, usual)
+    least = int(windows)
     count = int(np.clip(affordable, least, MAX_WINDOWS))
 
     if count <= _TRIALS:
         # All trials, or every second one; either all of them have been played, or only the first
         # ones.
         part = _EACH_FIRST // 2 if count == _FEWEST else 1
-        others = [trial for trial in _trial_starts(market)[::part] if trial[0] % _EACH_FIRST]
+        sampled = _trial_starts(market)[::part]
+        others = [trial for trial in sampled if trial[0] % _EACH_FIRST]
         if len(first) < _TRIALS:
             first += [market.play(start, number) for number, start in others]
-        return sorted((played for played, _ in first), key=lambda played: played.start)
+        first_played = (played for played, _ in first)
+        return sorted(first_played, key=lambda played: played.start)
 
-    return [
-        market.play(start, number)[0]
-        for number, start in enumerate(_spread(market.first, end, count))
-    ]
+    starts = _spread(market.first, end, count)
+    return [market.play(start, number)[0] for number, start in enumerate(starts)]
 
 
 def clearly_costs_more(market: PastMarket, usd: float) -> bool:
     """Whether a few plays leave no doubt that the job is expected to cost more than this."""
     most = _CLEAR_EXCESS * usd
-    return all(
-        market.play(start, number, most)[0].usd > most
-        for number, start in _trial_starts(market)[::_EACH_FIRST]
-    )
+    first_trials = _trial_starts(market)[::_EACH_FIRST]
+    return all(market.play(start, number, most)[0].usd > most for number, start in first_trials)
 
 
 def trials(market: PastMarket) -> list[tuple[Played, int]]:
@@ -298,9 +324,9 @@ def _trial_starts(market: PastMarket) -> list[tuple[int, int]]:
 
 
 def _spread(begin: int, end: int, count: int) -> list[int]:
-    starts: list[int] = (
-        np.linspace(begin, max(end, begin + 1), count, endpoint=False).astype(np.int64).tolist()
-    )
+    latest = max(end, begin + 1)
+    moments = np.linspace(begin, latest, count, endpoint=False)
+    starts: list[int] = moments.astype(np.int64).tolist()
     return starts
 
 
@@ -316,12 +342,14 @@ class _SpellLengths:
     def __init__(self, rates: tuple[float, ...], factor: float) -> None:
         self._rates = [max(rate * factor, 1e-6) for rate in rates]
         widths = np.diff(_AGES)
-        self._sums = [0.0, *np.cumsum(np.array(self._rates[:-1]) * widths).tolist()]
+        inner_rates = self._rates[:-1]
+        endings = np.array(inner_rates) * widths
+        summed = np.cumsum(endings).tolist()
+        self._sums = [0.0, *summed]
         alive = np.exp(-np.array(self._sums))
         spans = np.append(widths, np.inf)
-        self._lived = np.cumsum(
-            alive * -np.expm1(-np.array(self._rates) * spans) / np.array(self._rates)
-        )
+        minus_ended = np.expm1(-np.array(self._rates) * spans)
+        self._lived = np.cumsum(alive * -minus_ended / np.array(self._rates))
         self.mean = float(self._lived[-1])
 
     def rest(self, age: float, endings: float) -> float:
@@ -329,18 +357,26 @@ class _SpellLengths:
         expected.
         """
         at = bisect_right(_AGES, age) - 1
-        total = self._sums[at] + self._rates[at] * (age - _AGES[at]) + endings
+        lived = self._rates[at] * (age - _AGES[at])
+        until_now = self._sums[at] + lived
+        total = until_now + endings
         at = bisect_right(self._sums, total) - 1
-        return float(_AGES[at] + (total - self._sums[at]) / self._rates[at] - age)
+        more = total - self._sums[at]
+        end_age = _AGES[at] + more / self._rates[at] - age
+        return float(end_age)
 
     def age(self, share: float) -> float:
         """The age of a spell that is met at any moment: it is younger with this probability."""
         target = share * self.mean
-        at = min(int(np.searchsorted(self._lived, target)), len(_AGES) - 1)
+        place = np.searchsorted(self._lived, target)
+        at = min(int(place), len(_AGES) - 1)
         before = 0.0 if at == 0 else float(self._lived[at - 1])
         alive = np.exp(-self._sums[at])
-        part = min((target - before) * self._rates[at] / alive, 1 - 1e-12)
-        return float(_AGES[at] - np.log1p(-part) / self._rates[at])
+        ending = (target - before) * self._rates[at]
+        part = min(ending / alive, 1 - 1e-12)
+        log_staying = np.log1p(-part)
+        ended_at = _AGES[at] - log_staying / self._rates[at]
+        return float(ended_at)
 
 
 def drawn_capacity(
@@ -348,27 +384,38 @@ def drawn_capacity(
 ) -> Capacity:
     """A market's capacity from shortly before `start` until `end`, if `start` were now; `luck`
     draws the factors of down and up spells."""
-    sides = [
-        _SpellLengths(rates, known.factor(side, luck[side]))
-        for side, rates in enumerate((PUBLIC_PRIOR.down, PUBLIC_PRIOR.up))
-    ]
+    sides = []
+    for side, rates in enumerate((PUBLIC_PRIOR.down, PUBLIC_PRIOR.up)):
+        factor = known.factor(side, luck[side])
+        sides.append(_SpellLengths(rates, factor))
 
     if known.up is None:
-        up = int(chance.random() * (sides[0].mean + sides[1].mean) < sides[1].mean)
-        age, at = sides[up].age(float(chance.random())), float(start)
+        both_sides = sides[0].mean + sides[1].mean
+        is_up = chance.random() * both_sides < sides[1].mean
+        up = int(is_up)
+        age = sides[up].age(float(chance.random()))
+        at = float(start)
     else:
-        up, age, at = int(known.up), known.age, start - known.ago * HOUR
+        up = int(known.up)
+        age = known.age
+        at = start - known.ago * HOUR
 
-    times, states = [at - age * HOUR - _BEFORE, at - age * HOUR], [1 - up, up]
+    begun = at - age * HOUR
+    times = [begun - _BEFORE, at - age * HOUR]
+    states = [1 - up, up]
     while at < end:
-        at += sides[up].rest(age, float(chance.exponential())) * HOUR
-        up, age = 1 - up, 0.0
+        rest = sides[up].rest(age, float(chance.exponential()))
+        at += rest * HOUR
+        up = 1 - up
+        age = 0.0
         times.append(at)
         states.append(up)
 
     moments = np.array(times).astype(np.int64)
     kept = np.append(np.diff(moments) > 0, True)
-    return Capacity(moments[kept], np.array(states, dtype=np.int64)[kept] * _ENOUGH)
+    counts = np.array(states, dtype=np.int64)
+    kept_counts = counts[kept]
+    return Capacity(moments[kept], kept_counts * _ENOUGH)
 
 
 FIRST_REST, LONGEST_REST = 2 * MINUTE, 60 * MINUTE
@@ -397,25 +444,30 @@ class UnderLiveRules:
         for number, holding in self._held.items():
             if number not in held and number not in self._returned and holding.rent.spot:
                 # A market that has evicted machines rests, and longer each time.
-                market, now = holding.rent.offer.market, situation.now
+                market = holding.rent.offer.market
+                now = situation.now
                 until, times = self._rests.get(market, (now, 0))
                 times = times + 1 if now <= until + LONGEST_REST else 1
-                self._rests[market] = now + min(FIRST_REST << (times - 1), LONGEST_REST), times
+                doubled = FIRST_REST << (times - 1)
+                pause = min(doubled, LONGEST_REST)
+                self._rests[market] = now + pause, times
 
         self._held = held
 
-        fair = tuple(
-            offer for offer in situation.offers if situation.price(offer) <= offer.on_demand
-        )
+        at_fair_price = []
+        for offer in situation.offers:
+            price = situation.price(offer)
+            if price <= offer.on_demand:
+                at_fair_price.append(offer)
+        fair = tuple(at_fair_price)
         if not fair and not situation.holdings and situation.leaving:
             return Decision((), None, "decides after the evictions")
 
         resting = {market for market, (until, _) in self._rests.items() if until > situation.now}
         calm = tuple(offer for offer in fair if offer.market not in resting) if resting else fair
         among = calm or fair
-        decision = self.strategy.decide(
-            situation if among == situation.offers else replace(situation, offers=among)
-        )
+        seen = situation if among == situation.offers else replace(situation, offers=among)
+        decision = self.strategy.decide(seen)
         self._returned |= {action.allocation for action in decision.returns}
 
         return decision
@@ -435,11 +487,14 @@ class RareLooks:
 
     def decide(self, situation: Situation) -> Decision:
         """The strategy's decision; the next one later if the last one changed nothing."""
-        decision, now = self.strategy.decide(situation), situation.now
-        before, self._held = self._held, tuple(holding.allocation for holding in situation.holdings)
-        settled = all(
+        decision = self.strategy.decide(situation)
+        now = situation.now
+        before = self._held
+        self._held = tuple(holding.allocation for holding in situation.holdings)
+        is_settled = (
             holding.ready <= now and holding.leaves_at is None for holding in situation.holdings
         )
+        settled = all(is_settled)
         changed = self._held != before or not settled or bool(decision.returns)
         if not self._held or changed or decision.wake_at is None:
             return decision
@@ -447,4 +502,5 @@ class RareLooks:
         # The next moment at which renewals are decided, shortly before the end of a paid hour.
         starts = (holding.start for holding in situation.holdings)
         paid_until = min(now + HOUR - (now + RENEW_BEFORE - start) % HOUR for start in starts)
-        return replace(decision, wake_at=max(decision.wake_at, min(now + self.pause, paid_until)))
+        until = min(now + self.pause, paid_until)
+        return replace(decision, wake_at=max(decision.wake_at, until))

@@ -43,9 +43,14 @@ class LowRankModel:
         filled[~known] = self.mean[~known]
         if self.directions.shape[1] and known.any():
             seen = self.directions[known]
-            precision = seen.T @ seen + self.noise * np.eye(seen.shape[1])
-            latent = np.linalg.solve(precision, seen.T @ (row[known] - self.mean[known]))
-            filled[~known] += self.directions[~known] @ latent
+            unit = np.eye(seen.shape[1])
+            noise = self.noise * unit
+            precision = seen.T @ seen + noise
+            apart = row[known] - self.mean[known]
+            evidence = seen.T @ apart
+            latent = np.linalg.solve(precision, evidence)
+            unknown_directions = self.directions[~known]
+            filled[~known] += unknown_directions @ latent
 
         return filled
 
@@ -68,14 +73,18 @@ def estimate(references: Floats, measured: Floats) -> tuple[Floats, int]:
     if np.isinf(references).any() or np.isinf(measured).any():
         raise BadFingerprint("a throughput is infinite: use numbers, or NaN for unmeasured entries")
 
-    references = filled(references, min(2, references.shape[0] - 2))
+    most_ranks = references.shape[0] - 2
+    references = filled(references, min(2, most_ranks))
 
     gaps = np.isnan(measured)
-    ranks = range(min(_MAX_RANKS, references.shape[0] - 2) + 1)
+    full_rank = references.shape[0] - 2
+    ranks = range(min(_MAX_RANKS, full_rank) + 1)
     errors = _left_out_errors(references, ~gaps, ranks)
     rank = int(errors.argmin())
     values = _model(references, rank).completed(measured)
-    values[gaps] = np.clip(values[gaps], references.min(axis=0)[gaps], references.max(axis=0)[gaps])
+    lowest = references.min(axis=0)[gaps]
+    highest = references.max(axis=0)[gaps]
+    values[gaps] = np.clip(values[gaps], lowest, highest)
 
     return values, rank
 
@@ -118,9 +127,11 @@ def _spectrum(centered: Floats) -> tuple[Floats, Floats]:
 
 def _truncated(mean: Floats, variances: Floats, directions: Floats, rank: int) -> LowRankModel:
     total = float(variances.sum())
-    noise = float(variances[rank:].sum()) / max(1, mean.size - rank)
+    rest_of_variance = variances[rank:].sum()
+    noise = float(rest_of_variance) / max(1, mean.size - rank)
     noise = max(noise, _MIN_NOISE * total)
-    kept = np.sqrt(np.maximum(variances[:rank] - noise, 0.0))
+    beyond_noise = variances[:rank] - noise
+    kept = np.sqrt(np.maximum(beyond_noise, 0.0))
     return LowRankModel(mean, directions[:rank].T * kept, noise)
 
 
@@ -134,9 +145,12 @@ def _left_out_errors(references: Floats, known: Bools, ranks: Sequence[int]) -> 
         seen = np.where(known, row, np.nan)
         for at, rank in enumerate(ranks):
             guess = _truncated(mean, *spectrum, rank).completed(seen)
-            squares[at] += float(((guess - row)[~known] ** 2).sum())
+            wrong = (guess - row)[~known]
+            squared = (wrong**2).sum()
+            squares[at] += float(squared)
 
-    gaps = max(1, int((~known).sum()) * references.shape[0])
+    missing = int((~known).sum())
+    gaps = max(1, missing * references.shape[0])
     return np.asarray(np.sqrt(squares / gaps), dtype=np.float64)
 
 
@@ -147,7 +161,8 @@ def shares_of(alone: Floats, others_alone: Floats, together: Floats) -> Floats:
     First its own share of its throughput alone with each other job on each type, then the other
     job's share: 1 means that the other job does not slow it down.
     """
-    own = _ratio(together[:, :, 0], np.broadcast_to(alone, others_alone.shape))
+    each_alone = np.broadcast_to(alone, others_alone.shape)
+    own = _ratio(together[:, :, 0], each_alone)
     other = _ratio(together[:, :, 1], others_alone)
     return np.concatenate((own.ravel(), other.ravel()))
 
@@ -161,14 +176,22 @@ def pairs_of_new(others: Floats, together: Floats, alone: Floats, measured: Floa
     The new job's throughputs alone help too, because jobs with similar throughputs share alike. A
     job that cannot run alone on a type cannot run there in a pair.
     """
-    shares = np.array([shares_of(others[i], others, together[i]) for i in range(len(others))])
+    all_shares = [shares_of(others[i], others, together[i]) for i in range(len(others))]
+    shares = np.array(all_shares)
     # Throughputs alone are further columns: logarithms, each with the average weight of a share.
-    logs, weight = _logs(others), float(np.nanmean(np.nanstd(shares, axis=0)))
-    mean, spread = np.nanmean(logs, axis=0), np.nanstd(logs, axis=0)
-    scale = np.divide(weight, spread, out=np.zeros_like(spread), where=spread > 0)
-    row = np.concatenate((shares_of(alone, others, measured), (_logs(alone) - mean) * scale))
-    completed, _ = estimate(np.hstack((shares, (logs - mean) * scale)), row)
-    own, other = completed[: shares.shape[1]].reshape(2, *others.shape)
+    logs = _logs(others)
+    weight = float(np.nanmean(np.nanstd(shares, axis=0)))
+    mean = np.nanmean(logs, axis=0)
+    spread = np.nanstd(logs, axis=0)
+    no_scale = np.zeros_like(spread)
+    scale = np.divide(weight, spread, out=no_scale, where=spread > 0)
+    own_shares = shares_of(alone, others, measured)
+    own_logs = (_logs(alone) - mean) * scale
+    row = np.concatenate((own_shares, own_logs))
+    scaled_logs = (logs - mean) * scale
+    completed, _ = estimate(np.hstack((shares, scaled_logs)), row)
+    pair_shares = completed[: shares.shape[1]]
+    own, other = pair_shares.reshape(2, *others.shape)
     pairs = np.stack((own * alone, other * others), axis=-1)
 
     return np.where(np.isnan(measured), pairs, measured)
@@ -176,13 +199,15 @@ def pairs_of_new(others: Floats, together: Floats, alone: Floats, measured: Floa
 
 def _logs(throughputs: Floats) -> Floats:
     """Logarithms; NaN where nothing was measured, or where a job cannot run."""
-    return np.log(throughputs, out=np.full(throughputs.shape, np.nan), where=throughputs > 0)
+    unknown = np.full(throughputs.shape, np.nan)
+    return np.log(throughputs, out=unknown, where=throughputs > 0)
 
 
 def _ratio(together: Floats, alone: Floats) -> Floats:
     """Shares; 0 where a job cannot run alone either, NaN where it was not measured."""
     shares = np.divide(together, alone, out=np.zeros(together.shape), where=alone > 0)
-    return np.where(np.isnan(together) | np.isnan(alone), np.nan, shares)
+    is_unknown = np.isnan(together) | np.isnan(alone)
+    return np.where(is_unknown, np.nan, shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,17 +236,17 @@ def speeds_by_others(
     Jobs' own units differ: rows are ratios to the speed on one type that this job, and most others,
     have run on.
     """
-    bases = sorted(
-        known.keys() & expected.keys(), key=lambda name: (-sum(name in job for job in others), name)
-    )
+    common = known.keys() & expected.keys()
+    bases = sorted(common, key=lambda name: (-sum(name in job for job in others), name))
     if not bases:
         return None
 
     base = bases[0]
     rows = [job for job in others if base in job and len(job.keys() & expected.keys()) > 1]
-    kinds = sorted(
+    measured_often = (
         kind for kind in expected if kind != base and sum(kind in job for job in rows) > 1
     )
+    kinds = sorted(measured_often)
     if len(rows) < LEAST_JOBS or all(kind in known for kind in kinds):
         return None
 
@@ -231,15 +256,20 @@ def speeds_by_others(
         }
         return np.array([per_expected.get(kind, np.nan) - per_expected[base] for kind in kinds])
 
-    references, own = np.array([ratios(job) for job in rows]), ratios(known)
-    misses, expected_misses = list[float](), list[float]()
+    references = np.array([ratios(job) for job in rows])
+    own = ratios(known)
+    misses = list[float]()
+    expected_misses = list[float]()
 
     for number, row in enumerate(references):
         rest = np.delete(references, number, axis=0)
         seen = ~np.isnan(rest).all(axis=0)
-        asked = np.isnan(own) & ~np.isnan(row) & seen
+        asked_for = np.isnan(own) & ~np.isnan(row)
+        asked = asked_for & seen
         if asked.any():
-            guess, _ = estimate(rest[:, seen], np.where(np.isnan(own), np.nan, row)[seen])
+            others_seen = rest[:, seen]
+            asked_row = np.where(np.isnan(own), np.nan, row)
+            guess, _ = estimate(others_seen, asked_row[seen])
             misses += (guess[asked[seen]] - row[asked]).tolist()
             expected_misses += row[asked].tolist()
 
@@ -253,10 +283,11 @@ def speeds_by_others(
 
     completed, _ = estimate(references, own)
     scale = known[base] / expected[base]
-    speeds = {
-        kind: scale * expected[kind] * float(np.exp(ratio))
-        for kind, ratio in zip(kinds, completed, strict=True)
-        if kind not in known
-    }
+    speeds = {}
+    for kind, ratio in zip(kinds, completed, strict=True):
+        if kind not in known:
+            expected_speed = scale * expected[kind]
+            factor = float(np.exp(ratio))
+            speeds[kind] = expected_speed * factor
 
     return SpeedsByOthers(speeds, len(rows), len(misses), error, expected_error)

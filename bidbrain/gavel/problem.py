@@ -106,13 +106,13 @@ class Placement:
     def best(self, scale: Ints) -> Floats:
         """The throughput of each job where its workers are placed as suits it best."""
         fits = scale[:, None] <= self.per_server
-        return np.asarray(np.maximum(np.where(fits, self.together, 0.0), self.spread))
+        on_one = np.where(fits, self.together, 0.0)
+        return np.asarray(np.maximum(on_one, self.spread))
 
     def kinds(self, scale: Ints) -> Ints:
         """The types on which jobs may be spread."""
-        return np.flatnonzero(
-            np.isfinite(self.per_server) | (self.spread[scale > 1] > 0).any(axis=0)
-        )
+        spreads = (self.spread[scale > 1] > 0).any(axis=0)
+        return np.flatnonzero(np.isfinite(self.per_server) | spreads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,8 @@ class Pieces:
     def joined(cls, parts: "Sequence[Pieces]") -> "Pieces":
         """The pieces of several plans."""
         names = ("row", "type", "start", "end", "share")
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        joined = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+        return cls(*(joined))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +193,9 @@ class ShareColumns:
         row, kind = np.nonzero(runnable(problem))
         if problem.pairs is not None:
             pair, pair_kind = np.nonzero(performing(problem))
-            row, kind = (
-                np.concatenate([row, pair + len(problem.jobs.ids)]),
-                np.concatenate([kind, pair_kind]),
-            )
+            rows_of_pairs = pair + len(problem.jobs.ids)
+            row = np.concatenate([row, rows_of_pairs])
+            kind = np.concatenate([kind, pair_kind])
         return cls(problem, row, kind, scale_of_rows(problem)[row])
 
     @property
@@ -205,25 +205,32 @@ class ShareColumns:
     @cached_property
     def alone(self) -> int:
         """Number of columns for single jobs, which come first."""
-        return int(np.searchsorted(self.row, len(self.problem.jobs.ids)))
+        first_pair = np.searchsorted(self.row, len(self.problem.jobs.ids))
+        return int(first_pair)
 
     @cached_property
     def progress(self) -> tuple[Ints, Ints, Floats]:
         """Effective throughput as entries (job, column, throughput); a pair's column counts for
         both of its jobs.
         """
-        jobs, problem, alone = len(self.problem.jobs.ids), self.problem, self.alone
-        job, column = self.row[:alone], np.arange(alone)
+        jobs = len(self.problem.jobs.ids)
+        problem = self.problem
+        alone = self.alone
+        job = self.row[:alone]
+        column = np.arange(alone)
         throughput = problem.jobs.throughputs[job, self.type[:alone]]
         if problem.pairs is None or alone == self.count:
             return job, column, throughput
 
-        pair, kind, both = self.row[alone:] - jobs, self.type[alone:], np.arange(alone, self.count)
-        return (
-            np.concatenate([job, problem.pairs.members[pair].T.ravel()]),
-            np.concatenate([column, both, both]),
-            np.concatenate([throughput, problem.pairs.throughputs[pair, kind].T.ravel()]),
-        )
+        pair = self.row[alone:] - jobs
+        kind = self.type[alone:]
+        both = np.arange(alone, self.count)
+        members = problem.pairs.members[pair].T.ravel()
+        jobs_of_columns = np.concatenate([job, members])
+        columns = np.concatenate([column, both, both])
+        of_pairs = problem.pairs.throughputs[pair, kind].T.ravel()
+        throughputs = np.concatenate([throughput, of_pairs])
+        return (jobs_of_columns, columns, throughputs)
 
     def most(self) -> Floats:
         """The largest throughput of each job, alone or in a pair; scales its row of a program."""
@@ -247,29 +254,28 @@ class ShareColumns:
     def limits(self) -> tuple[ConstraintRows, ...]:
         """No job runs more than all of the time; no type gives more workers than it has."""
         job, column, _ = self.progress
-        jobs, cluster = self.problem.jobs, self.problem.cluster
-        return (
-            at_most(
-                "job {!r}: at most all of the time",
-                jobs.ids,
-                job,
-                column,
-                np.ones(len(job)),
-                np.ones(len(jobs.ids)),
-            ),
-            at_most(
-                "type {0[0]!r}: at most its {0[1]:g} workers",
-                list(zip(cluster.types, cluster.workers.tolist(), strict=True)),
-                self.type,
-                np.arange(self.count),
-                self.held,
-                cluster.workers,
-            ),
+        jobs = self.problem.jobs
+        cluster = self.problem.cluster
+        ones = np.ones(len(job))
+        whole_time = np.ones(len(jobs.ids))
+        time = at_most("job {!r}: at most all of the time", jobs.ids, job, column, ones, whole_time)
+        names = list(zip(cluster.types, cluster.workers.tolist(), strict=True))
+        every_column = np.arange(self.count)
+        workers = at_most(
+            "type {0[0]!r}: at most its {0[1]:g} workers",
+            names,
+            self.type,
+            every_column,
+            self.held,
+            cluster.workers,
         )
+        return (time, workers)
 
     def placed(self, x: Floats) -> Floats:
         """The values of the columns as a matrix, rows of X by types."""
-        matrix = np.zeros((rows_of(self.problem), len(self.problem.cluster.types)))
+        rows = rows_of(self.problem)
+        types = len(self.problem.cluster.types)
+        matrix = np.zeros((rows, types))
         matrix[self.row, self.type] = x[: self.count]
         return matrix
 
@@ -279,7 +285,8 @@ class ShareColumns:
 
 
 def rows_of(problem: AllocationProblem) -> int:
-    return len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
+    pairs = 0 if problem.pairs is None else len(problem.pairs.members)
+    return len(problem.jobs.ids) + pairs
 
 
 def scale_of_rows(problem: AllocationProblem) -> Floats:
@@ -287,22 +294,26 @@ def scale_of_rows(problem: AllocationProblem) -> Floats:
     scale = problem.jobs.scale.astype(np.float64)
     if problem.pairs is None:
         return scale
-    return np.concatenate([scale, scale[problem.pairs.members[:, 0]]])
+    scale_of_pairs = scale[problem.pairs.members[:, 0]]
+    return np.concatenate([scale, scale_of_pairs])
 
 
 def runnable(problem: AllocationProblem) -> Bools:
     """Where a job can run alone: it makes progress there, and there are enough workers."""
     jobs = problem.jobs
     least = jobs.scale if jobs.least is None else jobs.least
-    return np.asarray((jobs.throughputs > 0) & (least[:, None] <= problem.cluster.workers))
+    has_workers = least[:, None] <= problem.cluster.workers
+    return np.asarray((jobs.throughputs > 0) & has_workers)
 
 
 def runnable_pairs(problem: AllocationProblem) -> Bools:
     """Where both jobs of a pair make progress."""
     if problem.pairs is None:
         return np.zeros((0, len(problem.cluster.types)), dtype=bool)
-    enough = problem.jobs.scale[problem.pairs.members[:, 0], None] <= problem.cluster.workers
-    return np.asarray((problem.pairs.throughputs > 0).all(axis=2) & enough)
+    scale = problem.jobs.scale[problem.pairs.members[:, 0], None]
+    enough = scale <= problem.cluster.workers
+    both_run = (problem.pairs.throughputs > 0).all(axis=2)
+    return np.asarray(both_run & enough)
 
 
 def performing(problem: AllocationProblem) -> Bools:
@@ -317,7 +328,8 @@ def performing(problem: AllocationProblem) -> Bools:
     alone = usable[problem.pairs.members].transpose(0, 2, 1)
     ratio = np.full(alone.shape, np.inf)
     np.divide(problem.pairs.throughputs, alone, out=ratio, where=alone > 0)
-    return np.asarray(runnable_pairs(problem) & (ratio.sum(axis=2) > 1))
+    gain = ratio.sum(axis=2)
+    return np.asarray(runnable_pairs(problem) & (gain > 1))
 
 
 def effective_throughput(problem: AllocationProblem, shares: Floats) -> Floats:
@@ -326,10 +338,11 @@ def effective_throughput(problem: AllocationProblem, shares: Floats) -> Floats:
     alone = shares[: len(jobs.ids)]
     throughput = np.einsum("mj,mj->m", jobs.throughputs, alone)
     if problem.pairs is not None:
-        both = np.einsum("pji,pj->pi", problem.pairs.throughputs, shares[len(jobs.ids) :])
-        throughput = throughput + np.bincount(
-            problem.pairs.members.ravel(), both.ravel(), len(jobs.ids)
-        )
+        of_pairs = shares[len(jobs.ids) :]
+        both = np.einsum("pji,pj->pi", problem.pairs.throughputs, of_pairs)
+        members = problem.pairs.members.ravel()
+        from_pairs = np.bincount(members, both.ravel(), len(jobs.ids))
+        throughput = throughput + from_pairs
 
     return np.asarray(throughput)
 
@@ -340,7 +353,8 @@ def equal_throughput(problem: AllocationProblem) -> Floats:
     workers = problem.cluster.workers
     total = workers.sum()
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
-    return np.asarray(usable @ (workers / total) if total > 0 else np.zeros(len(usable)))
+    equal = usable @ (workers / total) if total > 0 else np.zeros(len(usable))
+    return np.asarray(equal)
 
 
 def best_throughput(problem: AllocationProblem, price: Floats | None = None) -> Floats:
@@ -348,13 +362,17 @@ def best_throughput(problem: AllocationProblem, price: Floats | None = None) -> 
     most per price.
     """
     usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
-    return np.asarray((usable if price is None else usable / price).max(axis=1, initial=0.0))
+    worth = usable if price is None else usable / price
+    return np.asarray(worth.max(axis=1, initial=0.0))
 
 
 def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
     """Messages for the jobs that no worker type can run, with what each would need."""
-    jobs, cluster, messages = problem.jobs, problem.cluster, []
-    for m in np.flatnonzero(~runnable(problem).any(axis=1)).tolist():
+    jobs = problem.jobs
+    cluster = problem.cluster
+    messages = []
+    runs = runnable(problem).any(axis=1)
+    for m in np.flatnonzero(~runs).tolist():
         fitting = np.flatnonzero(jobs.throughputs[m] > 0)
         if not len(fitting):
             messages.append(
@@ -364,7 +382,8 @@ def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
             continue
 
         most = fitting[cluster.workers[fitting].argmax()]
-        name, scale = cluster.types[most], int(jobs.scale[m])
+        name = cluster.types[most]
+        scale = int(jobs.scale[m])
         workers, smaller = (
             ("1 worker", "") if scale == 1 else (f"{scale} workers at once", " or lower its scale")
         )

@@ -41,9 +41,9 @@ class CalibrationPlan:
         """
         first = min(series.first for series, _ in markets)
         last = max(series.last for series, _ in markets)
-        origins = list(
-            range(first + self.history, last - self.window - self.horizon + 1, self.step)
-        )
+        first_origin = first + self.history
+        last_origin = last - self.window - self.horizon + 1
+        origins = list(range(first_origin, last_origin, self.step))
 
         if not origins:
             raise TooLittleHistory(
@@ -124,17 +124,21 @@ def calibrate(
     parts = []
     for origin in plan.origins(markets):
         # Rows after the origin know their own past, but no outcome.
-        begin, end = origin - plan.history, origin + plan.horizon + plan.window
-        spanning = [
-            (series.window(max(series.first, begin), min(series.last, end)), bid)
-            for series, bid in markets
-            if series.first + plan.window < origin < series.last - plan.window
-        ]
+        begin = origin - plan.history
+        end = origin + plan.horizon + plan.window
+        spanning = []
+        for series, bid in markets:
+            known_from = series.first + plan.window
+            if known_from < origin < series.last - plan.window:
+                since = max(series.first, begin)
+                until = min(series.last, end)
+                spanning.append((series.window(since, until), bid))
         if not spanning:
             continue
 
         panel = CrossingPanel(spanning, plan.window)
-        market, times = panel.starts_between(origin, origin + plan.horizon - 1)
+        horizon = origin + plan.horizon
+        market, times = panel.starts_between(origin, horizon - 1)
         if not times.size:
             continue
 
@@ -143,16 +147,16 @@ def calibrate(
         rows = panel.rows(market, times)
         everybody = np.full(len(rows), pooled)
         methods[model.method] += 1
-        parts.append(
-            Predicted(rows.times, model.predict(rows), own[rows.market], everybody, rows.crossed)
-        )
+        stated = model.predict(rows)
+        parts.append(Predicted(rows.times, stated, own[rows.market], everybody, rows.crossed))
 
     if not parts:
         raise TooLittleHistory(
             "calibrate: no origin has a market with history before it and starts after it"
         )
 
-    joined = Predicted(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    all_parts = zip(*parts, strict=True)
+    joined = Predicted(*(np.concatenate(columns) for columns in all_parts))
     return score(joined, methods, len(parts), rng)
 
 
@@ -166,17 +170,21 @@ def score(
     _, day = np.unique(starts.times // DAY, return_inverse=True)
     drawn = drawn_blocks(int(day.max()) + 1, rng)
 
+    crossed = starts.crossed.mean()
+    against_own = _skill(model, own, day, drawn)
+    against_pooled = _skill(model, pooled, day, drawn)
+    bins = _reliability(starts.model, starts.crossed)
     return Calibration(
         origins=origins,
         starts=int(starts.times.size),
-        crossed=float(starts.crossed.mean()),
+        crossed=float(crossed),
         brier=float(model.mean()),
         brier_own=float(own.mean()),
         brier_pooled=float(pooled.mean()),
-        against_own=_skill(model, own, day, drawn),
-        against_pooled=_skill(model, pooled, day, drawn),
+        against_own=against_own,
+        against_pooled=against_pooled,
         methods=methods,
-        reliability=tuple(_reliability(starts.model, starts.crossed)),
+        reliability=tuple(bins),
     )
 
 
@@ -186,17 +194,17 @@ def _skill(model: Floats, baseline: Floats, day: Ints, drawn: Ints) -> Skill:
         # The baseline was never wrong, so there is nothing to improve.
         return Skill(0.0, 0.0, 0.0)
     low, high = ratio_interval(model, baseline, day, drawn)
-    return Skill(float(1 - model.sum() / baseline.sum()), 1 - high, 1 - low)
+    ratio = model.sum() / baseline.sum()
+    return Skill(float(1 - ratio), 1 - high, 1 - low)
 
 
 def _reliability(predicted: Floats, crossed: Bools) -> Iterator[Bin]:
-    which = np.clip(np.searchsorted(_BINS, predicted, side="right") - 1, 0, len(_BINS) - 2)
+    place = np.searchsorted(_BINS, predicted, side="right")
+    which = np.clip(place - 1, 0, len(_BINS) - 2)
     for i in np.unique(which):
         inside = which == i
+        mean_predicted = predicted[inside].mean()
+        mean_crossed = crossed[inside].mean()
         yield Bin(
-            _BINS[i],
-            _BINS[i + 1],
-            int(inside.sum()),
-            float(predicted[inside].mean()),
-            float(crossed[inside].mean()),
+            _BINS[i], _BINS[i + 1], int(inside.sum()), float(mean_predicted), float(mean_crossed)
         )

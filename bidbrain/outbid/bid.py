@@ -55,7 +55,9 @@ class BidTerms:
         """Dollars per hour of lasting work over many lives."""
         paid = price_usd + self.waiting_usd + losses_per_hour * self.restart_usd(price_usd)
         share = self._share(losses_per_hour)
-        return paid / share if share > 0 else inf
+        if share > 0:
+            return paid / share
+        return inf
 
     def usd_to_end(
         self, price_usd: float, losses_per_hour: float, work_hours: float, usual_usd: float
@@ -189,7 +191,8 @@ class BidAdviser:
 
     def steps(self, held: HeldBid, work_hours: float) -> list[Advice]:
         """All steps for a machine; a paused one is held by waiting for it."""
-        usual, steps = self.usual_usd(), list[Advice]()
+        usual = self.usual_usd()
+        steps = list[Advice]()
         if not held.runs:
             # Waits with the paused machine until its host takes the bid again.
             same = next(
@@ -249,7 +252,9 @@ class BidAdviser:
     @property
     def _usual_bid(self) -> int:
         newest = self.record.newest()
-        return int(newest.usual[0]) if newest.host.size else 0
+        if newest.host.size:
+            return int(newest.usual[0])
+        return 0
 
     def _listed(self, listed: HostRecord, but: int | None) -> Iterator[HostBid]:
         """All bids for the hosts of a snapshot but one, and their prices on demand."""

@@ -67,7 +67,8 @@ class OutbidOdds:
     @classmethod
     def of(cls, record: HostRecord, own: Sequence[OwnRun] = ()) -> OutbidOdds:
         """The odds from snapshots, at the moment of the last one, and from runs of our own."""
-        stays, at = Stays.of(record, own), int(record.at[-1])
+        stays = Stays.of(record, own)
+        at = int(record.at[-1])
         # Assumed at each level: twice `UNRECORDED` times the share of hosts that ask for more.
         newest = record.newest()
         levels = np.sort(level_of(newest.least_bid, newest.usual))
@@ -78,7 +79,8 @@ class OutbidOdds:
         rates, events = _rates_by_level(assumed, stays)
 
         due = stays.hours * np.interp(stays.level, _LEVELS, rates)
-        risen, gone = stays.fate == Fate.RISEN, stays.fate == Fate.GONE
+        risen = stays.fate == Fate.RISEN
+        gone = stays.fate == Fate.GONE
         hours = float(stays.hours.sum())
         displaced = UNRECORDED + Exposure(float(gone.sum()), hours)
         gone_due = stays.hours * displaced.evictions / displaced.hours
@@ -141,7 +143,8 @@ def _of_rivals(assumed: Floats, stays: Stays, risen: Bools) -> Floats:
     only seen where the host stood below it. The assumption counts as `UNRECORDED.hours` more at
     every level."""
     order = np.argsort(stays.level)
-    levels, total = stays.level[order], np.concatenate(([0.0], np.cumsum(stays.hours[order])))
+    levels = stays.level[order]
+    total = np.concatenate(([0.0], np.cumsum(stays.hours[order])))
     tops = np.sort(stays.after[risen])
     each = 1 / (total[np.searchsorted(levels, tops)] + UNRECORDED.hours)
     from_top = np.concatenate((np.cumsum(each[::-1])[::-1], [0.0]))

@@ -79,7 +79,9 @@ class HostRecord:
 
     def newest(self) -> HostRecord:
         """The last snapshot."""
-        return self.at_moment(int(self.at[-1])) if self.at.size else self
+        if self.at.size:
+            return self.at_moment(int(self.at[-1]))
+        return self
 
     def joined(self, other: HostRecord) -> HostRecord:
         """This record, and a later one."""
@@ -117,7 +119,8 @@ class Stays:
         happened.
         """
         seen = _between_snapshots(record)
-        ours, since = np.zeros(seen.host.size, dtype=np.bool_), seen.until - seen.hours * HOUR
+        ours = np.zeros(seen.host.size, dtype=np.bool_)
+        since = seen.until - seen.hours * HOUR
         for run in own:
             ours |= (seen.host == run.host) & (since < run.until) & (seen.until > run.since)
         return seen.only(~ours).joined(_of_own(record, own))
@@ -154,11 +157,13 @@ def pauses(record: HostRecord, stays: Stays) -> Exposure:
     """How many hosts took a level again that they had left upwards, or by being gone, and the hours
     of waiting.
     """
-    level, paused = level_of(record.least_bid, record.usual), stays.fate != Fate.STAYS
+    level = level_of(record.least_bid, record.usual)
+    paused = stays.fate != Fate.STAYS
     total = NOTHING
     for host in np.unique(stays.host[paused]).tolist():
         rows = record.host == host
-        listed, asked = record.at[rows], level[rows]
+        listed = record.at[rows]
+        asked = level[rows]
         here = paused & (stays.host == host)
         for until, bid in zip(stays.until[here].tolist(), stays.level[here].tolist(), strict=True):
             takes = listed[(listed >= until) & (asked <= bid + _SAME_BID)]
@@ -172,7 +177,9 @@ def _between_snapshots(record: HostRecord) -> Stays:
     """A stay for each host of a snapshot until the next snapshot, if that came soon enough."""
     moments, slot = np.unique(record.at, return_inverse=True)
     order = np.lexsort((slot, record.host))
-    slot, host, least_bid = slot[order], record.host[order], record.least_bid[order]
+    slot = slot[order]
+    host = record.host[order]
+    least_bid = record.least_bid[order]
     level = level_of(least_bid, record.usual[order])
     following = np.append(np.arange(1, host.size), 0)
     listed = (host[following] == host) & (slot[following] == slot + 1)

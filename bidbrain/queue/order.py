@@ -48,7 +48,9 @@ def shortest_seconds(job: QueueJob, queue: JobQueue) -> float:
     speed = max(
         (job.speed({kind: min(job.most, queue.machines(kind))}) for kind in job.rates), default=0.0
     )
-    return length_of(job, queue) / speed if speed > 0 else float("inf")
+    if speed > 0:
+        return length_of(job, queue) / speed
+    return float("inf")
 
 
 def must_go_first(queue: JobQueue) -> list[QueueJob]:
@@ -78,7 +80,8 @@ def filled(pairs: Sequence[Pair], free: FreeQuota, held: MachinesHeld) -> Machin
     """Hands out machines along a list, in addition to those held; a job that cannot have its least
     gets none.
     """
-    given, short = dict(held), dict[str, QueueJob]()
+    given = dict(held)
+    short = dict[str, QueueJob]()
     for job, kind in pairs if free.room else ():
         if kind not in free.room:
             continue
@@ -143,7 +146,8 @@ def move_up(
             continue
 
         job, ((kind, count),) = jobs[name], machines.items()
-        rates, own = job.rates, job.rates[kind]
+        rates = job.rates
+        own = job.rates[kind]
         faster = [
             (rates[other], other)
             for other, most in free.room.items()
@@ -170,7 +174,9 @@ def _part_of(job: QueueJob, machines: Mapping[str, int]) -> dict[str, int]:
         if (common := min(count, machines.get(kind, 0)))
     }
     fewer = sum(machines.values()) < job.holds() and not job.gang
-    return both if fewer and sum(both.values()) >= job.least else dict(job.held)
+    if fewer and sum(both.values()) >= job.least:
+        return both
+    return dict(job.held)
 
 
 def ends_of(queue: JobQueue, pairs: Sequence[Pair], held: MachinesHeld) -> dict[str, float]:
@@ -186,7 +192,9 @@ def ends_of(queue: JobQueue, pairs: Sequence[Pair], held: MachinesHeld) -> dict[
     left = {name: length_of(job, queue) for name, job in jobs.items()}
 
     # Of the machines that a job holds now: which, how fast, from when on, and until when.
-    holds, ends, now = dict[str, tuple[Mapping[str, int], float, float]](), dict[str, float](), 0.0
+    holds = dict[str, tuple[Mapping[str, int], float, float]]()
+    ends = dict[str, float]()
+    now = 0.0
     until = dict[str, float]()
 
     def work_left(name: str) -> float:
@@ -283,14 +291,16 @@ class _Search:
     """The lists that were tried, and the best of them."""
 
     def __init__(self, queue: JobQueue, jobs: Sequence[QueueJob], fixed: MachinesHeld) -> None:
-        self._queue, self._jobs = queue, {job.name: job for job in jobs}
+        self._queue = queue
+        self._jobs = {job.name: job for job in jobs}
         self._kinds = {kind: count for kind in queue.types() if (count := queue.machines(kind))}
         self._first = {job.name: number for number, job in enumerate(must_go_first(queue))}
         self._held: MachinesHeld = {job.name: dict(job.held) for job in jobs if job.holds()}
         self._fixed: MachinesHeld = {
             name: machines for name, machines in fixed.items() if name in self._jobs
         }
-        self._tried, self._steps = set[tuple[str, ...]](), 0
+        self._tried = set[tuple[str, ...]]()
+        self._steps = 0
         self._most_steps = _MAX_STEPS * len(jobs) // len(queue.jobs)
         self.best: OrderedQueue | None = None
 
@@ -353,7 +363,8 @@ class _Search:
                 tuple(pairs), begin, _score(self._queue, list(self._jobs.values()), ends)
             )
             if self.best is None or ordered.score < self.best.score:
-                self.best, better = ordered, True
+                self.best = ordered
+                better = True
 
         return better
 
@@ -428,13 +439,18 @@ def _moves(count: int) -> Iterator[tuple[int, int]]:
 
 
 def _due(job: QueueJob) -> float:
-    return float("inf") if job.deadline is None else job.deadline
+    if job.deadline is None:
+        return float("inf")
+    return job.deadline
 
 
 def _score(
     queue: JobQueue, jobs: Sequence[QueueJob], ends: Mapping[str, float]
 ) -> tuple[float, ...]:
-    late, lateness, total, last = 0, 0.0, 0.0, 0.0
+    late = 0
+    lateness = 0.0
+    total = 0.0
+    last = 0.0
     for job in jobs:
         end = ends.get(job.name)
         if end is None:
@@ -498,10 +514,8 @@ class _Growth:
     """The shares while users fill up, and each user's level: its machines over its weight."""
 
     def __init__(self, queue: JobQueue, lists: Mapping[str, Sequence[Pair]]) -> None:
-        self._free, self._lists = (
-            FreeQuota(queue),
-            {user: list(pairs) for user, pairs in lists.items()},
-        )
+        self._free = FreeQuota(queue)
+        self._lists = {user: list(pairs) for user, pairs in lists.items()}
         users = queue.terms.users
         self._weight = {user: users[user].weight if user in users else 1.0 for user in lists}
         self._level = dict.fromkeys(lists, 0.0)
@@ -568,4 +582,6 @@ def _needed(job: QueueJob, queue: JobQueue) -> float:
     if job.deadline is None:
         return job.least * max(job.rates.values(), default=0.0)
     seconds = (job.deadline - queue.now) * _EARLY - (0.0 if job.holds() else job.swap_seconds)
-    return length_of(job, queue) * 3600 / seconds if seconds > 0 else float("inf")
+    if seconds > 0:
+        return length_of(job, queue) * 3600 / seconds
+    return float("inf")

@@ -49,7 +49,9 @@ class JobOutlook:
 
     @property
     def start(self) -> float | None:
-        return self.turns[0].start if self.turns else None
+        if self.turns:
+            return self.turns[0].start
+        return None
 
 
 def outlook(queue: JobQueue, previous: QueueRound | None = None) -> tuple[JobOutlook, ...]:
@@ -75,7 +77,8 @@ def played(
 ) -> dict[str, JobCourse]:
     """Each job's course if the lengths are these, which may be infinite."""
     began = queue.now
-    left, delay = dict(lengths), {job.name: 0.0 for job in queue.jobs}
+    left = dict(lengths)
+    delay = {job.name: 0.0 for job in queue.jobs}
     turns: dict[str, list[PlannedTurn]] = {job.name: [] for job in queue.jobs}
     ends = {name: 0.0 for name, work in left.items() if work <= 0}
     queue = replace(queue, jobs=tuple(job for job in queue.jobs if job.name not in ends))
@@ -84,7 +87,8 @@ def played(
         if not queue.jobs or all(left[job.name] == float("inf") for job in queue.jobs):
             break
 
-        before_that, previous = previous, next_round(queue, previous)
+        before_that = previous
+        previous = next_round(queue, previous)
         length = queue.terms.round_seconds * 2.0 ** max(0, number // _FINE_ROUNDS - 1)
         if before_that is not None and before_that.machines == previous.machines:
             length = max(length, unchanged_seconds(previous))
@@ -118,10 +122,8 @@ def unchanged_seconds(decided: QueueRound) -> float:
     """How long further rounds decide the same, if until then no job comes or ends: 0 where that is
     not known.
     """
-    queue, parts = (
-        decided.queue,
-        [part for shares in decided.shares.values() for part in shares.values()],
-    )
+    queue = decided.queue
+    parts = [part for shares in decided.shares.values() for part in shares.values()]
     guessed = any(job.work is None and job.work_high is None for job in queue.jobs)
 
     if (

@@ -62,7 +62,8 @@ def next_round(queue: JobQueue, previous: QueueRound | None = None) -> QueueRoun
     elif queue.terms.policy == MEAN_COMPLETION:
         shares, order = default_shares(queue, previous, fixed)
     elif previous is not None and _goes_on(queue, previous):
-        shares, remarks = previous.shares, previous.remarks
+        shares = previous.shares
+        remarks = previous.remarks
     else:
         shares, remarks = published_shares(queue)
 
@@ -166,7 +167,8 @@ class _Deal:
     """Machines given so far."""
 
     def __init__(self, queue: JobQueue, owed: MeanMachines) -> None:
-        self._queue, self._owed = queue, owed
+        self._queue = queue
+        self._owed = owed
         self.free = FreeQuota(queue)
         self.given: dict[str, dict[str, int]] = {job.name: {} for job in queue.jobs}
 
@@ -191,7 +193,8 @@ class _Deal:
         heapify(claims)
         while claims:
             late, number, kind = heappop(claims)
-            job, step = jobs[number], self._step(jobs[number])
+            job = jobs[number]
+            step = self._step(jobs[number])
             share = shares[job.name][kind]
             current = -self._lag(job, kind, share, step)
             if current > late + 1e-9:
@@ -229,7 +232,9 @@ class _Deal:
                     pass
 
     def _step(self, job: QueueJob) -> int:
-        return 1 if self.given[job.name] else job.least
+        if self.given[job.name]:
+            return 1
+        return job.least
 
     def _begins_or_grows(
         self, job: QueueJob, kind: str, step: int, shares: Mapping[str, Mapping[str, float]]
@@ -242,7 +247,8 @@ class _Deal:
         here = min(step, self.free.machines(kind))
         if here == step or (here and not job.gang):
             others = sorted(shares[job.name], key=lambda other: (-shares[job.name][other], other))
-            parts, lacking = [(kind, here)], step - here
+            parts = [(kind, here)]
+            lacking = step - here
             self.gives(job, kind, here)
 
             for other in others if lacking else ():
@@ -268,7 +274,8 @@ class _Deal:
     def _lag(self, job: QueueJob, kind: str, share: float, step: int) -> float:
         """Seconds by which the job lags behind its share halfway through the next step of
         machines."""
-        have, length = self.given[job.name].get(kind, 0), self._queue.terms.round_seconds
+        have = self.given[job.name].get(kind, 0)
+        length = self._queue.terms.round_seconds
         owed = self._owed[job.name][kind] + (share - have - step / 2) * length
         if have + step <= job.held.get(kind, 0) and have < share - _WHOLE:
             owed += _SWAP_PAYS * job.swap_seconds * step

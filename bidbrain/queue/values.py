@@ -135,7 +135,9 @@ class QueueJob:
     def speed(self, machines: Mapping[str, float]) -> float:
         """Work per second on these machines."""
         if self.timed:
-            return 1 / 3600 if any(machines.values()) else 0.0
+            if any(machines.values()):
+                return 1 / 3600
+            return 0.0
         return sum([self.rates.get(kind, 0.0) * count for kind, count in machines.items()]) / 3600
 
 

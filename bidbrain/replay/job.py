@@ -77,7 +77,9 @@ class _HeldAllocation:
     @property
     def gone_at(self) -> float:
         leaves_at = self.holding.leaves_at
-        return self.lost_at if leaves_at is None else min(self.lost_at, leaves_at)
+        if leaves_at is None:
+            return self.lost_at
+        return min(self.lost_at, leaves_at)
 
 
 class _PricesNow(dict[Offer, int]):
@@ -87,7 +89,8 @@ class _PricesNow(dict[Offer, int]):
     __call__ = dict.__getitem__
 
     def __init__(self, market: MarketReplay, now: int) -> None:
-        self._market, self._now = market, now
+        self._market = market
+        self._now = now
 
     def __missing__(self, offer: Offer) -> int:
         price = self[offer] = self._market.price(offer.market, self._now)
@@ -114,12 +117,15 @@ class _JobReplay:
     lost: list[tuple[int, float]] = field(default_factory=list)
 
     def situation(self) -> Situation:
-        budget, usd_left, usd_reserved = self.job.budget, inf, 0.0
+        budget = self.job.budget
+        usd_left = inf
+        usd_reserved = 0.0
         if budget is not None:
             held_now = (held.holding for held in self._there())
             usd_left, usd_reserved = budget.left(self.job.start, self.now, self.spent, held_now)
 
-        offers, left = self._open_offers(), self.work_left
+        offers = self._open_offers()
+        left = self.work_left
         if self.job.timed:
             # What evictions cost is not done later.
             left = min(
@@ -194,7 +200,9 @@ class _JobReplay:
             return 0.0
         spot = [held for held in self.held.values() if held.holding.rent.bid is not None]
         if not self.recovery.resumes:
-            return self.job.work - self.work_left if spot else 0.0
+            if spot:
+                return self.job.work - self.work_left
+            return 0.0
         if self.job.nodes:
             return max((self._undone(held) for held in spot), default=0.0)
         return sum(self._undone(held) for held in spot)
@@ -263,7 +271,8 @@ class _JobReplay:
         if not decision.actions:
             return
 
-        before, wanted = self.bought, sum(rent.machines for rent in decision.rents)
+        before = self.bought
+        wanted = sum(rent.machines for rent in decision.rents)
         for action in sorted(
             decision.actions, key=lambda action: isinstance(action, Return) and action.replaced
         ):
@@ -298,9 +307,12 @@ class _JobReplay:
         """The moment of the next decision, if no machine ends before; at a tick of the record that
         a job watches.
         """
-        wake_at, watched = decision.wake_at, self.job.watched
+        wake_at = decision.wake_at
+        watched = self.job.watched
         if watched is None:
-            return inf if wake_at is None else max(wake_at, self.now + 1)
+            if wake_at is None:
+                return inf
+            return max(wake_at, self.now + 1)
 
         if self.changes_at <= self.now:
             self.changes_at = self.market.next_change(self.now)
@@ -329,7 +341,8 @@ class _JobReplay:
             step_end = int(min([until, *changes]))
             needed = self.work_left / rate if rate else inf
             if self.now + needed <= step_end:
-                self.now, self.work_left = self.now + ceil(needed), 0.0
+                self.now = self.now + ceil(needed)
+                self.work_left = 0.0
                 return True
 
             self.work_left -= rate * (step_end - self.now)
@@ -404,7 +417,8 @@ class _JobReplay:
         if rent.bid is None and self.evicted and not market.reservation:
             self.fallbacks.append(self.now)
 
-        lost_at, warnings = evicted_at, self.job.warnings
+        lost_at = evicted_at
+        warnings = self.job.warnings
         if evicted_at is not None and warnings is not None:
             warned_at = warnings.warned_at(self.bought, self.now, evicted_at)
             lost_at = evicted_at if warned_at is None else max(warned_at, self.now + 1)
@@ -429,7 +443,8 @@ class _JobReplay:
         if not self.market.limited:
             return among
 
-        held, offers = self._spot_machines(), list[Offer]()
+        held = self._spot_machines()
+        offers = list[Offer]()
         for offer in among:
             free = self.market.capacity(offer.market, self.now)
             if (free - held.get(offer.market, 0) if held else free) >= 1:

@@ -119,7 +119,9 @@ class Capacity:
     def next_change(self, after: int) -> float:
         """The first moment after a time at which the number changes; infinite if there is none."""
         at = bisect_right(self._times, after)
-        return self._times[at] if at < len(self._times) else inf
+        if at < len(self._times):
+            return self._times[at]
+        return inf
 
     def first_below(self, machines: int, after: int) -> int | None:
         """The first moment after a time at which fewer than `machines` are available; None if there
@@ -147,7 +149,8 @@ class Mortality:
         """The age in hours at which the cumulative hazard reaches a value; infinite if it never
         does.
         """
-        begins, factors = np.array(self.ages.ages), np.array(self.ages.factors)
+        begins = np.array(self.ages.ages)
+        factors = np.array(self.ages.factors)
         reached = np.concatenate(([0.0], np.cumsum(np.diff(begins) * factors[:-1]))) * self.per_hour
         band = int(np.searchsorted(reached, cumulative, side="right")) - 1
         rate = self.per_hour * float(factors[band])
@@ -172,7 +175,9 @@ class DrawnLives:
             return None
         chance = np.random.default_rng([self.seed, crc32(str(market).encode()), start])
         hours = self.mortality[market].age_at(chance.exponential())
-        return start + max(ceil(hours * 3600), 1) * SECOND if isfinite(hours) else None
+        if isfinite(hours):
+            return start + max(ceil(hours * 3600), 1) * SECOND
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +260,9 @@ class MarketReplay:
     def capacity(self, market: Market, now: int) -> float:
         """Available machines of a market at a moment; infinite without a limit."""
         limit = self._capacities.get(market)
-        return inf if limit is None else limit.at(now)
+        if limit is None:
+            return inf
+        return limit.at(now)
 
     def granted(self, market: Market, machines: int, held: int, now: int) -> int:
         """How many of the spot machines of an order a market grants at a moment, next to those that
@@ -265,7 +272,9 @@ class MarketReplay:
 
     def openings(self, market: Market) -> tuple[Ints, Bools] | None:
         """When a market gains or loses its last machines; None without a limit."""
-        return self._capacities[market].openings if market in self._capacities else None
+        if market in self._capacities:
+            return self._capacities[market].openings
+        return None
 
     def next_change(self, after: int) -> float:
         """The first moment after a time at which the capacity of a market changes; infinite if
@@ -277,11 +286,9 @@ class MarketReplay:
 
     def short_from(self, market: Market, machines: int, after: int) -> int | None:
         """The first moment after a time at which a market has fewer machines than are held."""
-        return (
-            self._capacities[market].first_below(machines, after)
-            if market in self._capacities
-            else None
-        )
+        if market in self._capacities:
+            return self._capacities[market].first_below(machines, after)
+        return None
 
     def _tape(self, market: Market) -> Tape:
         try:
@@ -296,7 +303,8 @@ def _first_above(times: list[int], highest: list[list[int]], bound: int, after: 
     """The first event after a time with a value strictly above a bound."""
     at = bisect_right(times, after)
     size = len(times)
-    level, top = 0, len(highest)
+    level = 0
+    top = len(highest)
 
     # Climb while whole blocks stay at or below the bound, then descend into the first that does
     # not.

@@ -56,10 +56,8 @@ class PastJobs:
 
         def pace(strategy: Strategy, most: float = inf) -> float:
             """Infinite as soon as it is certain to be above `most`."""
-            paces, soonest = (
-                list[float](),
-                [job.work / self.most_nu / HOUR / hours for hours, job in jobs],
-            )
+            paces = list[float]()
+            soonest = [job.work / self.most_nu / HOUR / hours for hours, job in jobs]
 
             for number, (hours, job) in enumerate(jobs):
                 if sum(paces) + sum(soonest[number:]) > most * len(jobs) * (1 + _ROUNDING):
@@ -71,12 +69,11 @@ class PastJobs:
 
             return fmean(paces)
 
-        usual, baseline = pace(rival), known.baseline
+        usual = pace(rival)
+        baseline = known.baseline
         goal = (1 - MARGIN) * usual
-        low, top = (
-            0.0,
-            HIGHEST_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR),
-        )
+        low = 0.0
+        top = HIGHEST_SHARE * (baseline.machines * baseline.offer.on_demand / NANOS_PER_DOLLAR)
         high = top
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -101,18 +98,15 @@ class PastJobs:
 
     def _jobs(self, known: StrategyInputs) -> list[tuple[float, ReplayedJob]]:
         """Jobs of each length, spread evenly over the past that all markets cover."""
-        baseline, histories = known.baseline, known.histories.values()
-        begin, end = (
-            max(series.first for series in histories),
-            min(series.last for series in histories),
-        )
+        baseline = known.baseline
+        histories = known.histories.values()
+        begin = max(series.first for series in histories)
+        end = min(series.last for series in histories)
         jobs = []
 
         for hours in self.hours:
-            longest, work = (
-                int(3 * hours * HOUR),
-                baseline.machines * baseline.offer.nu * hours * HOUR,
-            )
+            longest = int(3 * hours * HOUR)
+            work = baseline.machines * baseline.offer.nu * hours * HOUR
             if begin + longest < end:
                 starts = np.linspace(begin, end - longest, self.starts).astype(np.int64).tolist()
                 jobs += [

@@ -131,14 +131,14 @@ class ReplayedJob:
                 ),
                 reverse=True,
             )
-            return (
-                sum(each[: max(self.nodes, self.most_nodes)])
-                if gang_works(working, self.nodes)
-                else 0.0
-            )
+            if gang_works(working, self.nodes):
+                return sum(each[: max(self.nodes, self.most_nodes)])
+            return 0.0
 
         nu = sum(holding.nu for holding in working)
-        return nu * (nu / self.most_nu) ** self.scaling if self.scaling and nu else nu
+        if self.scaling and nu:
+            return nu * float((nu / self.most_nu) ** self.scaling)
+        return nu
 
 
 @dataclass(frozen=True, slots=True)

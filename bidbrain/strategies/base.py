@@ -170,7 +170,9 @@ class SpotRecord:
     @property
     def lasting_share(self) -> float:
         """The share of paid spot time whose work lasted."""
-        return self.lasting / self.paid if self.paid else 0.0
+        if self.paid:
+            return self.lasting / self.paid
+        return 0.0
 
 
 UNTRIED = SpotRecord()

@@ -90,7 +90,8 @@ class DeadlineStrategy:
     def __init__(
         self, terms: DeadlineTerms, prior: Prior = PUBLIC_PRIOR, margin: float = HOPE_MARGIN
     ) -> None:
-        self.terms, self.prior = terms, prior
+        self.terms = terms
+        self.prior = prior
         self.step = max(-(-terms.work // _MAX_STEPS), min(_STEP, -(-terms.work // _FEWEST_STEPS)))
         steps = -(-terms.work // self.step)
         # Slack beyond half of the work is never scarce: a job with more slack may wait.
@@ -122,7 +123,8 @@ class DeadlineStrategy:
 
     def _computed(self, wanted: Iterable[tuple[int, ...]]) -> list[int]:
         """The numbers of plans; computes those that are missing."""
-        made, wanted = [], list(wanted)
+        made = []
+        wanted = list(wanted)
         for steps in wanted:
             if steps not in self._numbers:
                 self._numbers[steps] = len(self._numbers)
@@ -209,7 +211,8 @@ def thresholds(chain: SpellChain, grid: PlanGrid) -> SlackThresholds:
     iteration = _ValueIteration(chain, grid)
     for left in range(1, grid.work + grid.slack + 1):
         on_demand_best = iteration.step(left)
-        low, high = max(0, left - grid.work), min(grid.slack, left)
+        low = max(0, left - grid.work)
+        high = min(grid.slack, left)
         # Slack rises as work falls along a row of constant steps left, hence the reversal.
         least[:, :, left - high : left - low + 1] += on_demand_best[:, :, low : high + 1][
             :, :, ::-1
@@ -233,7 +236,8 @@ class _ValueIteration:
     def step(self, left: int) -> Bools:
         """Steps back to `left` steps before the deadline; returns where on-demand is chosen, for no
         machine and on-demand."""
-        delay, ratio = self._grid.delay, np.float32(self._grid.price_ratio)
+        delay = self._grid.delay
+        ratio = np.float32(self._grid.price_ratio)
         expected = np.matmul(self._moves, self._with_margin(left - 1))
         wait = np.where(self._caught, _NEVER, self._at(expected[_IDLE], 1))
         enter = np.where(self._up & ~self._caught, 1 + self._at(expected[_SPOT], delay), _NEVER)
@@ -257,7 +261,8 @@ class _ValueIteration:
         demand.
         """
         margin = np.arange(-self._margin, 0)
-        work, ratio = left - margin, self._grid.price_ratio
+        work = left - margin
+        ratio = self._grid.price_ratio
         costs = np.empty((3, self._up.size, self._margin + self._grid.slack + 1), dtype=np.float32)
         costs[:, :, self._margin :] = self._costs
         costs[_OD, :, : self._margin] = ratio * work
@@ -272,7 +277,8 @@ class _ValueIteration:
     def _at(self, expected: CostTable, lost: float) -> CostTable:
         """The costs after losing some slack, interpolated between steps."""
         whole = int(lost)
-        begin, size = self._margin - whole, self._grid.slack + 1
+        begin = self._margin - whole
+        size = self._grid.slack + 1
         nearer = expected[:, begin : begin + size]
         if lost == whole:
             return nearer

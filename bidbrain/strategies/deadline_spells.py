@@ -159,7 +159,8 @@ def _remembered(values: Floats, forget: float) -> Floats:
     Summed in stretches over which the weights stay within floating-point range.
     """
     stretch = values.size if forget >= 1 else min(values.size, max(1, int(-200 / np.log(forget))))
-    sums_before, carried = np.empty(values.size), 0.0
+    sums_before = np.empty(values.size)
+    carried = 0.0
     for begin in range(0, values.size, stretch):
         part = values[begin : begin + stretch]
         weights = forget ** np.arange(part.size + 1)

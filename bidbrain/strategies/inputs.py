@@ -76,7 +76,9 @@ def with_hazard(mean_time: float, hazard: Hazard | None) -> float:
     """Mean time to a price crossing or a capacity eviction, whichever is first; both are taken as
     memoryless.
     """
-    return mean_time if hazard is None else mean_time / (1 + mean_time * hazard.rate[0] / HOUR)
+    if hazard is None:
+        return mean_time
+    return mean_time / (1 + mean_time * hazard.rate[0] / HOUR)
 
 
 @dataclass(frozen=True, slots=True)

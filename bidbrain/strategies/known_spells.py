@@ -68,14 +68,16 @@ class KnownSpells:
         if not looks:
             return UNSEEN
 
-        endings, expected = [0.0, 0.0], [0.0, 0.0]
+        endings = [0.0, 0.0]
+        expected = [0.0, 0.0]
         begun = looks[0][0]
         for (at, up, lasts), (later, then, _) in pairwise(looks):
             if not lasts and later - at > MAX_UNSEEN:
                 begun = later
                 continue
 
-            weight, side = 0.5 ** ((now - later) / HALF_LIFE), int(up)
+            weight = 0.5 ** ((now - later) / HALF_LIFE)
+            side = int(up)
             changed = later if lasts or up is then else (at + later) // 2
             expected[side] += weight * HAZARDS[side].between(
                 (at - begun) / HOUR, (changed - begun) / HOUR
@@ -95,7 +97,8 @@ class KnownSpells:
 
     def continued(self, spans: Iterable[AvailabilitySpan], passed: int, now: int) -> "KnownSpells":
         """This knowledge after some time, with what was observed since."""
-        later, weight = KnownSpells.of(spans, now), 0.5 ** (passed / HALF_LIFE)
+        later = KnownSpells.of(spans, now)
+        weight = 0.5 ** (passed / HALF_LIFE)
         (down, up), (down_before, up_before) = later.endings, self.endings
         (few, many), (few_before, many_before) = later.expected, self.expected
         seen = (
@@ -147,7 +150,8 @@ def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | No
     # If any market will do, they are down only until the first of them returns.
     age = max(ages) if up else min(ages)
     if offered and not up:
-        up, age = True, min(spells.ago for spells in seen) * RETURNED
+        up = True
+        age = min(spells.ago for spells in seen) * RETURNED
 
     steps = []
     for side in (0, 1):
@@ -188,11 +192,9 @@ def with_rate(known: KnownSpells, hazard: Hazard) -> KnownSpells:
 
     usual = UNRECORDED.evictions / UNRECORDED.hours if hazard.kind == "prior" else _USUAL_RATE
     shift = min(max(usual / rate, 1 / _MAX_SHIFT), _MAX_SHIFT)
-    return (
-        known
-        if abs(shift - 1) < _ROUNDING
-        else known.with_endings(_PUBLISHED_WEIGHT, _PUBLISHED_WEIGHT * shift)
-    )
+    if abs(shift - 1) < _ROUNDING:
+        return known
+    return known.with_endings(_PUBLISHED_WEIGHT, _PUBLISHED_WEIGHT * shift)
 
 
 GAP = 10 * MINUTE

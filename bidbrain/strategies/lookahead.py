@@ -225,18 +225,21 @@ class Lookahead:
     ) -> bool:
         """Whether to pay for another hour. The largest allocation competes with the best purchase
         in its place; smaller ones must be worth their price."""
-        offer, bid = holding.rent.offer, holding.rent.bid
+        offer = holding.rent.offer
+        bid = holding.rent.bid
         # The next hour of the allocation: the price, hours billed, hours alive, and the chance of
         # surviving it.
-        price, paid, alive, survival = offer.on_demand, 1.0, 1.0, 1.0
+        price = offer.on_demand
+        paid = 1.0
+        alive = 1.0
+        survival = 1.0
         if bid is not None:
             price = situation.price(offer)
-            hour, at = self.hours[offer.market], place_of(bid - price)
-            paid, alive, survival = (
-                float(hour.paid_old[at]),
-                float(hour.alive[at]),
-                float(hour.survival[at]),
-            )
+            hour = self.hours[offer.market]
+            at = place_of(bid - price)
+            paid = float(hour.paid_old[at])
+            alive = float(hour.alive[at])
+            survival = float(hour.survival[at])
 
         dollars = paid * holding.rent.machines * price / NANOS_PER_DOLLAR
         held = sum(other.nu for other in staying)
@@ -310,11 +313,9 @@ class Lookahead:
         self, dollars: float, alive: float, work: float, surviving_nu: float
     ) -> float:
         """Dollars per unit of work; infinite where no work is expected."""
-        return (
-            (dollars + self._time_usd * alive) / (work + self._credit * surviving_nu)
-            if work > 0
-            else inf
-        )
+        if work > 0:
+            return (dollars + self._time_usd * alive) / (work + self._credit * surviving_nu)
+        return inf
 
     @property
     def _time_usd(self) -> float:

@@ -66,7 +66,8 @@ class Prospects:
         )
         now = age * _STEPS_PER_HOUR
         curve = np.exp(-np.maximum(risk - risk[now], 0.0))
-        survival, alive = SampledSurvival(hours * HOUR, curve), curve[now:]
+        survival = SampledSurvival(hours * HOUR, curve)
+        alive = curve[now:]
         grown = np.concatenate(([0.0], np.cumsum((alive[1:] + alive[:-1]) / 2))) / _STEPS_PER_HOUR
         at = [round(horizon * _STEPS_PER_HOUR) for horizon in _HORIZONS]
         billed = (
@@ -125,7 +126,8 @@ class PriceCapacity:
 
         # On-demand machines give way to any pool; spot machines to one that is cheaper even with
         # its start-up.
-        bearable, leaving = ranked[0][0] * (1 + self.margin), []
+        bearable = ranked[0][0] * (1 + self.margin)
+        leaving = []
         for holding in situation.holdings:
             age = situation.now - holding.start
             if (
@@ -182,7 +184,9 @@ class PriceCapacity:
         )
         cost = price * known.billed[i] + self._time_of(offer, price, situation) * known.alive[i]
 
-        return cost / (offer.nu * useful) if useful > 0 else inf
+        if useful > 0:
+            return cost / (offer.nu * useful)
+        return inf
 
     def _time_of(self, offer: Offer, price: int, situation: Situation) -> float:
         """The value of an hour of a machine's time, in nano-dollars."""
@@ -203,7 +207,8 @@ class PriceCapacity:
         bearable = ranked[0][0] * (1 + self.margin)
         cheap = [offer for cost, offer in ranked if cost <= bearable]
         fitting = [offer for offer in cheap if offer.nu * self.pools <= situation.most_nu] or cheap
-        slowest, fastest = fitting[0].nu / MAX_UNEQUAL, fitting[0].nu * MAX_UNEQUAL
+        slowest = fitting[0].nu / MAX_UNEQUAL
+        fastest = fitting[0].nu * MAX_UNEQUAL
         near = [offer for offer in fitting if slowest <= offer.nu <= fastest][: self.pools]
 
         share = situation.most_nu / len(near)

@@ -153,7 +153,8 @@ class Proteus:
             [self.odds[offer.market].at(delta) for delta in self.deltas] for offer in self.offers
         ]
         table = np.array(read, dtype=float).reshape(len(self.offers), len(self.deltas), 2)
-        beta, median = table[..., 0], table[..., 1]
+        beta = table[..., 0]
+        median = table[..., 1]
         object.__setattr__(self, "_survival", 1 - beta)
 
         # A new machine starts up first; the rest of its hour is useful.
@@ -254,7 +255,8 @@ class Proteus:
                 return bought, room, current
 
             row, column = at
-            offer, machines = self.offers[row], int(grid.machines[row])
+            offer = self.offers[row]
+            machines = int(grid.machines[row])
             bought.append(Rent(offer, machines, int(grid.bids[row, column])))
             total = _total([total, grid.at(row, column)])
             current = self._cost_per_work(total, changes=True)
@@ -263,7 +265,8 @@ class Proteus:
     def _bids(self, situation: Situation, prices: Floats) -> tuple[Floats, Floats, Floats]:
         """The bids of each offer (row), none above the highest that may be made, with their chances
         of survival and useful shares."""
-        bids, highest = prices[:, None] + np.array(self.deltas, dtype=float), situation.highest_bid
+        bids = prices[:, None] + np.array(self.deltas, dtype=float)
+        highest = situation.highest_bid
         if highest is None:
             return bids, self._survival, self._useful_share
 
@@ -272,7 +275,8 @@ class Proteus:
         odds = np.array(
             [self.odds[offer.market].at(int(distance)) for offer, distance in pairs]
         ).reshape(-1, 2)
-        beta, median = odds[:, :1], odds[:, 1:]
+        beta = odds[:, :1]
+        median = odds[:, 1:]
         useful = np.maximum(1 - beta + beta * median - self.application.startup_hours, 0.0)
         over = bids > caps[:, None]
 
@@ -308,7 +312,9 @@ class Proteus:
         at = int(costs.argmin())
         best = costs.item(at)
 
-        return (best, divmod(at, costs.shape[1])) if isfinite(best) else (inf, None)
+        if isfinite(best):
+            return (best, divmod(at, costs.shape[1]))
+        return (inf, None)
 
     def _held(self, holding: Holding, situation: Situation, hours: float) -> AllocationTerms:
         """The terms of an allocation for the rest of its paid hour, at its current distance from
@@ -316,7 +322,9 @@ class Proteus:
         """
         rent = holding.rent
         if rent.bid is None:
-            price, beta, median = rent.offer.on_demand, 0.0, 1.0
+            price = rent.offer.on_demand
+            beta = 0.0
+            median = 1.0
         else:
             price = situation.price(rent.offer)
             beta, median = self.odds[rent.offer.market].at(rent.bid - price)
@@ -333,7 +341,9 @@ class Proteus:
     def _cost_per_work(self, total: AllocationTerms, *, changes: bool) -> float:
         """Eq. 4.4; infinite without any expected work."""
         work = self._work(total.survival, total.useful, total.nu, changes=changes)
-        return (total.cost + self.application.reliable_usd_per_hour) / work if work > 0 else inf
+        if work > 0:
+            return (total.cost + self.application.reliable_usd_per_hour) / work
+        return inf
 
     def _work(self, survival: _Term, useful: _Term, nu: _Term, *, changes: bool) -> _Term:
         """The expected work of a footprint in an hour, less what pauses for evictions and changes

@@ -98,7 +98,9 @@ class RegionsSituation:
 
     def name(self, zone: int) -> str:
         """A zone as a reason names it."""
-        return self.names[zone] if self.names else f"zone {zone}"
+        if self.names:
+            return self.names[zone]
+        return f"zone {zone}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,9 @@ class RegionsStrategy:
     def __init__(
         self, plan_hours: float = PLAN_HOURS, *, heeds_changes: bool = True, steps: int = MAX_STEPS
     ) -> None:
-        self._plan_hours, self._heeds_changes, self._steps = plan_hours, heeds_changes, steps
+        self._plan_hours = plan_hours
+        self._heeds_changes = heeds_changes
+        self._steps = steps
         self._key: tuple[int, int, int | None] | None = None
         self._plan: RegionsPlan | None = None
 
@@ -166,7 +170,8 @@ class RegionsStrategy:
 
     def outlooks(self, at: RegionsSituation) -> list[ZoneOutlook]:
         """All zones, by what the job would cost there on spot, the cheapest first."""
-        plan, hours = self._planned(at), (at.work + at.delay) * _GRID
+        plan = self._planned(at)
+        hours = (at.work + at.delay) * _GRID
         survives = at.known.survivals(at.now, np.tile(hours, (len(at.regions), 1)))
         lasts = ((survives[:, 1:] + survives[:, :-1]) / 2 * np.diff(hours)).sum(axis=1)
         figures = (at.known.chances(at.now), lasts, _spot_usd(at, plan), _on_demand_usd(at, plan))
@@ -181,17 +186,21 @@ class RegionsStrategy:
         home = None if whole else at.home
         key = (at.known.changes if self._heeds_changes else 0, int(at.now / self._plan_hours), home)
         if self._plan is None or key != self._key:
-            self._key, self._plan = key, RegionsPlan(_terms(at), self._steps)
+            self._key = key
+            self._plan = RegionsPlan(_terms(at), self._steps)
         return self._plan
 
 
 def _options(at: RegionsSituation, plan: RegionsPlan) -> list[RegionsOption]:
     """The two cheapest starts of each kind, staying and waiting, as far as they are safe."""
-    running, options = at.running, list[RegionsOption]()
-    spot, on_demand = _spot_usd(at, plan), _on_demand_usd(at, plan)
+    running = at.running
+    options = list[RegionsOption]()
+    spot = _spot_usd(at, plan)
+    on_demand = _on_demand_usd(at, plan)
     # Waiting can at best become a start, and a refused start is free: what may be up now is asked
     # first.
-    soonest, on_demand_price = float(spot.min()), float(at.on_demand.min())
+    soonest = float(spot.min())
+    on_demand_price = float(at.on_demand.min())
     if running is not None and (at.share == 1.0 or at.fits(1, steps=1)):
         usd = (spot if running.spot else on_demand)[running.zone]
         options.append(RegionsOption(STAY, running.zone, running.spot, float(usd)))
@@ -230,16 +239,17 @@ def _spot_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
     """Dollars to the end of the job if it runs on spot in each zone."""
     # Progress at which the machine may be lost, in a few dozen steps that grow.
     work = np.append((1.0 + at.work) ** _GRID[:-1] - 1.0, at.work)
-    places, row = np.arange(int(plan.place.max()) + 1), plan.place
+    places = np.arange(int(plan.place.max()) + 1)
+    row = plan.place
     slack: Floats | float = at.left - at.work - at.delay
-    delay, hours = (
-        np.full(len(at.regions), at.delay),
-        np.tile(at.delay + work, (len(at.regions), 1)),
-    )
-    move, running = at.moves_usd.copy(), at.running
+    delay = np.full(len(at.regions), at.delay)
+    hours = np.tile(at.delay + work, (len(at.regions), 1))
+    move = at.moves_usd.copy()
+    running = at.running
 
     if running is not None and running.spot:
-        zone, longer = running.zone, 1 / at.share
+        zone = running.zone
+        longer = 1 / at.share
         delay[zone], move[zone], hours[zone] = (
             running.delay_left,
             0.0,
@@ -269,7 +279,8 @@ def _spot_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
 
 def _on_demand_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
     """Dollars to the end of the job if it runs on demand in each zone."""
-    running, price = at.running, at.on_demand
+    running = at.running
+    price = at.on_demand
     later = plan.on_demand_on(plan.place, at.work, at.left - at.work - at.delay)
     begins = at.moves_usd + price * at.delay
     if running is not None and not running.spot:
@@ -286,10 +297,12 @@ def _terms(at: RegionsSituation) -> PlanTerms:
 
     Of a region's zones count those that cost at most what on-demand machines do, if there are any.
     """
-    region, usable = at.known.region, at.spot <= at.on_demand
+    region = at.known.region
+    usable = at.spot <= at.on_demand
     usable |= ~np.isin(region, region[usable])
     count = np.bincount(region, usable)
-    chances, ages = at.known.chances(at.now), at.known.ages(at.now, up=False)
+    chances = at.known.chances(at.now)
+    ages = at.known.ages(at.now, up=False)
     factors = at.known.factors
     returns = HAZARDS[False].rate(np.clip(ages, 0.3, 3.0)) * factors[0] * (1 - chances)
     usd = np.bincount(region, at.spot * usable) / count
@@ -327,7 +340,9 @@ def _reason(
     more`.
     """
     said = f"{_named(at, chosen)}: {usd_text(chosen.usd)} to the end"
-    return said if other is None else f"{said}; {_named(at, other)}, {usd_text(other.usd)}, {why}"
+    if other is None:
+        return said
+    return f"{said}; {_named(at, other)}, {usd_text(other.usd)}, {why}"
 
 
 def _named(at: RegionsSituation, option: RegionsOption) -> str:

@@ -82,7 +82,8 @@ class Known:
     def nothing(cls, regions: Sequence[str]) -> "Known":
         """The knowledge before the first look."""
         numbers = {name: number for number, name in enumerate(dict.fromkeys(regions))}
-        count, none = len(regions), np.zeros(len(regions))
+        count = len(regions)
+        none = np.zeros(len(regions))
         region = np.array([numbers[name] for name in regions], dtype=np.int64)
         return cls(
             region, np.full(count, UNSEEN), none, none, np.zeros((2, count)), np.zeros((2, count))
@@ -94,16 +95,22 @@ class Known:
 
         A change is taken to have happened halfway since the last look.
         """
-        at, side = np.array(zones), np.array(up, dtype=np.int64)
-        before, since, last = self.up[at], self.since[at], self.seen[at]
-        unseen, expected = before == UNSEEN, self.expected.copy()
+        at = np.array(zones)
+        side = np.array(up, dtype=np.int64)
+        before = self.up[at]
+        since = self.since[at]
+        last = self.seen[at]
+        unseen = before == UNSEEN
+        expected = self.expected.copy()
         for number, hazard in enumerate(HAZARDS):
             of_side = np.flatnonzero(before == number)
-            young, old = last[of_side] - since[of_side], now - since[of_side]
+            young = last[of_side] - since[of_side]
+            old = now - since[of_side]
             expected[number, at[of_side]] += hazard.until(old) - hazard.until(young)
 
         ended = ~unseen & (before != side)
-        endings, new_since = self.endings.copy(), np.where(ended, (now + last) / 2, since)
+        endings = self.endings.copy()
+        new_since = np.where(ended, (now + last) / 2, since)
         endings[before[ended], at[ended]] += 1.0
         return Known(
             self.region,

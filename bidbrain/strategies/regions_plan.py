@@ -54,7 +54,9 @@ class RegionsPlan:
     """Expected dollars to the end of a job, for any work and slack up to those of its terms."""
 
     def __init__(self, terms: PlanTerms, most_steps: int = MAX_STEPS) -> None:
-        self.on_demand, self.place, work = terms.on_demand, terms.place, terms.work
+        self.on_demand = terms.on_demand
+        self.place = terms.place
+        work = terms.work
         self._step = max(terms.delay, (work + terms.slack) / most_steps, 1e-3)
         # More slack than this is never scarce.
         self._most = ceil(min(terms.slack, max(0.75 * work, 6 * terms.delay, 4.0)) / self._step) + 1
@@ -83,11 +85,15 @@ class RegionsPlan:
         """
         steps = np.maximum(np.asarray(work, dtype=np.float64) / self._step, 0.0)
         spare = np.clip(np.asarray(slack, dtype=np.float64) / self._step, 0.0, self._most - 1e-9)
-        low, left = steps.astype(np.int64), spare.astype(np.int64)
-        more, further = steps - low, spare - left
+        low = steps.astype(np.int64)
+        left = spare.astype(np.int64)
+        more = steps - low
+        further = spare - left
 
         # One number for each element read: three are several times slower.
-        time, place, slacks = self._table[0].size, self._table[0, 0].size, self._most + 1
+        time = self._table[0].size
+        place = self._table[0, 0].size
+        slacks = self._most + 1
         column = places * place + row * slacks + left + (time if row == _StepRow.LOST else 0)
         first, second, third = (
             np.minimum(low + left + later, self._last) * time + column for later in range(3)
@@ -102,8 +108,11 @@ class RegionsPlan:
     def _fill(self, terms: PlanTerms) -> None:
         """Everything but the minima is linear, so a step is a matrix by place: there are many steps
         with few elements, and the number of array operations decides how long they take."""
-        delay, moves = terms.delay, terms.moves[:, :, None]
-        count, slacks, part = terms.usd.size, self._most + 1, delay / self._step
+        delay = terms.delay
+        moves = terms.moves[:, :, None]
+        count = terms.usd.size
+        slacks = self._most + 1
+        part = delay / self._step
         late, stuck = (ceil(min(most, slacks)) for most in (2 * part, part + 1))
         hours = np.arange(self._last + 2) * self._step
         late_usd = terms.on_demand * (delay + hours[:, None] - hours[:late])
@@ -111,18 +120,20 @@ class RegionsPlan:
         known = np.zeros((count, step.shape[2], slacks))
         known[:, _CONSTANT] = 1.0
         best = known[:, _CONSTANT + 1 :].reshape(count, 4, count, slacks)
-        values, starts = np.empty((count, len(_StepRow), slacks)), np.empty((count, count, slacks))
-        held, stored = values[:, _StepRow.ON_DEMAND : _StepRow.WAITS], values[:, : _StepRow.OLD]
-        idle, waits, begun = (
-            values[:, _StepRow.IDLE, stuck:],
-            values[:, _StepRow.WAITS, stuck - 1 : -1],
-            values[:, _StepRow.BEGUN],
-        )
+        values = np.empty((count, len(_StepRow), slacks))
+        starts = np.empty((count, count, slacks))
+        held = values[:, _StepRow.ON_DEMAND : _StepRow.WAITS]
+        stored = values[:, : _StepRow.OLD]
+        idle = values[:, _StepRow.IDLE, stuck:]
+        waits = values[:, _StepRow.WAITS, stuck - 1 : -1]
+        begun = values[:, _StepRow.BEGUN]
 
         late_starts = starts[:, :, :late]
         # With one step less of slack.
-        delayed, running = known[:, 4:_CONSTANT, 1:], values[:, _StepRow.RUN : _StepRow.IDLE, :-1]
-        fresh, unused = known[:, 4:_CONSTANT, 0], values[:, _StepRow.RUN : _StepRow.IDLE, 0]
+        delayed = known[:, 4:_CONSTANT, 1:]
+        running = values[:, _StepRow.RUN : _StepRow.IDLE, :-1]
+        fresh = known[:, 4:_CONSTANT, 0]
+        unused = values[:, _StepRow.RUN : _StepRow.IDLE, 0]
 
         for left in range(1, self._last + 2):
             np.matmul(step, known, out=values)
@@ -165,13 +176,18 @@ def _linear_step(terms: PlanTerms, step: float) -> Floats:
     """The matrix of each place that turns the inputs of a step into the costs with one more step of
     time.
     """
-    price, up, factor = terms.usd, terms.up, terms.losses
-    count, part, aging = price.size, terms.delay / step, 1 - exp(-step / YOUNG)
+    price = terms.usd
+    up = terms.up
+    factor = terms.losses
+    count = price.size
+    part = terms.delay / step
+    aging = 1 - exp(-step / YOUNG)
     chosen, rest = _first_up(
         up, np.argsort(price + factor * terms.moves.mean(axis=0), kind="stable")
     )
     known = np.eye(_CONSTANT + 1 + 4 * count)
-    constant, starts = known[_CONSTANT], known[_CONSTANT + 1 :].reshape(4, count, -1)
+    constant = known[_CONSTANT]
+    starts = known[_CONSTANT + 1 :].reshape(4, count, -1)
 
     # By what is held (on demand, nothing, an old and a young machine) and where: how likely each
     # place comes up.
@@ -216,7 +232,8 @@ def _first_up(
 ) -> tuple[Floats, Floats]:
     """By the place that was lost: the chance that a place is the best that is up, and that none
     is."""
-    chosen, rest = np.zeros((up.size, up.size)), np.ones(up.size)
+    chosen = np.zeros((up.size, up.size))
+    rest = np.ones(up.size)
     for place in best:
         chance = np.where(np.arange(up.size) == place, 0.0, up[place])
         chosen[:, place] = rest * chance

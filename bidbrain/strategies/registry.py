@@ -96,15 +96,18 @@ def _tierml(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
 
 def _proteus(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
     """`proteus`, or with a single bid above the price `fixed-bid`."""
-    deltas, spelled = bid_deltas(10), "proteus"
+    deltas = bid_deltas(10)
+    spelled = "proteus"
     if name.startswith("fixed-bid"):
         try:
             delta = parse_usd(argument, "bid delta")
         except BadInput as error:
             raise BadStrategy(f"{name!r}: {error} (write fixed-bid:0.0001)") from None
-        deltas, spelled = (delta,), f"fixed-bid:{format_usd(delta)}"
+        deltas = (delta,)
+        spelled = f"fixed-bid:{format_usd(delta)}"
 
-    odds, application = odds_of(inputs), application_of(inputs)
+    odds = odds_of(inputs)
+    application = application_of(inputs)
     strategy = AmongOpen(
         lambda among: Proteus(among, odds, application, inputs.request_nu, deltas, spelled),
         inputs.offers,
@@ -216,7 +219,8 @@ def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> Strateg
 
 def bid_terms(offer: Offer, inputs: StrategyInputs) -> BidTerms:
     """The terms by which bids for a machine of a market of hosts are compared."""
-    baseline, overheads = inputs.baseline, inputs.overheads
+    baseline = inputs.baseline
+    overheads = inputs.overheads
     usual = (
         usual_price_of_time(inputs).usd_per_hour
         if inputs.value_of_time is None
@@ -240,7 +244,8 @@ def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:
     """
     odds = {}
     for offer in inputs.offers:
-        market, hazard = offer.market, inputs.hazards[offer.market]
+        market = offer.market
+        hazard = inputs.hazards[offer.market]
         crossing = odds[market] = Odds.of(inputs.histories[market])
         if hazard is None:
             continue

@@ -24,11 +24,9 @@ class AlwaysOnDemand:
 
     def decide(self, situation: Situation) -> Decision:
         """Rents the baseline at the start, then nothing."""
-        return (
-            Decision()
-            if situation.holdings
-            else Decision((situation.baseline,), reason=f"rent {described(situation.baseline)}")
-        )
+        if situation.holdings:
+            return Decision()
+        return Decision((situation.baseline,), reason=f"rent {described(situation.baseline)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +116,9 @@ class Mttf:
 
     def at(self, price: int, on_demand: int) -> float:
         """The expected time at a price; 0 above on-demand."""
-        return (
-            0.0
-            if price > on_demand
-            else self.by_tenth[min(price * _TENTHS // on_demand, _TENTHS - 1)]
-        )
+        if price > on_demand:
+            return 0.0
+        return self.by_tenth[min(price * _TENTHS // on_demand, _TENTHS - 1)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,9 +54,9 @@ class FetchRequest:
         no later.
         """
         covered = self.covered.get(history)
-        return (
-            max(covered.end, self.since) if covered and covered.start <= self.since else self.since
-        )
+        if covered and covered.start <= self.since:
+            return max(covered.end, self.since)
+        return self.since
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,4 +222,6 @@ class Rejects:
 
 def _line(text: object, longest: int) -> str:
     line = " ".join(str(text).split())
-    return line if len(line) <= longest else f"{line[:longest]}..."
+    if len(line) <= longest:
+        return line
+    return f"{line[:longest]}..."

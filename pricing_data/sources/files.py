@@ -370,7 +370,8 @@ def _aws_json(content: bytes, file: IO[bytes], latest: int) -> Iterator[FileBatc
 def _whole_records(text: str) -> list[object]:
     """The complete records of a truncated list."""
     _, _, rest = text.partition("[")
-    decoder, records = json.JSONDecoder(), []
+    decoder = json.JSONDecoder()
+    records = []
     at = 0
     while (begin := rest.find("{", at)) >= 0:
         try:

@@ -113,7 +113,9 @@ def not_after(latest: int, fact: Fact) -> Fact | BadInput:
             time = fact.until
         case _:
             time = fact.as_of
-    return fact if time <= latest else BadInput(f"time {format_time(time)} is in the future")
+    if time <= latest:
+        return fact
+    return BadInput(f"time {format_time(time)} is in the future")
 
 
 def rows_of_facts(facts: Iterable[Fact]) -> FetchedRows:
@@ -190,17 +192,16 @@ def _advisor_facts(cells: CsvRow) -> Iterable[Fact]:
 
 def _life_facts(cells: CsvRow) -> Iterable[Fact]:
     """The life of one spot machine, which ended in its eviction if it was `preempted`."""
-    cloud, zone, preempted = (
-        cells["cloud"].strip(),
-        cells["zone"].strip(),
-        cells["preempted"].strip(),
-    )
+    cloud = cells["cloud"].strip()
+    zone = cells["zone"].strip()
+    preempted = cells["preempted"].strip()
 
     if preempted not in {"0", "1"}:
         raise BadInput(f"preempted is {preempted!r}, not 0 or 1")
 
     try:
-        count, hours = int(cells["gpu_count"]), float(cells["lifetime_h"])
+        count = int(cells["gpu_count"])
+        hours = float(cells["lifetime_h"])
     except ValueError as error:
         raise BadInput(f"gpu_count or lifetime_h is not a number ({error})") from None
 
@@ -209,10 +210,8 @@ def _life_facts(cells: CsvRow) -> Iterable[Fact]:
 
     gpu = cells["gpu"].strip().lower()
     type_ = MACHINES.get((cloud, gpu, count), f"{gpu}x{count}")
-    market, start = (
-        Market(cloud, markets_of(cloud).region_of_zone(zone), zone, type_),
-        parse_time(cells["start"]),
-    )
+    market = Market(cloud, markets_of(cloud).region_of_zone(zone), zone, type_)
+    start = parse_time(cells["start"])
     ended: Ending = "evicted" if preempted == "1" else "returned"
     yield AvailabilitySpan(
         market, start, start + round(hours * HOUR), 1, 1, ended, "table of lives"
@@ -324,7 +323,8 @@ def _texts(block: bytes, columns: tuple[str, ...]) -> pa.Table | None:
 def _cast(column: pa.ChunkedArray, convert: Callable[[pa.Array], Ints]) -> tuple[Ints, RowMask]:
     """The numbers in a column of text, and a mask of those that could be parsed."""
     values = column.combine_chunks()
-    numbers, ok = np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=bool)
+    numbers = np.zeros(len(values), dtype=np.int64)
+    ok = np.zeros(len(values), dtype=bool)
     parts = [(0, len(values))] if len(values) else []
     while parts:
         start, end = parts.pop()

@@ -56,7 +56,8 @@ def read_availability(path: Path) -> AvailabilityTrace:
 def trace_of(content: dict[str, Any], name: str) -> AvailabilityTrace:
     """The trace of `{"metadata": {"gap_seconds": G}, "data": [n, ...]}`."""
     try:
-        gap, up = content["metadata"]["gap_seconds"], np.array(content["data"])
+        gap = content["metadata"]["gap_seconds"]
+        up = np.array(content["data"])
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(
             f"is not an availability trace ({error!r}); it needs metadata.gap_seconds and data"
@@ -71,7 +72,8 @@ def spans_of_trace(content: dict[str, Any], name: str) -> list[AvailabilitySpan]
     """The spans of a trace; raises BadInput if it is damaged, or does not say which market it is
     of.
     """
-    trace, about = trace_of(content, name), content["metadata"]
+    trace = trace_of(content, name)
+    about = content["metadata"]
     wanted = about.get("wanted", max(trace.wanted, 1))
     if not isinstance(wanted, int) or wanted < 1:
         raise BadInput(
@@ -82,7 +84,8 @@ def spans_of_trace(content: dict[str, Any], name: str) -> list[AvailabilitySpan]
     market, begins = _subject(about, name)
     start = parse_time(str(about["start"])) if "start" in about else begins
     # One span for each stretch of ticks with as many machines; it ends when the next one begins.
-    up, gap = trace.up, trace.gap_seconds * SECOND
+    up = trace.up
+    gap = trace.gap_seconds * SECOND
     edges = [0, *(np.flatnonzero(np.diff(up)) + 1).tolist(), up.size]
     counts = [min(int(up[edge]), wanted) for edge in edges[:-1]]
     spans = []
@@ -90,7 +93,8 @@ def spans_of_trace(content: dict[str, Any], name: str) -> list[AvailabilitySpan]
     for number, (begin, end) in enumerate(pairwise(edges)):
         fewer = number + 1 < len(counts) and counts[number + 1] < counts[number]
         ended: Ending = "evicted" if fewer else ""
-        since, until = start + begin * gap, start + end * gap
+        since = start + begin * gap
+        until = start + end * gap
         spans.append(
             AvailabilitySpan(
                 market, since, until, counts[number], wanted, ended, f"trace {trace.name}"
@@ -115,7 +119,8 @@ def _subject(about: dict[str, Any], name: str) -> tuple[Market, int]:
 
     cloud, month, day, year, zone, machine = named.groups()
     accelerator, count = machine.rsplit("_", 1)
-    type_, region = MACHINES.get((cloud, accelerator, int(count))), _REGION.match(zone)
+    type_ = MACHINES.get((cloud, accelerator, int(count)))
+    region = _REGION.match(zone)
     if type_ is None or region is None:
         raise BadInput(cure)
 
@@ -138,8 +143,10 @@ def read_lifetimes(path: Path) -> list[Lifetime]:
         try:
             if row["preempted"] not in ("0", "1"):
                 raise BadInput(f"preempted is {row['preempted']!r}, not 0 or 1")
-            machine, seconds = f"{row['gpu']}x{row['gpu_count']}", float(row["lifetime_h"]) * 3600
-            preempted, start = row["preempted"] == "1", parse_time(row["start"])
+            machine = f"{row['gpu']}x{row['gpu_count']}"
+            seconds = float(row["lifetime_h"]) * 3600
+            preempted = row["preempted"] == "1"
+            start = parse_time(row["start"])
             lifetimes.append(
                 Lifetime(row["cloud"], row["zone"], machine, start, seconds, preempted)
             )

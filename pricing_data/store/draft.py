@@ -65,7 +65,9 @@ def facts_of(
 ) -> list[F]:
     """The stored facts of a kind, optionally of one cloud only."""
     name = manifest.facts.get(kind.name)
-    return kind.read(root / name, cloud) if name else []
+    if name:
+        return kind.read(root / name, cloud)
+    return []
 
 
 def watched_of(
@@ -73,7 +75,9 @@ def watched_of(
 ) -> dict[Market, WatchRecord]:
     """When these markets were watched, or all."""
     name = manifest.facts.get(WATCHED)
-    return read_watched(root / name, names) if name else {}
+    if name:
+        return read_watched(root / name, names)
+    return {}
 
 
 class Draft:

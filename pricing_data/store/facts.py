@@ -100,7 +100,8 @@ class FactTable(Generic[F]):
         # Not filtered by Arrow's functions, whose import takes longer than to read a table.
         rows = (row for row in read_rows(path) if cloud is None or row[0].startswith(cloud))
         of_row: Callable[..., F] = self.kind
-        names, hints = _stored(self.kind), get_type_hints(self.kind)
+        names = _stored(self.kind)
+        hints = get_type_hints(self.kind)
         if hints[names[0]] is Market:
             return [of_row(Market.parse(market), *rest) for market, *rest in rows]
 

@@ -78,7 +78,9 @@ class Manifest:
     def derived(self, kind: str) -> str | None:
         """The file of these figures; None without one, or if another file has changed since."""
         name = self.facts.get(kind)
-        return name if name is not None and name.startswith(self.derived_kind(kind)) else None
+        if name is not None and name.startswith(self.derived_kind(kind)):
+            return name
+        return None
 
     def described(self, replaced: Collection[str], **holds: int) -> bytes:
         """How a new file describes the store and itself: the other files, what it replaces, and
@@ -122,7 +124,8 @@ def parsed(text: bytes, path: Path) -> Manifest:
     """A manifest from the text of its file."""
     try:
         content = json.loads(text)
-        version, seal = content["format"], content.pop("seal", None)
+        version = content["format"]
+        seal = content.pop("seal", None)
         if isinstance(version, int) and version > FORMAT:
             raise StoreError(
                 f"price store: {path} has format {version}, this spotctl reads {FORMAT}; upgrade "
@@ -132,7 +135,9 @@ def parsed(text: bytes, path: Path) -> Manifest:
             raise ValueError("its format or checksum is missing")
         if seal is not None and seal != _seal(content):
             raise ValueError("it does not match its checksum")
-        segments, facts, covered = content["segments"], content["facts"], content["covered"]
+        segments = content["segments"]
+        facts = content["facts"]
+        covered = content["covered"]
         if not (
             isinstance(segments, list) and isinstance(facts, dict) and isinstance(covered, dict)
         ):

@@ -47,11 +47,9 @@ class Origin:
     def of(cls, name: str) -> "Origin | None":
         """The origin of a sealed file; None for any other."""
         match = _NAME.fullmatch(name)
-        return (
-            cls(match["kind"], int(match["number"]), match["digest"], bool(match["sources"]))
-            if match
-            else None
-        )
+        if match:
+            return cls(match["kind"], int(match["number"]), match["digest"], bool(match["sources"]))
+        return None
 
 
 class BlockSums(io.FileIO):
@@ -114,7 +112,8 @@ class FileSeal:
 
     def check(self, start: int = 0, end: int | None = None) -> None:
         """Raises StoreError if the data in this range is not as it was written."""
-        first, last = start // self.block, -(-(self.end if end is None else end) // self.block)
+        first = start // self.block
+        last = -(-(self.end if end is None else end) // self.block)
         with self.path.open("rb") as file:
             file.seek(first * self.block)
             for index in range(first, last):

@@ -156,7 +156,8 @@ class SegmentWriter:
 
         for start in range(0, end, _ROW_GROUP):
             part = slice(start, min(start + _ROW_GROUP, end))
-            first, final = int(codes[start]), int(codes[part.stop - 1])
+            first = int(codes[start])
+            final = int(codes[part.stop - 1])
             present = pa.array(names[first : final + 1], pa.string())
             columns = [
                 pa.DictionaryArray.from_arrays(
@@ -181,14 +182,16 @@ class SegmentWriter:
         rest = PriceTable(
             kept, np.concatenate(([0], np.cumsum(left))).astype(np.int64), times, prices
         )
-        self._pending, self._waiting = ([rest] if kept else []), len(rest)
+        self._pending = [rest] if kept else []
+        self._waiting = len(rest)
 
 
 def _index(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
     if _INDEX not in metadata:
         old: dict[str, Any] = json.loads(metadata[_OLD_INDEX])
         return {**old, **StoredUnits()._asdict(), "corrections": 0}
-    seal, text = metadata[_INDEX][:8], metadata[_INDEX][8:]
+    seal = metadata[_INDEX][:8]
+    text = metadata[_INDEX][8:]
     if seal != b"%08x" % crc32(text):
         raise ValueError("the index does not match its checksum")
     index: dict[str, Any] = json.loads(text)
@@ -239,7 +242,8 @@ def tables_of(
     rows_of: Counter[str] = Counter()
     for segment in segments:
         rows_of.update(segment.rows_of)
-    portions, total = list[list[str]](), rows + 1
+    portions = list[list[str]]()
+    total = rows + 1
 
     for name in sorted(rows_of if chosen is None else rows_of.keys() & set(chosen)):
         total += rows_of[name]
@@ -389,5 +393,7 @@ def _picked(column: Any, ranges: list[slice], unit: int) -> Ints:  # noqa: ANN40
     if all(part.stop == following.start for part, following in pairwise(ranges)):
         part = values[ranges[0].start : ranges[-1].stop]
         # A part of an array keeps all of it in memory.
-        return part if part.size * 2 > values.size else part.copy()
+        if part.size * 2 > values.size:
+            return part
+        return part.copy()
     return np.concatenate([values[part] for part in ranges])

@@ -142,7 +142,8 @@ class PriceStore:
         names = {str(market) for market in markets}
 
         def read(manifest: Manifest) -> list[R]:
-            watched, in_force = watched_of(self.root, manifest, names), self._in_force(manifest)
+            watched = watched_of(self.root, manifest, names)
+            in_force = self._in_force(manifest)
             with ExitStack() as stack:
                 segments = [
                     stack.enter_context(SegmentFile(self.root / entry.name))
@@ -227,9 +228,9 @@ class PriceStore:
 
     def inspect(self) -> Inspection:
         """Reads every file while nothing is written, and says what is wrong."""
-        return (
-            self._locked(lambda: inspect(self.root)) if self.root.exists() else inspect(self.root)
-        )
+        if self.root.exists():
+            return self._locked(lambda: inspect(self.root))
+        return inspect(self.root)
 
     def set_aside(self) -> tuple[LostPrices, ...]:
         """Takes damaged and missing segments out of the store, so that the others can be read;

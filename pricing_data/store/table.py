@@ -66,13 +66,16 @@ class PriceTable:
         """The series of a market; another event ends that of a market which was watched after its
         last event.
         """
-        market, rows = self.markets[row], slice(int(self.starts[row]), int(self.starts[row + 1]))
-        times, prices = self.times[rows], self.prices[rows]
+        market = self.markets[row]
+        rows = slice(int(self.starts[row]), int(self.starts[row + 1]))
+        times = self.times[rows]
+        prices = self.prices[rows]
         spans = of_events(market, times, self.watched.get(market))
         last = int(times[-1])
         until = max([last, *(span.end for span in spans)])
         if confirmed := until > last:
-            times, prices = np.append(times, until), np.append(prices, prices[-1])
+            times = np.append(times, until)
+            prices = np.append(prices, prices[-1])
         whole = spans == (Span(int(times[0]), until),)
 
         return PriceSeries(market, times, prices, None if whole else spans, confirmed)
@@ -175,9 +178,11 @@ class PriceTable:
         if not affected:
             return self
 
-        prices, kept = self.prices.copy(), np.ones(len(self), dtype=np.bool_)
+        prices = self.prices.copy()
+        kept = np.ones(len(self), dtype=np.bool_)
         for i in affected:
-            start, end = int(self.starts[i]), int(self.starts[i + 1])
+            start = int(self.starts[i])
+            end = int(self.starts[i + 1])
             for time, price in in_force[str(self.markets[i])].items():
                 at = start + int(np.searchsorted(self.times[start:end], time))
                 if at == end or self.times[at] != time:
@@ -188,12 +193,16 @@ class PriceTable:
                     prices[at] = price
 
         rest = replace(self, prices=prices)
-        return rest if kept.all() else replace(rest.only(kept), watched=self.watched)
+        if kept.all():
+            return rest
+        return replace(rest.only(kept), watched=self.watched)
 
     def within(self, span: Span) -> PriceTable:
         """The rows in a span."""
         inside = (self.times >= span.start) & (self.times <= span.end)
-        return self if inside.all() else self.only(inside)
+        if inside.all():
+            return self
+        return self.only(inside)
 
     def only(self, rows: np.typing.NDArray[np.bool_]) -> PriceTable:
         """The rows for which a mask is true."""
@@ -255,7 +264,9 @@ def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, In
         return codes, times, prices, 0
 
     order = np.lexsort((times, codes))
-    codes, times, prices = codes[order], times[order], prices[order]
+    codes = codes[order]
+    times = times[order]
+    prices = prices[order]
     new = np.ones(codes.size, dtype=bool)
     new[1:] = (np.diff(codes) != 0) | (np.diff(times) != 0)
     if new.all():

@@ -100,7 +100,9 @@ def _problem(path: Path, error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "is missing"
     problem = str(error).partition("; restore it")[0].removeprefix(f"price store: {path} ")
-    return problem if isinstance(error, StoreError) else f"is damaged ({problem})"
+    if isinstance(error, StoreError):
+        return problem
+    return f"is damaged ({problem})"
 
 
 def copy(root: Path, manifest: Manifest, to: Path) -> Inspection:

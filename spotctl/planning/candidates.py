@@ -98,29 +98,25 @@ def candidates(facts: PlanningFacts) -> tuple[list[tuple[Job, Demand]], KindColu
     Raises NotInTime or BadRequest if there are none for a job.
     """
     snapshot = facts.snapshot
-    usable = snapshot.usable & np.logical_or.reduce(
-        [in_zones(snapshot, job.spec.resources) for job in facts.jobs]
-    )
+    in_wanted_zones = [in_zones(snapshot, job.spec.resources) for job in facts.jobs]
+    usable = snapshot.usable & np.logical_or.reduce(in_wanted_zones)
     lowest = snapshot.lowest_prices(usable)
     matches = [eligible(snapshot, usable, job.spec) for job in facts.jobs]
+    rows_of_jobs = zip(facts.jobs, matches, strict=True)
     fitting = [
         _fitting_kinds(job, facts, kinds, unusable, lowest)
-        for job, (kinds, _, unusable) in zip(facts.jobs, matches, strict=True)
+        for job, (kinds, _, unusable) in rows_of_jobs
     ]
     examined = sorted({kind for _, _, kinds in fitting for kind in kinds})
     columns = columns_of(examined, facts, usable)
 
-    return [
-        (
-            job,
-            replace(
-                _demand(job, facts, rates, nu[examined], columns),
-                fitting=count,
-                unusable=tuple(rows.tolist()),
-            ),
-        )
-        for job, (_, count, rows), (rates, nu, _) in zip(facts.jobs, matches, fitting, strict=True)
-    ], columns
+    parts_of_jobs = zip(facts.jobs, matches, fitting, strict=True)
+    demands = []
+    for job, (_, count, rows), (rates, nu, _) in parts_of_jobs:
+        demand = _demand(job, facts, rates, nu[examined], columns)
+        counted_demand = replace(demand, fitting=count, unusable=tuple(rows.tolist()))
+        demands.append((job, counted_demand))
+    return demands, columns
 
 
 def _fitting_kinds(
@@ -129,7 +125,8 @@ def _fitting_kinds(
     """The speeds of the types that a job may use, nu by kind, and the kinds that are worth
     examining.
     """
-    snapshot, spec = facts.snapshot, job.spec
+    snapshot = facts.snapshot
+    spec = job.spec
     kinds = eligible_kinds.tolist()
     if job.place is not None:
         kinds = [
@@ -152,9 +149,8 @@ def _fitting_kinds(
         kinds = [kind for kind in kinds if snapshot.kinds[kind].type in measured]
 
     names = {snapshot.kinds[kind].type for kind in kinds} | measured.keys()
-    speeds = speeds_of(
-        (machine for machine in snapshot.catalog.types if machine.name in names), measured
-    )
+    named_types = (machine for machine in snapshot.catalog.types if machine.name in names)
+    speeds = speeds_of(named_types, measured)
     nu = np.zeros(len(snapshot.kinds))
     nu[kinds] = [speeds[snapshot.kinds[kind].type].nu for kind in kinds]
 
@@ -187,7 +183,8 @@ def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Ty
         nodes = (resources.machines.most or resources.machines.least) + (
             resources.reliable.machines or 0
         )
-        parallel, speed = as_trained(program.parallel), market_speed(job.spec)
+        parallel = as_trained(program.parallel)
+        speed = market_speed(job.spec)
         return split_speeds(
             parallel, job.profiles, max(nodes, 1), machines, most_devices=1, market_speed=speed
         )
@@ -196,23 +193,29 @@ def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, Ty
 
 
 def _nothing_usable(job: Job, facts: PlanningFacts, unusable: Ints) -> SpotctlError:
-    name, snapshot = job.spec.name, facts.snapshot
+    name = job.spec.name
+    snapshot = facts.snapshot
     if unusable.size:
         row = int(unusable[0])
         market, why = why_unusable(snapshot, row, job.spec)
-        is_wrong = snapshot.why_unsuitable(snapshot.machine[int(snapshot.kind[row])], job.spec)
+        number = int(snapshot.kind[row])
+        is_wrong = snapshot.why_unsuitable(snapshot.machine[number], job.spec)
         error = BadRequest if is_wrong else NotInTime
         return error(
             f"{name}: none of the {unusable.size} matching markets can be used; {market}: {why}"
         )
 
     hint = next(_misspelled(job.spec.resources, snapshot), "")
-    clouds = sorted({kind.cloud for kind in snapshot.kinds} & set(job.spec.resources.clouds))
+    sold_clouds = {kind.cloud for kind in snapshot.kinds}
+    wanted_clouds = set(job.spec.resources.clouds)
+    clouds = sorted(sold_clouds & wanted_clouds)
     if not clouds:
         wanted = ", ".join(job.spec.resources.clouds)
-        options = "".join(f" --cloud {cloud}" for cloud in job.spec.resources.clouds)
+        cloud_options = (f" --cloud {cloud}" for cloud in job.spec.resources.clouds)
+        options = "".join(cloud_options)
         regions = () if hint else job.spec.resources.regions
-        options += "".join(f" --region {region}" for region in regions if region != ANY)
+        region_options = (f" --region {region}" for region in regions if region != ANY)
+        options += "".join(region_options)
         nothing = (
             f"no price history of {wanted} is stored; get it: spotctl prices fetch{options} (AWS "
             "and Google Cloud need"
@@ -225,7 +228,8 @@ def _nothing_usable(job: Job, facts: PlanningFacts, unusable: Ints) -> SpotctlEr
         return BadRequest(f"{name}: resources: {unknown}")
 
     if _unknown_types(job.spec.resources, snapshot):
-        known, named = ", ".join(clouds), ", ".join(job.spec.resources.types)
+        known = ", ".join(clouds)
+        named = ", ".join(job.spec.resources.types)
         return BadRequest(
             f"{name}: resources.types: no type of {known} matches "
             f"{named}{f': {hint}' if hint else ''}"
@@ -242,11 +246,15 @@ def _demand(
     job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: Floats, columns: KindColumns
 ) -> Demand:
     """A job's demand for the columns, with everything that later steps read of the job."""
-    spec, limits, at = job.spec, job.spec.resources.machines, facts.snapshot.at
+    spec = job.spec
+    limits = job.spec.resources.machines
+    at = facts.snapshot.at
     most = max(limits.least, _MAX_MACHINES) if limits.most is None else limits.most
     runs = np.flatnonzero(nu > 0)
-    cheapest = runs[np.argmin(columns.usd_per_hour[runs] / nu[runs])]
-    gang, named = isinstance(spec.program, Command), _reservations(job, at)
+    usd_per_work = columns.usd_per_hour[runs] / nu[runs]
+    cheapest = runs[np.argmin(usd_per_work)]
+    gang = isinstance(spec.program, Command)
+    named = _reservations(job, at)
 
     # A gang is in one reservation.
     together = max if gang else sum
@@ -261,20 +269,30 @@ def _demand(
     in_units = all(rate.in_units for rate in rates.values())
     work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
     kept = spec.program.checkpoint if isinstance(spec.program, Command) else None
-    unit, times = CLOCK if isinstance(spec.program, Training) else ANY_UNIT, _ON_CLOUD
+    unit = CLOCK if isinstance(spec.program, Training) else ANY_UNIT
+    times = _ON_CLOUD
     if gang and spec.program.parallel is not None:
         unit = "update"
 
     if spec.is_local:
         second = spec.local.speed * SECOND
         loads = isinstance(spec.program, Training)
+        spread = _LOCAL_SPREAD if loads and facts.overheads.startup == OVERHEADS.startup else 0.0
         times = LaunchTimes(
-            round(_LOCAL_ORDER * second),
-            round(_LOCAL_ENDING * second),
-            _LOCAL_SPREAD,
-            _LOCAL_SPREAD if loads and facts.overheads.startup == OVERHEADS.startup else 0.0,
+            round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD, spread
         )
 
+    reference_nu = most * float(nu[cheapest])
+    budget_usd = None if spec.budget is None else spec.budget / NANOS_PER_DOLLAR
+    value_of_time_usd = (
+        None if spec.value_of_time is None else spec.value_of_time / NANOS_PER_DOLLAR
+    )
+    aim = aim_of(spec.objective, is_unknown=work.assumed)
+    roams = may_roam(spec) and not work.assumed
+    saved_gb = None if kept is None or kept.size is None else kept.size / GB
+    held_lists = (together([0, *machines]) for machines in held)
+    held_counts = tuple(held_lists)
+    own_startup = local_startup(spec) if facts.overheads.startup == OVERHEADS.startup else None
     return Demand(
         name=spec.name,
         objective=spec.objective,
@@ -282,23 +300,21 @@ def _demand(
         least=limits.least,
         most=most,
         work=work,
-        reference_nu=most * float(nu[cheapest]),
+        reference_nu=reference_nu,
         hours_left=left,
-        budget_usd=None if spec.budget is None else spec.budget / NANOS_PER_DOLLAR,
-        value_of_time_usd=None
-        if spec.value_of_time is None
-        else spec.value_of_time / NANOS_PER_DOLLAR,
+        budget_usd=budget_usd,
+        value_of_time_usd=value_of_time_usd,
         hurries=left < inf and not work.assumed,
-        aim=aim_of(spec.objective, is_unknown=work.assumed),
+        aim=aim,
         gang=gang,
-        roams=may_roam(spec) and not work.assumed,
+        roams=roams,
         saves=kept is not None,
         save_time=save_time(job),
-        saved_gb=None if kept is None or kept.size is None else kept.size / GB,
+        saved_gb=saved_gb,
         reservations=named,
-        reserved=tuple(together([0, *machines]) for machines in held),
+        reserved=held_counts,
         times=times,
-        startup=local_startup(spec) if facts.overheads.startup == OVERHEADS.startup else None,
+        startup=own_startup,
         user=spec.tags.get(_USER_TAG, ""),
         weight=spec.queue.weight,
         unit=unit if in_units else "vCPU-hour",
@@ -317,7 +333,9 @@ def aim_of(objective: Objective, *, is_unknown: bool) -> Aim:
     budget pays for, or the highest one if the job's length `is_unknown`."""
     if objective is Objective.MAKESPAN_WITHIN_BUDGET:
         return Aim.HIGHEST_RATE if is_unknown else Aim.SHORTEST_TIME
-    return Aim.HIGHEST_RATE if objective is Objective.MAX_THROUGHPUT else Aim.LEAST_COST
+    if objective is Objective.MAX_THROUGHPUT:
+        return Aim.HIGHEST_RATE
+    return Aim.LEAST_COST
 
 
 def market_speed(spec: JobSpec) -> float:
@@ -328,7 +346,8 @@ def market_speed(spec: JobSpec) -> float:
 def save_time(job: Job) -> int | None:
     """How long a checkpoint took in earlier runs, takes by the job file or its rehearsal, or takes
     by its size, in microseconds of the market's clock; None if nothing is known."""
-    kept = job.spec.program.checkpoint if isinstance(job.spec.program, Command) else None
+    program = job.spec.program
+    kept = program.checkpoint if isinstance(program, Command) else None
     if job.save_seconds is not None:
         return round(job.save_seconds * SECOND * market_speed(job.spec))
     if kept is None or (kept.takes is None and kept.size is None):
@@ -342,14 +361,17 @@ def local_startup(spec: JobSpec) -> int | None:
     faster because the market's clock is fast. None for machines of clouds."""
     is_built_in = isinstance(spec.program, Training) and spec.program.app in BUILT_IN
     seconds = _LOCAL_STARTUP if is_built_in else _LOCAL_OWN_STARTUP
-    return round(seconds * spec.local.speed * SECOND) if spec.is_local else None
+    if spec.is_local:
+        return round(seconds * spec.local.speed * SECOND)
+    return None
 
 
 def may_roam(spec: JobSpec) -> bool:
     """Whether a job may move between markets while it runs: by its strategy, or unless it is bound
     to one zone.
     """
-    program, wanted = spec.program, spec.resources
+    program = spec.program
+    wanted = spec.resources
     if not isinstance(program, Command) or program.checkpoint is None or spec.deadline is None:
         return False
     if wanted.reservations:
@@ -401,11 +423,11 @@ def speeds_of(
                 machine.steady_vcpus, "vCPU count, as no throughput is known", in_units=False
             )
         else:
-            siblings = [other for other in per_vcpu if family_of(other) == family_of(name)] or list(
-                per_vcpu
-            )
+            same_family = [other for other in per_vcpu if family_of(other) == family_of(name)]
+            siblings = same_family or list(per_vcpu)
             source = siblings[0] if len(siblings) == 1 else f"{len(siblings)} types"
-            nu = median(per_vcpu[other] for other in siblings) * machine.steady_vcpus
+            middle = median(per_vcpu[other] for other in siblings)
+            nu = middle * machine.steady_vcpus
             speeds[name] = TypeSpeed(nu, f"scaled by vCPUs from {source}", spread=VCPU_SPREAD)
 
     return speeds
@@ -422,9 +444,12 @@ def length_of(
     from earlier runs. `in_units` says that throughputs are known, so that clocks can be converted
     to time."""
     stop = spec.program.stop if isinstance(spec.program, Training) else None
-    longest = inf if stop is None or stop.span is None else stop.span / HOUR
+    longest = inf
+    if not (stop is None or stop.span is None):
+        longest = stop.span / HOUR
     if stop is not None and stop.clocks is not None and in_units:
-        return JobLength(counted(stop.clocks, "clock"), units=float(stop.clocks), longest=longest)
+        text = counted(stop.clocks, "clock")
+        return JobLength(text, units=float(stop.clocks), longest=longest)
 
     parallel = spec.program.parallel if isinstance(spec.program, Command) else None
     if parallel is not None and parallel.updates is not None and in_units:
@@ -451,16 +476,18 @@ def columns_of(wanted: Sequence[int], facts: PlanningFacts, usable: Bools) -> Ki
     snapshot = facts.snapshot
     rows: dict[int, tuple[int, ...]] = dict.fromkeys(wanted, ())
     sold = np.flatnonzero(np.isin(snapshot.kind, wanted) & usable)
-    for row in sold[np.argsort(snapshot.price[sold], kind="stable")].tolist():
+    by_price = sold[np.argsort(snapshot.price[sold], kind="stable")]
+    for row in by_price.tolist():
         kind = int(snapshot.kind[row])
         rows[kind] = (*rows[kind], row)[:_MARKETS_OF_KIND]
 
-    price, useful = np.array([_effective_price(facts, kind, rows[kind]) for kind in wanted]).T
+    prices = [_effective_price(facts, kind, rows[kind]) for kind in wanted]
+    price, useful = np.array(prices).T
     kinds = tuple(snapshot.kinds[kind] for kind in wanted)
-    groups = tuple(quota_groups(kinds, [snapshot.machine[kind] for kind in wanted], facts.quotas))
-    return KindColumns(
-        tuple(wanted), kinds, tuple(rows[kind] for kind in wanted), price, useful, groups
-    )
+    machines = [snapshot.machine[kind] for kind in wanted]
+    groups = tuple(quota_groups(kinds, machines, facts.quotas))
+    rows_of_kinds = tuple(rows[kind] for kind in wanted)
+    return KindColumns(tuple(wanted), kinds, rows_of_kinds, price, useful, groups)
 
 
 def useful_share(
@@ -480,20 +507,20 @@ def _effective_price(facts: PlanningFacts, kind: int, rows: Sequence[int]) -> tu
 
     Jobs that all use on-demand machines only are not compared by spot prices.
     """
-    snapshot, listed = facts.snapshot, facts.snapshot.list_price(kind)
+    snapshot = facts.snapshot
+    listed = facts.snapshot.list_price(kind)
     best = listed / NANOS_PER_DOLLAR, 1.0
     if all(job.spec.strategy == ON_DEMAND for job in facts.jobs):
         return best
 
     for row in rows:
-        history, market = snapshot.history(row), snapshot.markets[row]
+        history = snapshot.history(row)
+        market = snapshot.markets[row]
         hazard = in_force(market, facts.hazard_of(market), snapshot.at)
         share = useful_share(history, hazard, listed, facts.overheads)
-        usd = (
-            effective_usd_per_hour(int(snapshot.price[row]) / NANOS_PER_DOLLAR, share)
-            if share > 0
-            else inf
-        )
+        usd = inf
+        if share > 0:
+            usd = effective_usd_per_hour(int(snapshot.price[row]) / NANOS_PER_DOLLAR, share)
         best = min(best, (usd, share))
 
     return best
@@ -507,11 +534,18 @@ def mixture_terms(
     usd_per_hour: Floats | None = None,
 ) -> MixtureTerms:
     """The terms of mixtures of all columns; only those of one region can be rented together."""
-    here = np.isin(np.arange(len(job.nu)), place) & (job.nu > 0)
+    is_here = np.isin(np.arange(len(job.nu)), place)
+    here = is_here & (job.nu > 0)
     price = np.zeros(len(job.nu)) if usd_per_hour is None else usd_per_hour
-    options = tuple(
-        KindOption(float(nu), float(usd), int(cap) if usable else 0)
-        for nu, usd, cap, usable in zip(job.nu, price, caps, here, strict=True)
-    )
-    quotas = tuple(SharedQuota(tuple(group.per_machine.tolist()), group.most) for group in groups)
+    per_kind = zip(job.nu, price, caps, here, strict=True)
+    choosable = []
+    for nu, usd, cap, usable in per_kind:
+        most_machines = int(cap) if usable else 0
+        choosable.append(KindOption(float(nu), float(usd), most_machines))
+    options = tuple(choosable)
+    limits = []
+    for group in groups:
+        uses = tuple(group.per_machine.tolist())
+        limits.append(SharedQuota(uses, group.most))
+    quotas = tuple(limits)
     return MixtureTerms(options, job.least, job.most, quotas=quotas)

@@ -80,16 +80,17 @@ def estimate_cost(
     amount = None if work.timed else allocated.demand.amount
     rented = []
     for rent in first.rents:
-        history, price = fleet.market_history, fleet.prices[rent.offer.market]
-        hazard = None if rent.bid is None else history.hazards[rent.offer.market]
+        history = fleet.market_history
+        price = fleet.prices[rent.offer.market]
+        hazard = None
+        if rent.bid is not None:
+            hazard = history.hazards[rent.offer.market]
         paid = rent.offer.on_demand if rent.bid is None else price
         if rent.bid is not None and terms_of(rent.offer.market.cloud).pays_bid:
             paid = rent.bid
         evidence = "price" if hazard is None else hazard.kind
-        beta, lasting = (
-            beta_of(history, rent, price, snapshot.outlook),
-            beta_of(history, rent, price),
-        )
+        beta = beta_of(history, rent, price, snapshot.outlook)
+        lasting = beta_of(history, rent, price)
         rented.append(Choice(rent, paid, beta, evidence=evidence, lasting=lasting))
 
     expected = estimate(rented, fleet, first.interval, amount, work.longest)
@@ -107,16 +108,16 @@ def estimate_cost(
             "faster machines"
         )
 
-    choice = tuple(
-        replace(chosen, usd_per_work=usd_per_work(share))
-        for chosen, share in zip(rented, expected.first.shares, strict=False)
-    )
+    pairs = zip(rented, expected.first.shares, strict=False)
+    with_costs = (replace(chosen, usd_per_work=usd_per_work(share)) for chosen, share in pairs)
+    choice = tuple(with_costs)
 
     # If quotas allow none of the fallback: the cost of all that the job would rent.
     own = fleet.fallback if fleet.fallback.machines else fleet.baseline
     fallback = _on_demand(allocated, fleet, own, amount, work.longest)
     on_demand = _cheapest_on_demand(allocated, fleet, own, expected, snapshot, columns)
-    rents = [*(chosen.rent for chosen in choice), fleet.reliable, on_demand.rent]
+    chosen_rents = (chosen.rent for chosen in choice)
+    rents = [*(chosen_rents), fleet.reliable, on_demand.rent]
     listed = [rent for rent in rents if rent is not None and not rent.offer.market.reservation]
 
     return PlanCost(choice, expected, fallback, on_demand, price_dates(listed, snapshot))
@@ -132,17 +133,21 @@ def _on_demand(
     Machines are paid from the order on, while they start and are returned, but not while they are
     ordered; the job writes checkpoints there, too.
     """
-    times, works = allocated.demand.times, longest_hours * HOUR
+    times = allocated.demand.times
+    works = longest_hours * HOUR
     if amount is not None:
-        works = min(_lasting(allocated, amount) / (rent.machines * rent.offer.nu), works)
+        lasting = _lasting(allocated, amount)
+        nu = rent.machines * rent.offer.nu
+        works = min(lasting / nu, works)
     starting = allocated.demand.startup
     unworked = (fleet.overheads.startup if starting is None else starting) + times.ending
     life = Life(0, round(works) + unworked, End.LEFT)
-    bill = rule_of_cloud(rent.offer.market.cloud).bill(life, rent.offer.on_demand)
+    rule = rule_of_cloud(rent.offer.market.cloud)
+    bill = rule.bill(life, rent.offer.on_demand)
 
-    return OnDemand(
-        rent, rent.machines * usd(bill.amount), (times.order + life.end) / HOUR, unworked
-    )
+    paid_usd = rent.machines * usd(bill.amount)
+    seconds = times.order + life.end
+    return OnDemand(rent, paid_usd, seconds / HOUR, unworked)
 
 
 def _lasting(allocated: AllocatedJob, amount: float) -> float:
@@ -150,7 +155,9 @@ def _lasting(allocated: AllocatedJob, amount: float) -> float:
     checkpoints.
     """
     demand = allocated.demand
-    saved = checkpoints_of(allocated.job.spec.program, demand.save_time) if demand.saves else None
+    saved = None
+    if demand.saves:
+        saved = checkpoints_of(allocated.job.spec.program, demand.save_time)
     return amount * HOUR / (1.0 if saved is None else saved.useful_share)
 
 
@@ -168,22 +175,23 @@ def _cheapest_on_demand(
     If the length of the job is unknown, they do what the plan does in the time that its forecast
     covers, and the result is per hour of that time.
     """
-    work, within, longest = allocated.demand.work, expected.hours, allocated.demand.work.longest
+    work = allocated.demand.work
+    within = expected.hours
+    longest = allocated.demand.work.longest
     amount = None if work.timed else allocated.demand.amount
     if work.assumed:
-        amount, longest, within = (
-            expected.first.work + (RATE_HOURS - 1) * expected.later.work,
-            inf,
-            RATE_HOURS,
-        )
+        amount = expected.first.work + (RATE_HOURS - 1) * expected.later.work
+        longest = inf
+        within = RATE_HOURS
 
     within -= fleet.overheads.startup / HOUR
     own = best = _on_demand(allocated, fleet, rent, amount, longest)
-    offers = [
-        Offer(snapshot.markets[rows[0]], float(nu), snapshot.list_price(number))
-        for nu, number, rows in zip(allocated.demand.nu, columns.numbers, columns.rows, strict=True)
-        if nu > 0 and rows
-    ]
+    kinds = zip(allocated.demand.nu, columns.numbers, columns.rows, strict=True)
+    offers = []
+    for nu, number, rows in kinds:
+        if nu > 0 and rows:
+            market = snapshot.markets[rows[0]]
+            offers.append(Offer(market, float(nu), snapshot.list_price(number)))
 
     for offer in sorted(offers, key=lambda offer: offer.on_demand / offer.nu):
         usd_per_unit = offer.on_demand / offer.nu
@@ -193,19 +201,17 @@ def _cheapest_on_demand(
         ):
             break
         for machines in _counts(allocated, fleet, offer, snapshot, amount, within, own):
-            best = min(
-                best,
-                _on_demand(allocated, fleet, Rent(offer, machines, None), amount, longest),
-                key=lambda rented: rented.usd,
-            )
+            rent_of_offer = Rent(offer, machines, None)
+            candidate = _on_demand(allocated, fleet, rent_of_offer, amount, longest)
+            best = min(best, candidate, key=lambda rented: rented.usd)
 
     if not work.assumed:
         return best
 
     times = allocated.demand.times
-    return replace(
-        best, usd=best.usd / (RATE_HOURS + (times.order + times.ending) / HOUR), hours=1.0
-    )
+    local_seconds = times.order + times.ending
+    counted_hours = local_seconds / HOUR
+    return replace(best, usd=best.usd / (RATE_HOURS + counted_hours), hours=1.0)
 
 
 def _counts(
@@ -224,9 +230,11 @@ def _counts(
     `own` machines do.
     """
     demand = allocated.demand
-    lasting, within = own.rent.machines * own.rent.offer.nu, 1.0
+    lasting = own.rent.machines * own.rent.offer.nu
+    within = 1.0
     if amount is not None:
-        lasting, within = _lasting(allocated, amount), max(within_hours, 1e-3) * HOUR
+        lasting = _lasting(allocated, amount)
+        within = max(within_hours, 1e-3) * HOUR
     fewest = ceil(lasting / (offer.nu * within) - _ROUNDING)
     limits = on_demand_limits(
         (offer,), fleet.reliable, allocated.share.on_demand_quotas, snapshot.catalog
@@ -256,14 +264,13 @@ def beta_of(
     if rent.bid is None:
         return _UNTIL_THE_END if rent.offer.market.reservation else NEVER_EVICTED
 
-    history, hazard = (
-        market_history.histories[rent.offer.market],
-        market_history.hazards[rent.offer.market],
-    )
+    history = market_history.histories[rent.offer.market]
+    hazard = market_history.hazards[rent.offer.market]
     if (hosts := market_history.hosts.get(rent.offer.market)) is not None:
         return together(_NO_CROSSING, hosts.hazard(rent.bid), HOUR)
     if outlook is not None:
-        return together(outlook.of(history, max(rent.bid - price, 0)), hazard, HOUR)
+        above_price = max(rent.bid - price, 0)
+        return together(outlook.of(history, above_price), hazard, HOUR)
 
     crossing = crossing_of(history, rent.bid - price)
     days = (history.last - history.first) / DAY
@@ -288,17 +295,22 @@ def first_hour(
 ) -> CostPerWork:
     """Cost and work of the first hour of a job that keeps checkpoints at an interval, or none."""
     new = [_new(part, fleet) for part in parts]
-    return evaluate([*new, *_reliable(fleet)], _application(fleet, kept))
+    application = _application(fleet, kept)
+    return evaluate([*new, *_reliable(fleet)], application)
 
 
 def _application(fleet: Fleet, kept: CheckpointInterval | None) -> Application:
     """A trainer pauses for an eviction. A command also writes checkpoints, and repeats the work
     since the last one: on average half an interval."""
-    phi, lost = (1.0, 0) if kept is None else (kept.useful_share, round(kept.every / 2))
+    if kept is None:
+        phi, lost = (1.0, 0)
+    else:
+        phi, lost = (kept.useful_share, round(kept.every / 2))
     return Application(phi, fleet.within_the_hour.resize, fleet.within_the_hour.eviction + lost)
 
 
 def _new(part: Choice, fleet: Fleet) -> FootprintAllocation:
+    paid_seconds = _paid(part, fleet, 0)
     return FootprintAllocation(
         market=part.rent.offer.market,
         machines=part.rent.machines,
@@ -306,7 +318,7 @@ def _new(part: Choice, fleet: Fleet) -> FootprintAllocation:
         nu=part.rent.offer.nu,
         beta=part.beta.probability,
         eviction_after=_after(part),
-        paid_seconds=_paid(part, fleet, 0),
+        paid_seconds=paid_seconds,
         startup=fleet.within_the_hour.startup,
         planned=True,
     )
@@ -320,13 +332,19 @@ def _replaced(part: Choice, fleet: Fleet) -> FootprintAllocation:
     in `effective_price`.
     """
     rest = 1 - (_after(part) or HOUR) / HOUR
-    paid = _paid(part, fleet, HOUR) + part.beta.probability * rest * _paid(part, fleet, 0)
-    starting = -np.expm1(-_per_hour(part) * fleet.within_the_hour.startup / HOUR)
+    paid_in_hour = _paid(part, fleet, HOUR)
+    lost = part.beta.probability * rest
+    paid_anew = _paid(part, fleet, 0)
+    paid = paid_in_hour + lost * paid_anew
+    per_machine_hour = -_per_hour(part)
+    startups = per_machine_hour * fleet.within_the_hour.startup
+    starting = -np.expm1(startups / HOUR)
     after = HOUR if part.beta.probability else None
+    starting_seconds = round(starting * HOUR)
     return replace(
         _new(part, fleet),
         paid_seconds=paid,
-        startup=round(starting * HOUR),
+        startup=starting_seconds,
         eviction_after=after,
         planned=False,
     )
@@ -341,7 +359,9 @@ def _after(part: Choice) -> float | None:
     if not part.beta.probability:
         return None
     median = part.beta.median_seconds_to_eviction
-    return HOUR / 2 if median is None else median * SECOND
+    if median is None:
+        return HOUR / 2
+    return median * SECOND
 
 
 def _paid(part: Choice, fleet: Fleet, age: int) -> float:
@@ -356,16 +376,17 @@ def _paid(part: Choice, fleet: Fleet, age: int) -> float:
 
 def _reliable(fleet: Fleet) -> list[FootprintAllocation]:
     rent = fleet.reliable
-    return (
-        []
-        if rent is None
-        else [FootprintAllocation(rent.offer.market, rent.machines, rent.offer.on_demand, nu=0.0)]
-    )
+    if rent is None:
+        return []
+    allocation = FootprintAllocation(rent.offer.market, rent.machines, rent.offer.on_demand, nu=0.0)
+    return [allocation]
 
 
 def usd_per_work(share: CostShare) -> float:
     """Dollars per unit of work; infinite if no work is done."""
-    return share.cost_usd / share.work if share.work > 0 else inf
+    if share.work > 0:
+        return share.cost_usd / share.work
+    return inf
 
 
 def estimate(
@@ -380,20 +401,31 @@ def estimate(
     """
     first = first_hour(parts, fleet, kept)
     # The present says little of later hours: `python -m bench.present_odds`.
-    held = [_replaced(replace(part, beta=part.lasting or part.beta), fleet) for part in parts]
-    later = evaluate([*held, *_reliable(fleet)], _application(fleet, kept))
+    held = []
+    for part in parts:
+        beta = part.lasting or part.beta
+        lasting_part = replace(part, beta=beta)
+        held.append(_replaced(lasting_part, fleet))
+    application = _application(fleet, kept)
+    later = evaluate([*held, *_reliable(fleet)], application)
 
     startup = fleet.within_the_hour.startup / HOUR
     hours = longest = startup + longest_hours
     if amount is not None and amount <= first.work:
-        hours = min(startup + (1 - startup) * amount / first.work, longest)
+        work_left = (1 - startup) * amount
+        working = work_left / first.work
+        hours = min(startup + working, longest)
     elif amount is not None and later.work > 0:
-        hours = min(1 + (amount - first.work) / later.work, longest)
+        work_later = amount - first.work
+        hours_later = work_later / later.work
+        hours = min(1 + hours_later, longest)
 
-    terms = tuple(
+    hours_of_parts = zip(first.shares, later.shares, strict=True)
+    costs = (
         early.cost_usd * hours if hours <= 1 else early.cost_usd + late.cost_usd * (hours - 1)
-        for early, late in zip(first.shares, later.shares, strict=True)
+        for early, late in hours_of_parts
     )
+    terms = tuple(costs)
     return JobEstimate(hours, terms, first, later)
 
 
@@ -407,21 +439,25 @@ def mean_life(market_history: KnownPast, rent: Rent, price: int) -> float:
     if rent.bid is None:
         return inf
 
-    history, hazard = (
-        market_history.histories[rent.offer.market],
-        market_history.hazards[rent.offer.market],
-    )
+    history = market_history.histories[rent.offer.market]
+    hazard = market_history.hazards[rent.offer.market]
     if (hosts := market_history.hosts.get(rent.offer.market)) is not None:
-        return HOUR / (rent.machines * hosts.hazard(rent.bid).rate[0])
+        hosts_hazard = hosts.hazard(rent.bid)
+        rate_of_hosts = hosts_hazard.rate[0]
+        return HOUR / (rent.machines * rate_of_hosts)
 
     share = crossing_of(history, rent.bid - price).share
-    crossing = max(
-        -log1p(-min(share, _BELOW_ONE)) / HOUR, 1 / max(history.last - history.first, HOUR)
-    )
+    below_one = min(share, _BELOW_ONE)
+    log_share = -log1p(-below_one)
+    watched = history.last - history.first
+    crossing = max(log_share / HOUR, 1 / max(watched, HOUR))
     if hazard is None:
         return 1 / crossing
 
-    return min(1 / (crossing + rent.machines * hazard.rate[0] / HOUR), hazard.longest_life * HOUR)
+    rate_of_hazard = rent.machines * hazard.rate[0]
+    per_second = crossing + rate_of_hazard / HOUR
+    longest = hazard.longest_life * HOUR
+    return min(1 / per_second, longest)
 
 
 def checkpoints_of(
@@ -454,7 +490,8 @@ def price_dates(rents: Iterable[Rent], snapshot: MarketSnapshot) -> tuple[PriceD
     """
     bids: dict[Market, bool] = {}
     for rent in rents:
-        bids[rent.offer.market] = bids.get(rent.offer.market, False) or rent.bid is not None
+        is_bid = bids.get(rent.offer.market, False)
+        bids[rent.offer.market] = is_bid or rent.bid is not None
     dates = []
 
     for market, is_spot in bids.items():
@@ -462,8 +499,11 @@ def price_dates(rents: Iterable[Rent], snapshot: MarketSnapshot) -> tuple[PriceD
             row = snapshot.markets.index(market)
             seen = snapshot.at - int(snapshot.age[row])
             source = SYNTHETIC if market.is_synthetic else STORED
-            dates.append(PriceDate(market, True, int(snapshot.price[row]), seen, source))
+            spot_price = int(snapshot.price[row])
+            spot_date = PriceDate(market, True, spot_price, seen, source)
+            dates.append(spot_date)
         listed = snapshot.catalog.on_demand(market, snapshot.at)
-        dates.append(PriceDate(market, False, listed.price, listed.as_of, listed.source))
+        list_date = PriceDate(market, False, listed.price, listed.as_of, listed.source)
+        dates.append(list_date)
 
     return tuple(dates)

@@ -70,18 +70,20 @@ def build_decider(
     """The job's strategy, kept within the job's machines, quotas and deadline, and its name with
     the reason for it.
     """
-    spec, roams = allocated.job.spec, allocated.demand.roams and fleet.fallback.machines > 0
+    spec = allocated.job.spec
+    roams = allocated.demand.roams and fleet.fallback.machines > 0
     inputs = _strategy_inputs(allocated, fleet, catalog)
     named = allocated.strategy or strategy_for(spec, fleet.baseline.offer.market.cloud, roams=roams)
 
     # Where `regions` decides, this strategy only serves the deadline's safety net.
     made = set_up("on-demand" if roams else named.name, inputs)
-    strategy, deadline, roaming = made.strategy, None, None
+    strategy = made.strategy
+    deadline = None
+    roaming = None
     if allocated.job.deadline is not None and not allocated.demand.work.assumed:
         # A launch takes time around its work.
-        deadline = (
-            allocated.job.deadline - allocated.demand.times.order - allocated.demand.times.ending
-        )
+        before = allocated.demand.times.order
+        deadline = allocated.job.deadline - before - allocated.demand.times.ending
 
     if made.note:
         named = replace(named, reason=f"{named.reason}; {made.note}")
@@ -89,7 +91,8 @@ def build_decider(
         strategy = Mixed(strategy, _mixing(allocated, option, fleet, columns))
 
     if roams:
-        history, saved = fleet.market_history, allocated.demand.saved_gb
+        history = fleet.market_history
+        saved = allocated.demand.saved_gb
         roaming = roaming_of(
             fleet.offers, history.histories, history.hazards, history.now, catalog.lists, saved
         )
@@ -97,6 +100,15 @@ def build_decider(
     times = LeaseTimes.of(spec)
     markets = {offer.market for offer in (fleet.baseline.offer, *fleet.offers)}
     leases = {market: first_lease(market, times) for market in markets}
+    slow_leases = {
+        market: lease + times.teardown for market, lease in leases.items() if lease > times.lease
+    }
+    worth = None if deadline is None or roaming is not None else _worth(fleet)
+    terms_of_bids = {
+        offer.market: bid_terms(offer, inputs)
+        for offer in fleet.offers
+        if offer.market in inputs.hosts
+    }
     decider = Decider(
         offers=fleet.offers,
         baseline=fleet.baseline,
@@ -108,21 +120,13 @@ def build_decider(
         strategy=strategy,
         billing=inputs.billing,
         lease=times.committed,
-        slow_leases={
-            market: lease + times.teardown
-            for market, lease in leases.items()
-            if lease > times.lease
-        },
-        worth=None if deadline is None or roaming is not None else _worth(fleet),
+        slow_leases=slow_leases,
+        worth=worth,
         roaming=None if deadline is None else roaming,
         caps_bids=True,
         most_bid=spec.max_bid,
         reserved=fleet.reserved,
-        bid_terms={
-            offer.market: bid_terms(offer, inputs)
-            for offer in fleet.offers
-            if offer.market in inputs.hosts
-        },
+        bid_terms=terms_of_bids,
     )
 
     return named, decider
@@ -140,7 +144,8 @@ def first_decision(
     situation = _situation(allocated, fleet, decider, now)
     decision = _decision(allocated, decider, situation)
 
-    types, mixture = list[str](), None
+    types = list[str]()
+    mixture = None
     if isinstance(decider.strategy, Mixed):
         types, mixture = decider.strategy.schedule(situation)
 
@@ -169,7 +174,8 @@ def _mixing(
     allocated: AllocatedJob, option: MachineMix, fleet: Fleet, columns: KindColumns
 ) -> Mixing:
     """The terms on which a strategy follows the job's mixture."""
-    demand, history = allocated.demand, fleet.market_history
+    demand = allocated.demand
+    history = fleet.market_history
     listed = {offer.market: offer.on_demand for offer in fleet.offers}
     return Mixing(
         aim=demand.aim,
@@ -199,7 +205,11 @@ def _worth(fleet: Fleet) -> DeadlineStrategy | None:
         return None
     rate = fallback.machines * fallback.offer.nu
     work = max(round(fleet.work / rate), 1)
-    spot = min(fleet.prices[offer.market] / offer.nu for offer in fleet.offers)
+    every_usd = []
+    for offer in fleet.offers:
+        usd = fleet.prices[offer.market]
+        every_usd.append(usd / offer.nu)
+    spot = min(every_usd)
     return DeadlineStrategy.of(work, fallback.offer, spot, fleet.overheads)
 
 
@@ -209,7 +219,10 @@ def _situation(allocated: AllocatedJob, fleet: Fleet, decider: Decider, now: int
     """
     budget = allocated.demand.budget_usd
     reliable = decider.reliable
-    reserved = 0.0 if reliable is None else reliable.machines * decider.committed_usd(reliable)
+    reserved = 0.0
+    if reliable is not None:
+        reserved = reliable.machines * decider.committed_usd(reliable)
+    budget_left = inf if budget is None else budget - reserved
     return Situation(
         now,
         decider.offers,
@@ -218,7 +231,7 @@ def _situation(allocated: AllocatedJob, fleet: Fleet, decider: Decider, now: int
         decider.baseline,
         decider.most_nu,
         fleet.work,
-        usd_left=inf if budget is None else budget - reserved,
+        usd_left=budget_left,
         usd_reserved=reserved,
         deadline=decider.deadline,
         spell=lambda: _spell(fleet, now),
@@ -229,7 +242,8 @@ def _spell(fleet: Fleet, now: int) -> SpotSpell | None:
     """The present spell of spot capacity, as it was observed, or as prices have it where only the
     price evicts.
     """
-    offers, history = fleet.offers, fleet.market_history
+    offers = fleet.offers
+    history = fleet.market_history
     if all(history.hazards[offer.market] is None for offer in offers):
         return spell_of_prices(offers, lambda offer: history.histories[offer.market], now)
     known = (history.spells[offer.market] for offer in offers if offer.market in history.spells)
@@ -237,16 +251,17 @@ def _spell(fleet: Fleet, now: int) -> SpotSpell | None:
 
 
 def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -> Decision:
-    demand, budget = allocated.demand, allocated.demand.budget_usd
+    demand = allocated.demand
+    budget = allocated.demand.budget_usd
     decision = decider.decide(situation)
     if any(isinstance(action, Rent) for action in decision.actions):
         return decision
 
     unbound = decider.decide(replace(situation, usd_left=inf))
-    each = max(
-        (decider.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)),
-        default=0.0,
+    costs = (
+        decider.committed_usd(action) for action in unbound.actions if isinstance(action, Rent)
     )
+    each = max(costs, default=0.0)
 
     if not each and decider.deadline is not None and decider.fallback.machines:
         # The job may wait for spot machines in vain; on-demand machines are certain.
@@ -272,7 +287,8 @@ def _rents(decision: Decision) -> tuple[Rent, ...]:
     machines: dict[tuple[Offer, int | None], int] = {}
     for rent in decision.actions:
         if isinstance(rent, Rent):
-            machines[rent.offer, rent.bid] = machines.get((rent.offer, rent.bid), 0) + rent.machines
+            before = machines.get((rent.offer, rent.bid), 0)
+            machines[rent.offer, rent.bid] = before + rent.machines
     return tuple(Rent(offer, count, bid) for (offer, bid), count in machines.items())
 
 
@@ -287,9 +303,10 @@ def roaming_of(
     """The markets of a job with the price of sending a GB between any two, and the size that its
     checkpoint will have. Where only the price evicts, its past shows when spot could be had."""
     regions = regions_of(offers)
-    first = {
-        name: Location.of(offers[regions.index(name)].market) for name in dict.fromkeys(regions)
-    }
+    first = {}
+    for name in dict.fromkeys(regions):
+        offer_there = offers[regions.index(name)]
+        first[name] = Location.of(offer_there.market)
     usd = {
         (a, b): 0.0 if a == b else egress(first[a], first[b], at, lists).usd_per_gb
         for a in first
@@ -331,7 +348,8 @@ def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) ->
     """The present history of the fleet's markets, how many hours the job would take on demand (if
     its length is unknown, the time that its forecast covers), and what an hour of it is worth in
     dollars."""
-    history, like = fleet.market_history, fleet.baseline.offer
+    history = fleet.market_history
+    like = fleet.baseline.offer
     hours = float(RATE_HOURS)
     if not allocated.demand.work.assumed:
         hours = fleet.work / (fleet.baseline.machines * like.nu) / HOUR
@@ -339,17 +357,22 @@ def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) ->
 
     # One request rents as many machines as a request has vCPUs, or more for a large job.
     vcpus = catalog.instance_type(like.market.cloud, like.market.instance_type).vcpus
+    histories = {offer.market: history.histories[offer.market] for offer in fleet.offers}
+    hazards = {offer.market: history.hazards[offer.market] for offer in fleet.offers}
+    past_jobs = PastJobs((hours,), fleet.most_nu, starts)
+    enough_nu = REQUEST_VCPUS * like.nu
+    least_nu = fleet.most_nu / _MAX_REQUESTS
     return StrategyInputs(
         offers=fleet.offers,
-        histories={offer.market: history.histories[offer.market] for offer in fleet.offers},
-        hazards={offer.market: history.hazards[offer.market] for offer in fleet.offers},
+        histories=histories,
+        hazards=hazards,
         baseline=fleet.baseline,
         reliable=fleet.reliable,
         billing=fleet.billing,
         overheads=fleet.within_the_hour,
         checkpoints=PUBLISHED_CHECKPOINTS,
         hosts=history.hosts,
-        price_of_time=PastJobs((hours,), fleet.most_nu, starts).price_of_time,
+        price_of_time=past_jobs.price_of_time,
         value_of_time=allocated.demand.value_of_time_usd,
-        request_nu=max(REQUEST_VCPUS * like.nu / vcpus, fleet.most_nu / _MAX_REQUESTS),
+        request_nu=max(enough_nu / vcpus, least_nu),
     )

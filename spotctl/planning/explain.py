@@ -58,10 +58,12 @@ def unused(
 ) -> Iterator[tuple[Reservation, str]]:
     """The reservations that a plan does not begin with, and the reason. `elsewhere` are the
     nano-dollars that a unit of work costs on other machines."""
-    spec, usable = allocated.job.spec, {each.offer.market: each for each in offers}
+    spec = allocated.job.spec
+    usable = {each.offer.market: each for each in offers}
     parts = {named.market: named for named in allocated.demand.reservations}
     for stated in spec.resources.reservations:
-        named, each = parts.get(stated.market, stated), usable.get(stated.market)
+        named = parts.get(stated.market, stated)
+        each = usable.get(stated.market)
         if named.leave <= at:
             yield (
                 named,
@@ -78,7 +80,8 @@ def unused(
                 "market",
             )
         elif each.per_work > elsewhere:
-            price, other = format_usd(named.price), format_usd(round(elsewhere * each.offer.nu))
+            price = format_usd(named.price)
+            other = format_usd(round(elsewhere * each.offer.nu))
             yield named, f"costs ${price} an hour, and as much work costs ${other} elsewhere"
         elif each.whole:
             why = (
@@ -102,13 +105,14 @@ def rejections(
     Gavel's allocation.
     """
     taken = {chosen.rent.offer.market for chosen in choice}
-    elsewhere = min(fleet.prices[offer.market] / offer.nu for offer in fleet.offers)
+    every_usd = []
+    for offer in fleet.offers:
+        price = fleet.prices[offer.market]
+        every_usd.append(price / offer.nu)
+    elsewhere = min(every_usd)
+    never_used = unused(allocated, fleet.reserved, fleet.offers[0].nu, elsewhere, snapshot.at)
     reserved = [
-        RejectedMarket(named.market, why)
-        for named, why in unused(
-            allocated, fleet.reserved, fleet.offers[0].nu, elsewhere, snapshot.at
-        )
-        if named.market not in taken
+        RejectedMarket(named.market, why) for named, why in never_used if named.market not in taken
     ]
 
     others = (offer for offer in fleet.offers if offer.market not in taken)
@@ -120,16 +124,11 @@ def rejections(
         )
     )
 
-    unusable = (
-        RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec))
-        for row in allocated.demand.unusable[:_MAX_LISTED]
-    )
-    return (
-        *reserved,
-        *weighed,
-        *unusable,
-        *islice(_left_out(allocated, fleet, snapshot, columns), _MAX_LISTED),
-    )
+    listed = allocated.demand.unusable[:_MAX_LISTED]
+    unusable = (RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec)) for row in listed)
+    left_out = _left_out(allocated, fleet, snapshot, columns)
+    first_left_out = islice(left_out, _MAX_LISTED)
+    return (*reserved, *weighed, *unusable, *first_left_out)
 
 
 def launch_moment(plan: JobPlan) -> int:
@@ -148,20 +147,22 @@ def mean_ends(plan: JobPlan) -> dict[str, float]:
     known = {job.name for job in queue.jobs if job.work is not None}
     means = dict[str, float]()
     for policy in dict.fromkeys((queue.terms.policy, *_COMPARED_POLICIES)):
-        ends = [
-            job.end
-            for job in outlook(replace(queue, terms=replace(queue.terms, policy=policy)))
-            if job.name in known
-        ]
+        terms = replace(queue.terms, policy=policy)
+        queued = replace(queue, terms=terms)
+        ended = outlook(queued)
+        ends = [job.end for job in ended if job.name in known]
         if ends and None not in ends:
-            means[policy] = sum(end for end in ends if end is not None) / len(ends) / 3600
+            known_ends = (end for end in ends if end is not None)
+            total = sum(known_ends)
+            means[policy] = total / len(ends) / 3600
 
     return means
 
 
 def unnamed_markets(plan: JobPlan) -> int:
     """The number of further markets that match a plan's job and are not listed."""
-    named = len({rent.offer.market for rent in plan.decision.rents}) + len(plan.rejected)
+    rented = {rent.offer.market for rent in plan.decision.rents}
+    named = len(rented) + len(plan.rejected)
     return max(plan.demand.fitting - named, 0)
 
 
@@ -179,21 +180,26 @@ def _weighed(
         why = f"costs ${spot} an hour, more than the on-demand price of ${listed}"
         return RejectedMarket(offer.market, why)
 
-    limits, chosen = fleet.limits, choice[0]
-    machines = min(max(floor(fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
+    limits = fleet.limits
+    chosen = choice[0]
+    needed = fleet.most_nu / offer.nu
+    enough = floor(needed + 1e-9)
+    machines = min(max(enough, limits.least, 1), limits.most)
     # A bid as far above the price as the chosen one, or the on-demand price if that was the bid.
     bid = offer.on_demand
     if chosen.rent.bid not in (None, chosen.rent.offer.on_demand):
         bid = price + chosen.rent.bid - chosen.price
     rent = Rent(offer, machines, bid)
-    instead = Choice(rent, price, beta_of(fleet.market_history, rent, price, snapshot.outlook))
-    instead = replace(
-        instead, usd_per_work=usd_per_work(first_hour([instead], fleet, interval).shares[0])
-    )
+    beta = beta_of(fleet.market_history, rent, price, snapshot.outlook)
+    instead = Choice(rent, price, beta)
+    hour = first_hour([instead], fleet, interval).shares[0]
+    own_usd = usd_per_work(hour)
+    instead = replace(instead, usd_per_work=own_usd)
     highest = max(chosen.usd_per_work for chosen in choice)
-    relative = (
-        instead.usd_per_work / highest if highest and isfinite(instead.usd_per_work) else None
-    )
+    is_finite = highest and isfinite(instead.usd_per_work)
+    relative = None
+    if is_finite:
+        relative = instead.usd_per_work / highest
 
     return RejectedMarket(offer.market, _why_not_chosen(instead, highest), instead, relative)
 
@@ -236,7 +242,8 @@ def _left_out(
     for j, why in sorted(
         fleet.passed_over.items(), key=lambda pair: float(columns.usd_per_hour[pair[0]])
     ):
-        is_able = allocated.share.caps[j] >= max(allocated.demand.least, 1)
+        least_machines = max(allocated.demand.least, 1)
+        is_able = allocated.share.caps[j] >= least_machines
         relative = float(usd_per_work[j]) / least if is_able else None
         for market in sold[j]:
             yield RejectedMarket(market, why, relative_cost=relative)
@@ -264,24 +271,27 @@ def training_modes(
         for wanted in (False, True)
     )
 
-    return [
-        TrainingMode("script", plan_of(_as_script(plan))),
-        TrainingMode("trainer with a reliable machine", held, is_chosen=bool(kept)),
-        TrainingMode("trainer without one", bare, is_chosen=not kept),
-    ]
+    script_plan = plan_of(_as_script(plan))
+    script = TrainingMode("script", script_plan)
+    with_one = TrainingMode("trainer with a reliable machine", held, is_chosen=bool(kept))
+    without = TrainingMode("trainer without one", bare, is_chosen=not kept)
+    return [script, with_one, without]
 
 
 def _as_script(plan: JobPlan) -> JobSpec:
     """The job as a command on as many nodes, which keeps checkpoints and starts again on the nodes
     that remain.
     """
-    spec, demand = plan.job.spec, plan.demand
-    command = Command(spec.name, Nodes(max(demand.least, 1), demand.most), Checkpoint("checkpoint"))
-    resources = replace(spec.resources, machines=Range(max(demand.least, 1), demand.most))
+    spec = plan.job.spec
+    demand = plan.demand
+    least = max(demand.least, 1)
+    nodes = Nodes(least, demand.most)
+    command = Command(spec.name, nodes, Checkpoint("checkpoint"))
+    machines = Range(least, demand.most)
+    resources = replace(spec.resources, machines=machines)
     hours = round(demand.amount / demand.reference_nu * HOUR)
-    return replace(
-        spec, program=command, resources=resources, strategy=AUTO, hours=hours
-    ).with_reliable(0)
+    trained = replace(spec, program=command, resources=resources, strategy=AUTO, hours=hours)
+    return trained.with_reliable(0)
 
 
 def expected_of(way: TrainingMode) -> tuple[float, float, float, float] | None:
@@ -304,7 +314,8 @@ def other_paces(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> 
     ):
         return []
 
-    usd, hours = forecast_of(plan).usd.median, forecast_of(plan).hours.median
+    usd = forecast_of(plan).usd.median
+    hours = forecast_of(plan).hours.median
     if not usd:
         return []
 
@@ -324,5 +335,8 @@ def other_paces(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> 
 
 def change_of_pace(plan: JobPlan, other: JobPlan) -> tuple[float, float]:
     """By which shares another plan of the same job changes the expected cost and time."""
-    before, after = forecast_of(plan), forecast_of(other)
-    return after.usd.median / before.usd.median - 1, after.hours.median / before.hours.median - 1
+    before = forecast_of(plan)
+    after = forecast_of(other)
+    usd = after.usd.median / before.usd.median
+    hours = after.hours.median / before.hours.median
+    return usd - 1, hours - 1

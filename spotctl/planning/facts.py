@@ -88,7 +88,9 @@ class Learned:
         """Clocks per hour of one machine of a type among `size`: the measured figure, scaled by
         phi.
         """
-        return float(self.speeds[name].nu * (size / self.size) ** self.scaling)
+        scale = (size / self.size) ** self.scaling
+        nu = self.speeds[name].nu * scale
+        return float(nu)
 
 
 NOTHING_LEARNED: Mapping[str, Learned] = MappingProxyType({})
@@ -146,7 +148,8 @@ def learn(
     `machines` is the job's limit; without one (None), the time that all its machines need is
     undefined.
     """
-    known = sorted(runs, key=lambda run: run.wall_ended)[-MAX_RUNS:]
+    in_order = sorted(runs, key=lambda run: run.wall_ended)
+    known = in_order[-MAX_RUNS:]
     if not known:
         return None
 
@@ -178,11 +181,9 @@ def learn(
 
 def most_machines(spec: JobSpec) -> int | None:
     """The most machines that work for a job at one time; None without a limit."""
-    return (
-        spec.program.nodes.most
-        if isinstance(spec.program, Command)
-        else spec.resources.machines.most
-    )
+    if isinstance(spec.program, Command):
+        return spec.program.nodes.most
+    return spec.resources.machines.most
 
 
 def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
@@ -195,11 +196,12 @@ def _scaling(runs: Sequence[Observed], vcpus: Mapping[str, float]) -> float:
             continue
         clocks = [run.clocks[size] for size in enough]
         sizes = np.log(enough)
-        machines = [
-            sum(vcpus.get(name, 1.0) * hours for name, hours in run.hours[size].items())
-            for size in enough
-        ]
-        rates = np.log([done / machine for done, machine in zip(clocks, machines, strict=True)])
+        machines = []
+        for size in enough:
+            items = run.hours[size].items()
+            machines.append(sum(vcpus.get(name, 1.0) * hours for name, hours in items))
+        pairs = zip(clocks, machines, strict=True)
+        rates = np.log([done / machine for done, machine in pairs])
         weights = np.array([1 / (RUN_SPREAD**2 + 1 / done) for done in clocks])
         sizes -= np.average(sizes, weights=weights)
         rates -= np.average(rates, weights=weights)
@@ -214,28 +216,35 @@ def _speeds(
 ) -> tuple[float, dict[str, TypeSpeed]]:
     """The mean number of machines at work, and by type the clocks per hour of one among that many,
     by least squares: the clocks of a run are the sum of hours times speed over its types."""
-    used = [run for run in runs if sum(run.clocks.values()) >= 1]
-    names = sorted({name for run in used for hours in run.hours.values() for name in hours})
+    used = []
+    for run in runs:
+        counts = run.clocks.values()
+        if sum(counts) >= 1:
+            used.append(run)
+    used_names = {name for run in used for hours in run.hours.values() for name in hours}
+    names = sorted(used_names)
     if not names:
         return 1.0, {}
 
     weights = [(count, sum(hours.values())) for run in used for count, hours in run.hours.items()]
-    size = float(
-        np.exp(
-            sum(log(count) * hours for count, hours in weights) / sum(hours for _, hours in weights)
-        )
-    )
+    weighed = (log(count) * hours for count, hours in weights)
+    log_sizes = sum(weighed)
+    spans = (hours for _, hours in weights)
+    total_hours = sum(spans)
+    size = float(np.exp(log_sizes / total_hours))
 
     hours = np.array([[_hours(run, name, size, scaling) for name in names] for run in used])
     clocks = np.array([sum(run.clocks.values()) for run in used])
     # Before anything is measured, each type is expected to do the same work per vCPU.
     cpus = np.array([vcpus.get(name, 1.0) for name in names])
-    expected = cpus * float(clocks.sum() / (hours @ cpus).sum())
+    clocks_per_vcpu_hour = clocks.sum() / (hours @ cpus).sum()
+    expected = cpus * float(clocks_per_vcpu_hour)
 
     # A run's clocks scatter in proportion to their number.
     seen = hours / (RUN_SPREAD * clocks)[:, np.newaxis]
     precision = np.diag((VCPU_SPREAD * expected) ** -2.0)
-    right = seen.T @ np.full(len(used), 1 / RUN_SPREAD) + precision @ expected
+    certainties = np.full(len(used), 1 / RUN_SPREAD)
+    right = seen.T @ certainties + precision @ expected
     solution = np.linalg.solve(seen.T @ seen + precision, right)
 
     # A type that was hardly used may come out at 0 or below; then the prior is used.
@@ -265,14 +274,19 @@ def _hours(run: Observed, name: str, size: float, scaling: float) -> float:
 
 def _mean(spans: Sequence[float], assumed: int) -> int:
     """The mean of measured durations, in microseconds; `assumed` is the prior."""
-    return round((PRIOR_WEIGHT * assumed + sum(spans)) / (PRIOR_WEIGHT + len(spans)))
+    weighed_spans = PRIOR_WEIGHT * assumed + sum(spans)
+    weight = PRIOR_WEIGHT + len(spans)
+    total = weighed_spans / weight
+    return round(total)
 
 
 def _remarks(name: str, spans: Sequence[float], assumed: int) -> list[str]:
     """A measured duration as a plan shows it; nothing if only the prior is known."""
     if not spans:
         return []
-    times = "once" if len(spans) == 1 else f"{len(spans)} times"
+    times = "once"
+    if len(spans) != 1:
+        times = f"{len(spans)} times"
     return [
         f"{name} {_mean(spans, assumed) / MINUTE:.1f} minutes (assumed {assumed / MINUTE:.1f}, "
         f"measured {times})"
@@ -322,7 +336,8 @@ def beginning(
 
 def replay_start(table: PriceTable) -> int:
     """The moment at which the local market begins unless a job sets `local.start`."""
-    return int(table.times[table.starts[:-1]].min()) + LEARNING_PERIOD
+    first_times = table.times[table.starts[:-1]]
+    return int(first_times.min()) + LEARNING_PERIOD
 
 
 def job_of(
@@ -353,7 +368,9 @@ def job_of(
     if measured is None:
         return Job(spec, deadline, hours, place, profiles=profiles, save_seconds=saving)
 
-    instead = "" if spec.hours is None else f", instead of {spec.hours / HOUR:g} in the job file"
+    instead = ""
+    if spec.hours is not None:
+        instead = f", instead of {spec.hours / HOUR:g} in the job file"
     return Job(spec, deadline, measured, place, f"as earlier runs took{instead}", profiles, saving)
 
 
@@ -378,12 +395,16 @@ def arranged_facts(
     snapshot: published interruption figures, observed availability, and estimates `learned` from
     earlier runs. `quotas` are the parts of the known quotas that the jobs may use, spot and on
     demand, and `of_others` the speeds of other jobs by type."""
-    at, specs = snapshot.at, {job.spec.name: job.spec for job in jobs}
+    at = snapshot.at
+    specs = {job.spec.name: job.spec for job in jobs}
     spot = tuple(quota for quota in quotas if quota.spot)
     # What the runs of these jobs met is in `learned`, also if it was logged by an earlier version.
-    others = [
-        span for span in availability if not span.source.endswith(tuple(map(run_of_job, learned)))
-    ]
+    others = []
+    names_of_runs = tuple(map(run_of_job, learned))
+    for span in availability:
+        is_own = span.source.endswith(names_of_runs)
+        if not is_own:
+            others.append(span)
     evictions = chain.from_iterable(estimates.evidence for estimates in learned.values())
 
     overheads = OVERHEADS
@@ -401,17 +422,22 @@ def arranged_facts(
 
     vcpus = {machine.name: machine.steady_vcpus for machine in snapshot.catalog.types}
     for name, spec in specs.items() if of_others else ():
-        measured[name] = completed(spec.throughputs, measured.get(name, {}), of_others, vcpus)
+        own = measured.get(name, {})
+        measured[name] = completed(spec.throughputs, own, of_others, vcpus)
+    known_hazards = hazards(interruptions, at, (*evictions, *evidence_of_spans(others, at)))
+    hazards_and_hosts = with_hosts(known_hazards, snapshot)
+    spells = known_spells(availability, at)
+    limiting = spot if any(job.spec.strategy != ON_DEMAND for job in jobs) else ()
+    unlimited = (quota for quota in quotas if not quota.spot)
+    on_demand = tuple(unlimited)
     return PlanningFacts(
         tuple(jobs),
         snapshot,
-        with_hosts(
-            hazards(interruptions, at, (*evictions, *evidence_of_spans(others, at))), snapshot
-        ),
-        known_spells(availability, at),
+        hazards_and_hosts,
+        spells,
         measured,
-        quotas=spot if any(job.spec.strategy != ON_DEMAND for job in jobs) else (),
-        on_demand_quotas=tuple(quota for quota in quotas if not quota.spot),
+        quotas=limiting,
+        on_demand_quotas=on_demand,
         overheads=overheads,
     )
 
@@ -424,7 +450,8 @@ def completed(
 ) -> dict[str, TypeSpeed]:
     """The measured speeds with those on types that neither the job file states nor the job has run
     on, as far as other jobs' speeds tell them better than vCPUs do."""
-    known = {**stated, **{kind: speed.nu for kind, speed in measured.items()}}
+    measured_nu = {kind: speed.nu for kind, speed in measured.items()}
+    known = {**stated, **measured_nu}
     by_others = speeds_by_others(known, others, vcpus)
     if by_others is None:
         return dict(measured)
@@ -435,10 +462,8 @@ def completed(
     )
     source = f"completed from {by_others.jobs} other jobs ({errors})"
     spread = min(by_others.error, VCPU_SPREAD)
-    return {
-        **{kind: TypeSpeed(nu, source, spread=spread) for kind, nu in by_others.speeds.items()},
-        **measured,
-    }
+    by_sizes = {kind: TypeSpeed(nu, source, spread=spread) for kind, nu in by_others.speeds.items()}
+    return {**by_sizes, **measured}
 
 
 def hazards(
@@ -454,9 +479,8 @@ def hazards(
             figures[market.cloud, market.region, market.instance_type].append(interruption)
 
     def hazard(market: Market) -> Hazard | None:
-        return hazard_of(
-            market, evidence, figures.get((market.cloud, market.region, market.instance_type), ())
-        )
+        of_type = figures.get((market.cloud, market.region, market.instance_type), ())
+        return hazard_of(market, evidence, of_type)
 
     return hazard
 

@@ -63,10 +63,13 @@ def rentable_fleet(
 
     Raises NotInTime if a strategy that needs on-demand machines gets too few.
     """
-    spec, fleet = allocated.job.spec, _fleet(allocated, option, facts, columns)
-    needed, held = fleet.baseline, fleet.fallback
+    spec = allocated.job.spec
+    fleet = _fleet(allocated, option, facts, columns)
+    needed = fleet.baseline
+    held = fleet.fallback
     if spec.strategy in (ON_DEMAND, REGIONS) and not held.machines:
-        market, limits = needed.offer.market, allocated.share.on_demand_quotas
+        market = needed.offer.market
+        limits = allocated.share.on_demand_quotas
         most, quota = tightest(limits, market, fleet.reliable, facts.snapshot.catalog)
         raise NotInTime(
             f"{spec.name}: strategy {spec.strategy} needs at least {spec.resources.machines.least} "
@@ -96,15 +99,15 @@ def best_mixes(
     """The mixes for a job, best first: those first whose `home` is reserved for it and costs no
     more.
     """
-    spec, demand = allocated.job.spec, allocated.demand
+    spec = allocated.job.spec
+    demand = allocated.demand
     # The cost of the reliable machines per hour in the region of each kind.
     reliable: dict[tuple[str, str], float] = {}
     for j, kind in enumerate(columns.kinds):
         place = (kind.cloud, kind.region)
         if demand.nu[j] > 0 and place not in reliable:
-            reliable[place] = usd_per_hour(
-                reliable_machines(spec, demand.rates, j, facts.snapshot, columns)
-            )
+            kept = reliable_machines(spec, demand.rates, j, facts.snapshot, columns)
+            reliable[place] = usd_per_hour(kept)
 
     by_kind = np.array([reliable.get((kind.cloud, kind.region), 0.0) for kind in columns.kinds])
     standing = by_kind + (demand.value_of_time_usd or 0.0)
@@ -114,12 +117,13 @@ def best_mixes(
     if not reserved or not options:
         return options
 
-    cheapest = min(
+    costs = (
         NANOS_PER_DOLLAR
         * float(columns.usd_per_hour[option.home])
         / float(allocated.demand.nu[option.home])
         for option in options
     )
+    cheapest = min(costs)
 
     types = {each.offer.market.instance_type for each in reserved if each.per_work <= cheapest}
     return sorted(options, key=lambda option: columns.kinds[option.home].type not in types)
@@ -131,11 +135,13 @@ def machine_mixes(
     """The machines that a job could be planned on, best first; the last option is the cheapest kind
     that is fast enough. `standing_usd` are the dollars that an hour costs with each kind besides
     its machines."""
-    caps, usd_per_work = np.array(share.caps), share.usd_per_work
+    caps = np.array(share.caps)
+    usd_per_work = share.usd_per_work
     speeds = job.nu * caps
+    is_usable = (job.nu > 0) & (caps >= job.least)
     in_time = [
         j
-        for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist()
+        for j in np.flatnonzero(is_usable).tolist()
         if not job.hurries or float(speeds[j]) * job.hours_left >= job.amount
     ]
 
@@ -147,7 +153,8 @@ def machine_mixes(
             j: (usd_per_work[j], -speeds[j]) if cheapest_first else (-speeds[j], usd_per_work[j])
             for j in in_time
         }
-        return [MachineMix(j) for j in sorted(in_time, key=lambda j: ranks[j])]
+        in_order = sorted(in_time, key=lambda j: ranks[j])
+        return [MachineMix(j) for j in in_order]
 
     chosen = _mixtures(job, share, columns, standing_usd, overheads)
     cheapest = min(in_time, key=lambda j: usd_per_work[j], default=None)
@@ -165,39 +172,42 @@ def _mixtures(
         replace(group, most=limit)
         for group, limit in zip(columns.quotas, share.amounts, strict=True)
     ]
-    work = inf if job.work.assumed or job.work.timed else job.amount
+    is_open = job.work.assumed or job.work.timed
+    work = job.amount
+    if is_open:
+        work = inf
     budget = inf if job.budget_usd is None else job.budget_usd
-    lasting, usd_per_hour = (
-        replace(job, nu=job.nu * columns.useful),
-        columns.usd_per_hour * columns.useful,
-    )
+    lasting = replace(job, nu=job.nu * columns.useful)
+    usd_per_hour = columns.usd_per_hour * columns.useful
 
     for place in places(columns.kinds):
         terms = mixture_terms(lasting, place, np.array(share.caps), own, usd_per_hour)
-        mixing = Mixing(
-            job.aim, job.least, job.most, {}, {}, overheads, float(standing_usd[place[0]])
-        )
+        standing = standing_usd[place[0]]
+        mixing = Mixing(job.aim, job.least, job.most, {}, {}, overheads, float(standing))
         terms = replace(terms, usd_per_hour=mixing.usd_per_hour, change_hours=mixing.change_hours)
         # The schedule that a run would begin with. `hours_left` begins when the first machines have
         # started.
         hours_left = max(job.hours_left - mixing.margin / HOUR, 0.0)
-        schedule = mixing.schedule(terms, (0,) * len(terms.kinds), work, hours_left, budget)
+        nothing_held = (0,) * len(terms.kinds)
+        schedule = mixing.schedule(terms, nothing_held, work, hours_left, budget)
         if schedule is not None:
-            ranked.append((_rank(job, schedule), _option(job, terms, schedule, own)))
+            rank = _rank(job, schedule)
+            mix = _option(job, terms, schedule, own)
+            ranked.append((rank, mix))
 
-    return [option for _, option in sorted(ranked, key=lambda pair: pair[0])]
+    ordered = sorted(ranked, key=lambda pair: pair[0])
+    return [option for _, option in ordered]
 
 
 def _rank(job: Demand, schedule: Schedule) -> tuple[float, ...]:
     late = job.hurries and schedule.hours > job.hours_left * (1 + _ROUNDING)
-    usd, hours = round(schedule.usd, 9), round(schedule.hours, 9)
+    usd = round(schedule.usd, 9)
+    hours = round(schedule.hours, 9)
     if job.aim is Aim.LEAST_COST:
         return (late, usd, hours)
-    return (
-        (late, hours, usd)
-        if job.aim is Aim.SHORTEST_TIME
-        else (late, -schedule.phases[0].mixture.rate, usd)
-    )
+    if job.aim is Aim.SHORTEST_TIME:
+        return (late, hours, usd)
+    return (late, -schedule.phases[0].mixture.rate, usd)
 
 
 def _option(
@@ -208,7 +218,8 @@ def _option(
     used = {
         j for phase in schedule.phases for j, count in enumerate(phase.mixture.machines) if count
     }
-    limited = any(len(np.flatnonzero(group.per_machine * (job.nu > 0))) > 1 for group in groups)
+    counts = (len(np.flatnonzero(group.per_machine * (job.nu > 0))) > 1 for group in groups)
+    limited = any(counts)
     presses = not job.work.timed and (
         job.hurries or (job.aim is not Aim.LEAST_COST and job.budget_usd is not None)
     )
@@ -217,7 +228,8 @@ def _option(
         return MachineMix(home)
 
     corners = {j for corner in frontier(terms) for j, count in enumerate(corner.machines) if count}
-    return MachineMix(home, (*sorted(used), *sorted(corners - used)), len(used), schedule)
+    others = sorted(corners - used)
+    return MachineMix(home, (*sorted(used), *others), len(used), schedule)
 
 
 def _fleet(
@@ -226,39 +238,46 @@ def _fleet(
     """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what
     `home` machines do.
     """
-    demand, spec, snapshot, home = allocated.demand, allocated.job.spec, facts.snapshot, option.home
+    demand = allocated.demand
+    spec = allocated.job.spec
+    snapshot = facts.snapshot
+    home = option.home
     kinds, passed_over = _considered_kinds(allocated, option, snapshot, columns)
     zones = in_zones(snapshot, spec.resources)
-    rows = [row for row in _rows(demand, kinds, option.used, snapshot, columns) if zones[row]]
+    sold = _rows(demand, kinds, option.used, snapshot, columns)
+    rows = [row for row in sold if zones[row]]
 
     if not rows:
         raise NotInTime(
             f"{demand.name}: {columns.kinds[home]} is not sold in its zones; name more zones"
         )
 
-    offers = tuple(
-        snapshot.offer(row, demand.rates[snapshot.markets[row].instance_type].nu) for row in rows
-    )
-    market_history = past_of(
-        map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells, snapshot.hosts
-    )
+    offered = []
+    for row in rows:
+        rate = demand.rates[snapshot.markets[row].instance_type]
+        offered.append(snapshot.offer(row, rate.nu))
+    offers = tuple(offered)
+    histories = map(snapshot.history, rows)
+    market_history = past_of(histories, facts.hazard_of, snapshot.at, facts.spells, snapshot.hosts)
     reliable = reliable_machines(spec, demand.rates, home, snapshot, columns)
     quotas = offers, reliable, allocated.share.on_demand_quotas, snapshot.catalog
 
+    by_type = {columns.kinds[j].type: allocated.share.caps[j] for j in kinds}
+    slices = [share.slice for share in allocated.share.quotas]
+    spot = spot_quotas(offers, slices, snapshot.catalog)
     limits = MachineLimits(
         spec.resources.machines.least,
         demand.most,
-        {columns.kinds[j].type: allocated.share.caps[j] for j in kinds},
+        by_type,
         together=demand.gang,
         on_demand=on_demand_limits(*quotas),
         shared=shared_quotas(*quotas),
-        spot=spot_quotas(
-            offers, [share.slice for share in allocated.share.quotas], snapshot.catalog
-        ),
+        spot=spot,
     )
 
     most_nu = _most_nu(allocated, option)
-    work = HOUR * (demand.work.amount(most_nu) if demand.work.timed else demand.amount)
+    amount = demand.work.amount(most_nu) if demand.work.timed else demand.amount
+    work = HOUR * amount
     baseline = _baseline(offers, most_nu, limits)
     overheads = facts.overheads
     if demand.roams and demand.saved_gb is not None and len(set(regions_of(offers))) > 1:
@@ -266,28 +285,34 @@ def _fleet(
         overheads = replace(overheads, startup=overheads.startup + transfer_time(demand.saved_gb))
 
     reserved = reserved_offers(allocated, float(demand.nu[home]))
-    prices = {market: int(series.prices[-1]) for market, series in market_history.histories.items()}
+    prices = {}
+    for market, series in market_history.histories.items():
+        price = series.prices[-1]
+        prices[market] = int(price)
     prices |= {each.offer.market: each.offer.on_demand for each in reserved}
-    rented = dict.fromkeys(
-        offer.market.instance_type for offer in (*offers, *(each.offer for each in reserved))
-    )
+    of_reserved = (each.offer for each in reserved)
+    rented = dict.fromkeys(offer.market.instance_type for offer in (*offers, *of_reserved))
 
+    fallback = limits.rentable(baseline)
+    work_left = inf if demand.work.assumed else work
+    rule = rule_of_cloud(baseline.offer.market.cloud)
+    rates = {name: demand.rates[name] for name in rented}
     return Fleet(
         offers,
         baseline,
-        limits.rentable(baseline),
+        fallback,
         reliable,
         most_nu,
-        inf if demand.work.assumed else work,
+        work_left,
         overheads,
         within_the_hour(overheads),
-        rule_of_cloud(baseline.offer.market.cloud),
+        rule,
         limits,
         market_history,
         prices,
         passed_over,
         reserved,
-        {name: demand.rates[name] for name in rented},
+        rates,
     )
 
 
@@ -295,28 +320,31 @@ def quota_parts(
     allocated: AllocatedJob, fleet: Fleet, columns: KindColumns, snapshot: MarketSnapshot
 ) -> tuple[QuotaPart, ...]:
     """The job's parts of quotas in turn; none if there is only one."""
-    share, rates = (
-        allocated.share,
-        [float(allocated.demand.nu @ part.machines) for part in allocated.share.parts[1:]],
-    )
+    share = allocated.share
+    later_parts = allocated.share.parts[1:]
+    rates = []
+    for part in later_parts:
+        nu = allocated.demand.nu @ part.machines
+        rates.append(float(nu))
     if not rates:
         return ()
 
-    rates = [float(allocated.demand.nu @ share.parts[0].machines), *rates]
+    first_rate = float(allocated.demand.nu @ share.parts[0].machines)
+    rates = [first_rate, *rates]
     parts = list[QuotaPart]()
     for part, rate in zip(share.parts, rates, strict=True):
+        parts_of_quotas = zip(share.quotas, columns.quotas, share.short, strict=True)
         slices = [
             replace(each.slice, amount=int(group.per_machine @ part.machines))
             if is_short
             else each.slice
-            for each, group, is_short in zip(share.quotas, columns.quotas, share.short, strict=True)
+            for each, group, is_short in parts_of_quotas
         ]
         spot = spot_quotas(fleet.offers, slices, snapshot.catalog)
-        parts.append(
-            QuotaPart(
-                snapshot.at + round(part.begin * HOUR), spot, fleet.most_nu * rate / max(rates)
-            )
-        )
+        after = round(part.begin * HOUR)
+        nu_of_part = fleet.most_nu * rate / max(rates)
+        part_of_quota = QuotaPart(snapshot.at + after, spot, nu_of_part)
+        parts.append(part_of_quota)
 
     return tuple(parts)
 
@@ -326,14 +354,18 @@ def _considered_kinds(
 ) -> tuple[list[int], dict[int, str]]:
     """The kinds of the fleet, the best first, and the reason why each of the others is passed
     over."""
-    demand, share, home = allocated.demand, allocated.share, option.home
+    demand = allocated.demand
+    share = allocated.share
+    home = option.home
     if option.schedule is not None:
         return list(option.columns), outside_mixture(demand, share, option, columns.kinds)
     passed_over = companions(demand, share, home, columns.kinds)
     if demand.roams:
         passed_over |= unpriced(columns.kinds, snapshot.at, snapshot.catalog.lists)
-    usable: list[int] = np.flatnonzero(demand.nu > 0).tolist()
-    return [home, *(j for j in usable if j != home and j not in passed_over)], passed_over
+    is_usable = np.flatnonzero(demand.nu > 0)
+    usable: list[int] = is_usable.tolist()
+    others = [j for j in usable if j != home and j not in passed_over]
+    return [home, *others], passed_over
 
 
 def outside_mixture(
@@ -365,13 +397,15 @@ def companions(
     roams may use another region later.
     """
     reasons: dict[int, str] = {}
-    chosen, least = kinds[home], float(share.usd_per_work[home])
+    chosen = kinds[home]
+    least = float(share.usd_per_work[home])
     for j in np.flatnonzero(job.nu > 0).tolist():
         if j == home:
             continue
         usd = float(share.usd_per_work[j])
         prices = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
-        if (kinds[j].cloud, kinds[j].region) != (chosen.cloud, chosen.region) and not job.roams:
+        is_elsewhere = (kinds[j].cloud, kinds[j].region) != (chosen.cloud, chosen.region)
+        if is_elsewhere and not job.roams:
             reasons[j] = f"in another region: {prices}"
         elif usd > _MAX_PRICE_RATIO * least:
             reasons[j] = f"too expensive: {prices}"
@@ -382,10 +416,13 @@ def companions(
 
 
 def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
-    cap, rate, chosen = share.caps[j], share.caps[j] * float(job.nu[j]), kinds[home]
+    cap = share.caps[j]
+    rate = share.caps[j] * float(job.nu[j])
+    chosen = kinds[home]
     if cap < job.least:
+        lack = share.lacking.get(j)
         return (
-            share.lacking.get(j)
+            lack
             or f"quotas allow {counted(cap, 'machine')}, and the job needs at least {job.least}"
         )
     if job.hurries and rate * job.hours_left < job.amount:
@@ -393,7 +430,9 @@ def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[Mach
             f"{counted(cap, 'machine')} would need {job.amount / rate:.1f} hours, and "
             f"{job.hours_left:.1f} are left"
         )
-    if job.least * float(job.nu[j]) > share.caps[home] * float(job.nu[home]):
+    least_speed = job.least * float(job.nu[j])
+    speed_of_home = share.caps[home] * float(job.nu[home])
+    if least_speed > speed_of_home:
         planned = counted(share.caps[home], "planned machine")
         return (
             f"too large: {counted(job.least, 'machine')} would do more than the {planned} of "
@@ -430,7 +469,9 @@ def _rows(
     own = [row for j in kinds[:used] for row in columns.rows[j]]
     more = [(j, row) for j in kinds[used:] for row in columns.rows[j]]
     more.sort(key=lambda pair: int(snapshot.price[pair[1]]) / float(demand.nu[pair[0]]))
-    return (own + [row for _, row in more])[: _MAX_ROAMED_MARKETS if demand.roams else _MAX_MARKETS]
+    other_rows = [row for _, row in more]
+    most_markets = _MAX_ROAMED_MARKETS if demand.roams else _MAX_MARKETS
+    return (own + other_rows)[:most_markets]
 
 
 def past_of(
@@ -450,22 +491,19 @@ def past_of(
     remembered = {series.market: series for series in histories}
     hazards = {market: in_force(market, hazard_of(market), at) for market in remembered}
     seen = {market: spells[market] for market in remembered if market in spells}
-    return KnownPast(
-        at,
-        remembered,
-        hazards,
-        seen,
-        {market: hosts[market] for market in remembered if market in hosts},
-    )
+    known_hosts = {market: hosts[market] for market in remembered if market in hosts}
+    return KnownPast(at, remembered, hazards, seen, known_hosts)
 
 
 def _most_nu(allocated: AllocatedJob, option: MachineMix) -> float:
     """The work per hour of all machines that the job holds at a time."""
     demand = allocated.demand
     if option.schedule is not None:
-        return max(
-            float(np.dot(phase.mixture.machines, demand.nu)) for phase in option.schedule.phases
-        )
+        rates = []
+        for phase in option.schedule.phases:
+            rate = np.dot(phase.mixture.machines, demand.nu)
+            rates.append(float(rate))
+        return max(rates)
     # A gang's progress is counted in time on all of its nodes, also where quotas allow fewer.
     machines = demand.most if demand.gang else allocated.share.caps[option.home]
     return machines * float(demand.nu[option.home])
@@ -474,23 +512,27 @@ def _most_nu(allocated: AllocatedJob, option: MachineMix) -> float:
 def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) -> Rent:
     """The cheapest on-demand machines that do the same work per hour, or the fastest ones if none
     do as much. Machines within the quotas are preferred."""
-    rents = [Rent(offer, baseline_machines(most_nu, offer.nu, limits), None) for offer in offers]
+    rents = []
+    for offer in offers:
+        machines = baseline_machines(most_nu, offer.nu, limits)
+        rents.append(Rent(offer, machines, None))
     held = [(rent, limits.rentable(rent).machines * rent.offer.nu) for rent in rents]
     if not any(nu for _, nu in held):
         held = [(rent, rent.machines * rent.offer.nu) for rent in rents]
     enough = [rent for rent, nu in held if nu >= most_nu * (1 - _ROUNDING)]
     if enough:
         return min(enough, key=lambda rent: rent.offer.on_demand / rent.offer.nu)
-    return max(held, key=lambda pair: (pair[1], -pair[0].offer.on_demand))[0]
+    best = max(held, key=lambda pair: (pair[1], -pair[0].offer.on_demand))
+    return best[0]
 
 
 def within_the_hour(overheads: Overheads) -> Overheads:
     """The overheads with at most half an hour for a start-up, and for a pause after an eviction:
     strategies compare machines by their next hour, in which machines with longer start-ups would be
     worthless."""
-    return replace(
-        overheads, startup=min(overheads.startup, _LIMIT), eviction=min(overheads.eviction, _LIMIT)
-    )
+    startup = min(overheads.startup, _LIMIT)
+    eviction = min(overheads.eviction, _LIMIT)
+    return replace(overheads, startup=startup, eviction=eviction)
 
 
 def reliable_machines(
@@ -502,22 +544,22 @@ def reliable_machines(
 ) -> Rent | None:
     """The reliable machines in the region of `home`: of the requested type, else of the cheapest
     on-demand type that the job may use."""
-    wanted, chosen = spec.resources.reliable, columns.kinds[home]
+    wanted = spec.resources.reliable
+    chosen = columns.kinds[home]
     if not wanted.machines:
         return None
 
-    near = [
-        j
-        for j, kind in enumerate(columns.kinds)
-        if (kind.cloud, kind.region) == (chosen.cloud, chosen.region)
-    ]
+    numbered = enumerate(columns.kinds)
+    near = [j for j, kind in numbered if (kind.cloud, kind.region) == (chosen.cloud, chosen.region)]
 
     usable = [j for j in near if columns.kinds[j].type in rates]
     cheapest = min(usable, key=lambda j: snapshot.list_price(columns.numbers[j]))
     place = snapshot.markets[columns.rows[cheapest][0]]
     if wanted.type is None:
         nu = rates[columns.kinds[cheapest].type].nu
-        return Rent(snapshot.offer(columns.rows[cheapest][0], nu), wanted.machines, None)
+        row = columns.rows[cheapest][0]
+        offer = snapshot.offer(row, nu)
+        return Rent(offer, wanted.machines, None)
 
     market = Market(place.cloud, place.region, place.zone, wanted.type)
     try:
@@ -531,24 +573,30 @@ def reliable_machines(
 
 def usd_per_hour(rent: Rent | None) -> float:
     """Dollars per hour of machines at their on-demand price; 0 for none."""
-    return 0.0 if rent is None else rent.machines * rent.offer.on_demand / NANOS_PER_DOLLAR
+    if rent is None:
+        return 0.0
+    return rent.machines * rent.offer.on_demand / NANOS_PER_DOLLAR
 
 
 def reserved_offers(allocated: AllocatedJob, least_nu: float) -> tuple[ReservedOffer, ...]:
     """The reservations that a job can use. One that is to be as fast as possible takes no machines
     that do less work per hour than `least_nu`."""
-    spec, rates = allocated.job.spec, allocated.demand.rates
+    spec = allocated.job.spec
+    rates = allocated.demand.rates
     whole = allocated.demand.gang and not allocated.demand.saves
-    return tuple(
-        ReservedOffer(
-            Offer(named.market, rates[named.type].nu, named.price),
-            named.machines,
-            named.leave,
-            whole,
-        )
-        for named in allocated.demand.reservations
-        if not why_never(named, spec, rates, least_nu)
-    )
+    offers = []
+    for named in allocated.demand.reservations:
+        why = why_never(named, spec, rates, least_nu)
+        if not why:
+            offers.append(
+                ReservedOffer(
+                    Offer(named.market, rates[named.type].nu, named.price),
+                    named.machines,
+                    named.leave,
+                    whole,
+                )
+            )
+    return tuple(offers)
 
 
 def why_never(

@@ -71,21 +71,22 @@ def clearly_over_budget(plan: JobPlan) -> bool:
 
 def forecast_job(plan: JobPlan) -> ForecastJob:
     """A plan's job as the forecast plays it."""
-    decider, roaming, mixture = plan.decider, plan.decider.roaming, plan.decision.mixture
+    decider = plan.decider
+    roaming = plan.decider.roaming
+    mixture = plan.decision.mixture
     startup = decider.overheads.startup if plan.demand.startup is None else plan.demand.startup
     timed = plan.demand.work.assumed or plan.demand.work.longest < inf
 
     # The budget of other jobs does not decide how fast their machines are: it only ends the run.
     pays_for_speed = mixture is not None and plan.demand.aim is not Aim.LEAST_COST
     most_decisions = _DECISIONS if mixture is None else _MIXED
-    rates, rented = plan.fleet.rates, [choice.rent.offer.market for choice in plan.cost.choice]
+    rates = plan.fleet.rates
+    rented = [choice.rent.offer.market for choice in plan.cost.choice]
 
     def move_usd(origin: Market, target: Market) -> float:
-        return (
-            0.0
-            if roaming is None
-            else roaming.move_usd(origin, target, plan.demand.saved_gb or 0.0)
-        )
+        if roaming is None:
+            return 0.0
+        return roaming.move_usd(origin, target, plan.demand.saved_gb or 0.0)
 
     local = plan.job.spec.local
     spread = max((rates[market.instance_type].spread for market in rented), default=0.0)
@@ -141,7 +142,8 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
 def _with_pauses(plan: JobPlan, at: int) -> Callable[[int], Decider]:
     """Near its deadline, a gang counts its slack in steps of one look: with longer looks, the gang
     would turn to on-demand machines sooner than a run does."""
-    decider, pause = plan.decider, round(plan.cost.estimate.hours * HOUR) // _LOOKS
+    decider = plan.decider
+    pause = round(plan.cost.estimate.hours * HOUR) // _LOOKS
     if pause <= _MIN_PAUSE:
         return lambda start: decider.later(start - at)
 
@@ -170,7 +172,8 @@ def _longest(plan: JobPlan, startup: int) -> int:
 def _recovery(plan: JobPlan) -> Recovery:
     """A trainer loses nothing, or without reliable machines the last clocks; a command repeats the
     work since its last checkpoint, or all of it without any."""
-    decider, resumes = plan.decider, plan.decision.checkpoints is not None
+    decider = plan.decider
+    resumes = plan.decision.checkpoints is not None
     if plan.decision.interval is None and decider.reliable is not None:
         return AGILE
 
@@ -218,7 +221,8 @@ def best_of_both(allocated: AllocatedJob, plan_of: Callable[[AllocatedJob], JobP
     if why := _why_kept(kept, bare):
         return replace(kept, reliable_reason=why)
 
-    with_one, without = forecast_of(kept).usd.median, forecast_of(bare).usd.median
+    with_one = forecast_of(kept).usd.median
+    without = forecast_of(bare).usd.median
     why = (
         f"{usd_text(without)} instead of {usd_text(with_one)} with one; if all machines are lost "
         "at once, training goes"
@@ -233,7 +237,8 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
     if kept.demand.work.assumed:
         return "the length of the job is unknown, and with one no clock is done twice"
 
-    with_one, without = forecast_of(kept), forecast_of(bare)
+    with_one = forecast_of(kept)
+    without = forecast_of(bare)
     if without.usd.median > with_one.usd.median * (1 - _MATTERS):
         return (
             f"without one it would cost {usd_text(without.usd.median)}, and all machines may be "
@@ -245,7 +250,8 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
             f"{with_one.hours.median:.1f} h"
         )
 
-    budget, deadline = kept.demand.budget_usd, kept.job.deadline
+    budget = kept.demand.budget_usd
+    deadline = kept.job.deadline
     hours = inf if deadline is None else (deadline - kept.at) / HOUR
     chances = (
         (each.budget_kept(budget or inf), each.deadline_met(hours)) for each in (with_one, without)
@@ -258,11 +264,9 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
 
 def merits_of(plan: JobPlan) -> tuple[float, ...]:
     """The merits of a plan, smaller for a better plan of the same job."""
-    budget, deadline, worth = (
-        plan.demand.budget_usd,
-        plan.job.deadline,
-        plan.demand.value_of_time_usd,
-    )
+    budget = plan.demand.budget_usd
+    deadline = plan.job.deadline
+    worth = plan.demand.value_of_time_usd
     return merits(
         forecast_of(plan),
         inf if deadline is None else (deadline - plan.at) / HOUR,

@@ -131,7 +131,9 @@ class MarketSnapshot:
 
     def why_unsuitable(self, machine: InstanceType | None, spec: JobSpec) -> str:
         """Why a type does not suit a job; empty if it does, or if the catalog does not know it."""
-        return "" if machine is None else why_unsuitable(machine, spec, self.at, self.own_images)
+        if machine is None:
+            return ""
+        return why_unsuitable(machine, spec, self.at, self.own_images)
 
     def offer(self, row: int, nu: float) -> Offer:
         """A market with what one of its machines does per hour, and costs on demand."""
@@ -148,15 +150,15 @@ class MarketSnapshot:
         """The prices of a market in the last weeks, as older ones do not predict the next hours;
         the last one is extended to the moment."""
         span = slice(int(self.table.starts[row]), int(self.table.starts[row + 1]))
-        times, prices = self.table.times[span], self.table.prices[span]
+        times = self.table.times[span]
+        prices = self.table.prices[span]
         if times[-1] < self.at:
-            times, prices = np.append(times, self.at), np.append(prices, prices[-1])
+            times = np.append(times, self.at)
+            prices = np.append(prices, prices[-1])
 
         if times[0] > self.at - _MIN_HISTORY:
-            times, prices = (
-                np.insert(times, 0, self.at - _MIN_HISTORY),
-                np.insert(prices, 0, prices[0]),
-            )
+            times = np.insert(times, 0, self.at - _MIN_HISTORY)
+            prices = np.insert(prices, 0, prices[0])
 
         series = PriceSeries(self.markets[row], times.astype(np.int64), prices.astype(np.int64))
         return series.window(max(series.first, self.at - MEMORY), self.at)
@@ -168,7 +170,8 @@ def _in_force(table: PriceTable, at: int) -> tuple[Ints, Ints]:
     """
     if not table.markets:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    begins, ends = table.starts[:-1], table.starts[1:]
+    begins = table.starts[:-1]
+    ends = table.starts[1:]
     seen = np.add.reduceat((table.times <= at).astype(np.int64), begins)
     rows = begins + np.maximum(seen, 1) - 1
     age = np.where(begins + seen < ends, 0, at - table.times[rows])
@@ -267,7 +270,8 @@ def _fits(machine: InstanceType, resources: Resources) -> bool:
 
 def why_unusable(snapshot: MarketSnapshot, row: int, spec: JobSpec) -> tuple[Market, str]:
     """A matching market and the reason why it cannot be used."""
-    market, age = snapshot.markets[row], int(snapshot.age[row])
+    market = snapshot.markets[row]
+    age = int(snapshot.age[row])
     if why := snapshot.why_unsuitable(snapshot.machine[int(snapshot.kind[row])], spec):
         return market, why
     if market.os != LINUX:
@@ -287,7 +291,9 @@ def why_unusable(snapshot: MarketSnapshot, row: int, spec: JobSpec) -> tuple[Mar
 def age_text(micros: int) -> str:
     """An age in whole hours, or from two days on in days."""
     days = micros / (24 * HOUR)
-    return f"{days:.0f} days" if days >= 2 else f"{micros / HOUR:.0f} hours"
+    if days >= 2:
+        return f"{days:.0f} days"
+    return f"{micros / HOUR:.0f} hours"
 
 
 def places(kinds: Sequence[MachineKind]) -> list[Ints]:
@@ -328,7 +334,8 @@ def why_unsuitable(
 
 
 def _hardware_problems(machine: InstanceType, resources: Resources) -> Iterator[str]:
-    wanted, architecture = resources.arch or X86, machine.traits.architecture
+    wanted = resources.arch or X86
+    architecture = machine.traits.architecture
     if wanted != ANY and architecture not in (None, wanted):
         yield f"it is {architecture}, and the job {wanted} (resources: {{arch: {architecture}}}, or any)"
     least = resources.memory
@@ -352,7 +359,8 @@ def _hardware_problems(machine: InstanceType, resources: Resources) -> Iterator[
 def _other_problems(
     machine: InstanceType, spec: JobSpec, at: int, own_images: Collection[str]
 ) -> Iterator[str]:
-    traits, job = machine.traits, cloud_of(machine.cloud).job
+    traits = machine.traits
+    job = cloud_of(machine.cloud).job
     if traits.retires is not None and traits.retires <= at:
         yield "its cloud has retired it"
     if traits.hypervisor == XEN and not _is_named(machine, spec.resources):

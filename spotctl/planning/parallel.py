@@ -240,7 +240,8 @@ def _speed(
     if isinstance(split, BadInput):
         return split
 
-    nodes, seconds = shape[1].counts[1], 3600 / market_speed
+    nodes = shape[1].counts[1]
+    seconds = 3600 / market_speed
     per_hour = split.samples_per_second / batch * seconds
     low, high = (speed / batch * seconds for speed in split.interval)
     return TypeSpeed(

@@ -122,10 +122,8 @@ def _allocated(
     """Each job with its part of the division of machines, of quotas, and of quotas for on-demand
     machines.
     """
-    quotas, divided = (
-        facts.on_demand_quotas,
-        divide(fitting, columns, facts.overheads.startup / HOUR, facts.account.queue),
-    )
+    quotas = facts.on_demand_quotas
+    divided = divide(fitting, columns, facts.overheads.startup / HOUR, facts.account.queue)
     jobs = [_with_quotas(job, quotas) for job in divided]
     if len(jobs) == 1 or not quotas:
         return jobs
@@ -160,7 +158,8 @@ def _kept(allocated: AllocatedJob, before: AllocatedJob, plan: JobPlan) -> JobPl
     """An earlier plan with the turns of a later division, if the job gets and does the same in
     both.
     """
-    now, then = allocated.share, before.share
+    now = allocated.share
+    then = before.share
     gets_the_same = (now.caps, now.amounts, now.on_demand_quotas) == (
         then.caps,
         then.amounts,
@@ -189,7 +188,8 @@ def _kept(allocated: AllocatedJob, before: AllocatedJob, plan: JobPlan) -> JobPl
 def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
     """The plan on the best machines that keep budget and deadline. Where none saves much, and the
     job leaves the choice open, the forecasts also compare the next best machines."""
-    refused, violating = list[SpotctlError](), list[tuple[tuple[float, ...], SpotctlError]]()
+    refused = list[SpotctlError]()
+    violating = list[tuple[tuple[float, ...], SpotctlError]]()
     best: JobPlan | None = None
     for number, option in enumerate(best_mixes(allocated, facts, columns)):
         if best is not None and (
@@ -251,7 +251,8 @@ def _better_plan(
 ) -> JobPlan:
     """The plan, or that of another strategy, or that on demand, whichever the forecasts find best
     for the job's limits and aim."""
-    chosen, cloud = plan.decision.strategy.name, plan.fleet.baseline.offer.market.cloud
+    chosen = plan.decision.strategy.name
+    cloud = plan.fleet.baseline.offer.market.cloud
     usual = strategy_for(plan.job.spec, cloud).name
     others = [(name, option) for name in dict.fromkeys((usual, RIVAL)) if name != chosen]
     if not _saves_much(plan):
@@ -265,7 +266,8 @@ def _better_plan(
         )
         others.append((ON_DEMAND, MachineMix(next(homes, option.home))))
 
-    best, merits = plan, merits_of(plan)
+    best = plan
+    merits = merits_of(plan)
     why = f"by the forecasts, better than {chosen} at {usd_text(forecast_of(plan).usd.median)}"
     for name, mix in others:
         stays = replace(
@@ -278,7 +280,8 @@ def _better_plan(
         except (OverBudget, NotInTime):
             continue
         if (theirs := merits_of(rival)) < merits:
-            best, merits = rival, theirs
+            best = rival
+            merits = theirs
 
     return best
 
@@ -299,7 +302,9 @@ def _affordable_plan(
     if by_estimate is not None:
         plan = _plan_on(by_estimate, option, facts, columns)
     by_forecast = _fewer_machines(by_estimate or allocated, plan, forecast_of(plan).usd.median)
-    return plan if by_forecast is None else _plan_on(by_forecast, option, facts, columns)
+    if by_forecast is None:
+        return plan
+    return _plan_on(by_forecast, option, facts, columns)
 
 
 def _plan_on(
@@ -309,7 +314,8 @@ def _plan_on(
 
     Raises NotInTime or OverBudget if nothing can be rented, or nothing that makes progress.
     """
-    snapshot, at = facts.snapshot, facts.snapshot.at + allocated.share.wait
+    snapshot = facts.snapshot
+    at = facts.snapshot.at + allocated.share.wait
     job, fleet = rentable_fleet(allocated, option, facts, columns)
     strategy, decider = build_decider(job, fleet, option, columns, snapshot.catalog)
     parts = quota_parts(job, fleet, columns, snapshot)
@@ -348,7 +354,9 @@ def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> A
 
 def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     """The job's budget or deadline that a plan is expected to violate, as an error."""
-    budget, deadline, name = plan.demand.budget_usd, plan.job.deadline, plan.job.spec.name
+    budget = plan.demand.budget_usd
+    deadline = plan.job.deadline
+    name = plan.job.spec.name
     if plan.demand.work.assumed or (budget is None and deadline is None):
         return None
 
@@ -365,7 +373,8 @@ def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     if forecast.deadline_met(left) >= MORE_LIKELY_THAN_NOT:
         return None
 
-    hours, quota = forecast.hours.median, ""
+    hours = forecast.hours.median
+    quota = ""
     if plan.decider.fallback.machines < plan.decider.baseline.machines:
         machine = plan.decider.fallback.offer.market.instance_type
         quota = f"; raise the quota of {machine} on demand ('spotctl doctor' says how)"
@@ -384,8 +393,10 @@ def _cures(facts: PlanningFacts) -> list[str]:
     if len(facts.jobs) > 1:
         return ["allow more time or money, or plan fewer jobs at a time"]
 
-    job, cures = facts.jobs[0], list[str]()
-    spec, budget = job.spec, job.spec.budget
+    job = facts.jobs[0]
+    cures = list[str]()
+    spec = job.spec
+    budget = job.spec.budget
 
     def plan_of(changed: Job) -> JobPlan | None:
         try:
@@ -422,14 +433,17 @@ def _cures(facts: PlanningFacts) -> list[str]:
         )
         cures += [] if usd is None else [f"a budget of {usd_text(usd / NANOS_PER_DOLLAR)}"]
 
-    return [f"it would be accepted with {', or with '.join(cures)}"] if cures else []
+    if cures:
+        return [f"it would be accepted with {', or with '.join(cures)}"]
+    return []
 
 
 def _more_time(job: Job, plan_of: Callable[[Job], JobPlan | None]) -> int | None:
     """The least time, in whole minutes, by which the job's deadline must be later for a plan; None
     if none is found.
     """
-    deadline, free = job.deadline, plan_of(replace(job, deadline=None))
+    deadline = job.deadline
+    free = plan_of(replace(job, deadline=None))
     if deadline is None or free is None:
         return None
 
@@ -500,7 +514,8 @@ def _claims(market: Market, plans: Sequence[JobPlan]) -> dict[int, tuple[int, in
     of use to it, and those that it would rent alone."""
     claims = dict[int, tuple[int, int]]()
     for m in sorted(range(len(plans)), key=lambda m: plans[m].job.deadline or inf):
-        demand, rents = plans[m].demand, [choice.rent for choice in plans[m].cost.choice]
+        demand = plans[m].demand
+        rents = [choice.rent for choice in plans[m].cost.choice]
         most = sum(rent.machines for rent in rents if rent.offer.market == market)
         if most:
             claims[m] = demand.least if demand.gang else 1, most

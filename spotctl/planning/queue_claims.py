@@ -95,7 +95,9 @@ def pace_of(demand: Demand, turn: Turn, hours: float, startup_hours: float) -> f
     """The pace of a job that is forecast to take some hours in its turn."""
     startup = _swap_seconds(demand, startup_hours) / 3600
     planned = turn.end - turn.begin - startup
-    return max(hours - startup, 0.0) / planned or 1.0 if 0 < planned < inf else 1.0
+    if 0 < planned < inf:
+        return max(hours - startup, 0.0) / planned or 1.0
+    return 1.0
 
 
 def _swap_seconds(demand: Demand, startup_hours: float) -> float:

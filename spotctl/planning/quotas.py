@@ -108,7 +108,8 @@ def used(quota: Quota, machines: MachineCounts, catalog: Catalog) -> int:
     for market, count in machines.items():
         if not _counts(quota, market):
             continue
-        cloud, name = market.cloud, market.instance_type
+        cloud = market.cloud
+        name = market.instance_type
         machine = catalog.instance_type(cloud, name) if catalog.knows(cloud, name) else None
         amount += count * use_of(machine, quota.unit)
 
@@ -123,7 +124,9 @@ def most_machines(
     """
     here = quota.within(market.region)
     each = used(here, {market: 1}, catalog)
-    return max(here.amount - used(here, held, catalog), 0) // each if each else None
+    if each:
+        return max(here.amount - used(here, held, catalog), 0) // each
+    return None
 
 
 def _counts(quota: Quota, market: Market) -> bool:
@@ -158,11 +161,9 @@ def _amounts(quota: Quota, needs: Sequence[MachineCounts], catalog: Catalog) -> 
         # Its regions are stated, too.
         return [quota.amount] * len(needs)
 
-    uses, parts, left = (
-        [used(quota, need, catalog) for need in needs],
-        [0] * len(needs),
-        quota.amount,
-    )
+    uses = [used(quota, need, catalog) for need in needs]
+    parts = [0] * len(needs)
+    left = quota.amount
 
     for rank, job in enumerate(sorted(range(len(needs)), key=lambda job: (uses[job], -job))):
         parts[job] = min(uses[job], left // (len(needs) - rank))
@@ -262,7 +263,9 @@ def _holding(
 
 
 def _held(reliable: Rent | None) -> Counter[Market]:
-    return Counter() if reliable is None else Counter({reliable.offer.market: reliable.machines})
+    if reliable is None:
+        return Counter()
+    return Counter({reliable.offer.market: reliable.machines})
 
 
 def on_demand_remarks(
@@ -274,7 +277,8 @@ def on_demand_remarks(
     """Remarks on quotas that are too small for all on-demand machines that the jobs may rent;
     `held` are the machines of running jobs. Raises NotInTime if a quota is too small for the
     machines that the jobs need in any case."""
-    certain, most = _sum(map(_certain, plans)), _sum(map(possible, plans))
+    certain = _sum(map(_certain, plans))
+    most = _sum(map(possible, plans))
     remarks = [remark for plan in plans for remark in _limited(plan, catalog)]
     # Quotas for every region are stated for those of the plans, too.
     for quota in left_of(quotas, [*held, dict.fromkeys(most, 0)], catalog):
@@ -303,7 +307,8 @@ def on_demand_remarks(
 def _certain(plan: JobPlan) -> Counter[Market]:
     """The reliable machines, and the fewest machines of a job that wants on-demand machines
     only."""
-    machines, least = _held(plan.decider.reliable), plan.job.spec.resources.machines.least
+    machines = _held(plan.decider.reliable)
+    least = plan.job.spec.resources.machines.least
     if plan.job.spec.strategy == ON_DEMAND and len(plan.cost.choice) == 1:
         machines[plan.cost.choice[0].rent.offer.market] += least
     return machines
@@ -334,7 +339,8 @@ def _may_turn(plan: JobPlan) -> bool:
 
 def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
     """A remark on a job that would turn to more on-demand machines than quotas allow."""
-    wanted, most = plan.decider.baseline, plan.decider.fallback.machines
+    wanted = plan.decider.baseline
+    most = plan.decider.fallback.machines
     if not _may_turn(plan) or most >= wanted.machines:
         return
 

@@ -136,12 +136,14 @@ def _slice_of(demand: Demand, share: JobShare, group: QuotaGroup, *, is_short: b
 
 def _lacking(demand: Demand, quotas: Sequence[SlicedQuota], columns: KindColumns) -> dict[int, str]:
     """For each kind that a quota makes too small for the job, that quota."""
-    least, reasons = max(demand.least, 1), dict[int, str]()
+    least = max(demand.least, 1)
+    reasons = dict[int, str]()
     for share, group in zip(quotas, columns.quotas, strict=True):
         for j in np.flatnonzero(
             (demand.nu > 0) & (group.per_machine * least > share.slice.amount)
         ).tolist():
-            used, quota = f"{least * group.per_machine[j]:g} {share.quota.unit}", share.quota
+            used = f"{least * group.per_machine[j]:g} {share.quota.unit}"
+            quota = share.quota
             reasons[j] = (
                 f"{counted(least, 'machine')} would use {used} of quota {quota.name}, which has "
                 f"{quota.amount}"
@@ -190,7 +192,9 @@ def shares_of(
 
     short = tuple(shortages)
 
-    turns, queue, courses = [Turn(0.0, inf)] * len(demand), None, tuple[JobOutlook, ...]()
+    turns = [Turn(0.0, inf)] * len(demand)
+    queue = None
+    courses = tuple[JobOutlook, ...]()
     if any(short):
         turns, queue, courses = turns_of(able, kinds, usd_per_hour, groups, startup_hours, queued)
 
@@ -449,13 +453,15 @@ def _turn(job: Demand, planned: JobOutlook, kinds: Sequence[MachineKind]) -> Tur
 
     parts = list[Turn]()
     for each in planned.turns:
-        begin, end = _hours(each.start), _hours(each.end)
+        begin = _hours(each.start)
+        end = _hours(each.end)
         machines = tuple(each.machines.get(str(kind), 0) for kind in kinds)
         if parts and parts[-1].end < begin:
             parts.append(Turn(parts[-1].end, begin, (0,) * len(kinds)))
         parts.append(Turn(begin, end, machines))
 
-    first, end = parts[0], inf
+    first = parts[0]
+    end = inf
     if not job.work.assumed and planned.end is not None:
         end = _hours(planned.end)
     return Turn(

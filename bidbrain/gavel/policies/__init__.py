@@ -45,7 +45,9 @@ def policy_named(name: str, *, agnostic: bool = False) -> Policy:
     """The policy with this name, or its heterogeneity-agnostic form."""
     if name not in POLICIES:
         raise UnknownPolicy(f"policy {name!r} is unknown (known: {', '.join(POLICIES)})")
-    return Agnostic(POLICIES[name]) if agnostic else POLICIES[name]
+    if agnostic:
+        return Agnostic(POLICIES[name])
+    return POLICIES[name]
 
 
 __all__ = ["POLICIES", "Agnostic", "Policy", "UnknownPolicy", "policy_named"]

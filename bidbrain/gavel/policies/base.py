@@ -37,13 +37,11 @@ def allocation(
     notes: dict[str, float] | None = None,
 ) -> ClusterAllocation:
     """Builds an allocation from shares; names jobs that run nowhere."""
-    stuck = () if runnable(problem).any(axis=1).all() else nowhere(problem)
+    all_run = runnable(problem).any(axis=1).all()
+    stuck = () if all_run else nowhere(problem)
+    throughput_of_jobs = effective_throughput(problem, shares)
     return ClusterAllocation(
-        shares,
-        effective_throughput(problem, shares),
-        objective,
-        (*stuck, *infeasible),
-        notes=notes or {},
+        shares, throughput_of_jobs, objective, (*stuck, *infeasible), notes=notes or {}
     )
 
 
@@ -53,8 +51,11 @@ def with_least_throughput(problem: AllocationProblem, shares: Floats) -> Cluster
     """
     equal = problem.jobs.weight * equal_throughput(problem)
     runs = equal > 0
-    level = effective_throughput(problem, shares)[runs] / equal[runs] * problem.jobs.scale[runs]
-    return allocation(problem, shares, float(level.min()) if runs.any() else 0.0)
+    throughput = effective_throughput(problem, shares)
+    relative = throughput[runs]
+    level = relative / equal[runs] * problem.jobs.scale[runs]
+    least_level = float(level.min()) if runs.any() else 0.0
+    return allocation(problem, shares, least_level)
 
 
 def require_steps(problem: AllocationProblem, policy: str) -> None:
@@ -87,6 +88,8 @@ def usd_per_hour(problem: AllocationProblem, shares: Floats) -> float | None:
     """Cost per hour of the workers held under X; None without prices."""
     if problem.cluster.usd_per_hour is None:
         return None
-    held = (scale_of_rows(problem)[:, None] * shares).sum(axis=0)
+    workers = scale_of_rows(problem)[:, None] * shares
+    held = workers.sum(axis=0)
     used = held > 0
-    return float(np.dot(held[used], problem.cluster.usd_per_hour[used]))
+    dollars = np.dot(held[used], problem.cluster.usd_per_hour[used])
+    return float(dollars)

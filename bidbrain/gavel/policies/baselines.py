@@ -43,12 +43,16 @@ def proportional_policy(problem: AllocationProblem, /) -> ClusterAllocation:
 
     The objective is the least normalized throughput, as in max-min fairness.
     """
-    workers, jobs = problem.cluster.workers, problem.jobs
+    workers = problem.cluster.workers
+    jobs = problem.jobs
     total = workers.sum()
     if not total > 0:
         return _of_jobs(problem, np.zeros(jobs.throughputs.shape))
-    time = _filled(jobs.weight / jobs.scale, jobs.scale.astype(np.float64), total)
-    return _of_jobs(problem, time[:, None] * (workers / total) * runnable(problem))
+    rate = jobs.weight / jobs.scale
+    scale = jobs.scale.astype(np.float64)
+    time = _filled(rate, scale, total)
+    by_type = time[:, None] * (workers / total)
+    return _of_jobs(problem, by_type * runnable(problem))
 
 
 def isolated_shares(problem: AllocationProblem) -> Floats:
@@ -58,8 +62,12 @@ def isolated_shares(problem: AllocationProblem) -> Floats:
     As published, a job's time is spread over all types; what it has of those that it cannot run on
     is lost.
     """
-    part = problem.cluster.workers / max(1, len(problem.jobs.ids)) / problem.jobs.scale[:, None]
-    return np.asarray(part / np.maximum(1.0, part.sum(axis=1, keepdims=True)) * runnable(problem))
+    per_job = problem.cluster.workers / max(1, len(problem.jobs.ids))
+    scale = problem.jobs.scale[:, None]
+    part = per_job / scale
+    time_used = np.maximum(1.0, part.sum(axis=1, keepdims=True))
+    fair = part / time_used
+    return np.asarray(fair * runnable(problem))
 
 
 def _of_jobs(problem: AllocationProblem, shares: Floats) -> ClusterAllocation:
@@ -74,8 +82,10 @@ def _filled(rate: Floats, scale: Floats, total: float) -> Floats:
     order = np.argsort(-rate, kind="stable")
     # Jobs with the highest rates are full first: the workers they hold, and what the rest take per
     # unit of level.
-    full = np.concatenate([[0.0], np.cumsum(scale[order])[:-1]])
-    rest = np.cumsum((scale * rate)[order][::-1])[::-1]
+    before = np.cumsum(scale[order])[:-1]
+    full = np.concatenate([[0.0], before])
+    from_last = (scale * rate)[order][::-1]
+    rest = np.cumsum(from_last)[::-1]
     level = (total - full) / rest
     enough = np.flatnonzero(level * rate[order] <= 1.0)
     reached = level[enough[0]] if len(enough) else np.inf
@@ -103,8 +113,10 @@ class _Round:
     """The constants of all rounds: where jobs fit, and which jobs they can join."""
 
     def __init__(self, problem: AllocationProblem) -> None:
-        self._jobs, self._workers = len(problem.jobs.ids), problem.cluster.workers
-        self._scale, self._can = problem.jobs.scale, runnable(problem)
+        self._jobs = len(problem.jobs.ids)
+        self._workers = problem.cluster.workers
+        self._scale = problem.jobs.scale
+        self._can = runnable(problem)
         self._partners: dict[tuple[int, int], list[tuple[int, int]]] = {}
         if problem.pairs is None:
             return
@@ -112,13 +124,16 @@ class _Round:
         members = problem.pairs.members.tolist()
         for pair, kind in np.argwhere(performing(problem)).tolist():
             for job, partner in (members[pair], members[pair][::-1]):
-                self._partners.setdefault((job, kind), []).append((partner, pair))
+                partners = self._partners.setdefault((job, kind), [])
+                partners.append((partner, pair))
 
     def draw(self, rng: np.random.Generator, shares: Floats) -> None:
         """Adds one round to the shares."""
-        free, alone = self._workers.copy(), np.full(self._jobs, -1)
+        free = self._workers.copy()
+        alone = np.full(self._jobs, -1)
         for m in rng.permutation(self._jobs).tolist():
-            fitting = np.flatnonzero(self._can[m] & (free >= self._scale[m]))
+            fits = free >= self._scale[m]
+            fitting = np.flatnonzero(self._can[m] & fits)
             if len(fitting):
                 alone[m] = rng.choice(fitting)
                 free[alone[m]] -= self._scale[m]
@@ -160,22 +175,20 @@ class Agnostic:
         can = np.concatenate([runnable(problem), runnable_pairs(problem)])
         stuck = nowhere(alike)
         others = tuple(line for line in believed.infeasible if line not in stuck)
-        actual = allocation(
-            problem, believed.shares * part * can, believed.objective, others, believed.notes
-        )
+        given = believed.shares * part * can
+        actual = allocation(problem, given, believed.objective, others, believed.notes)
         hours = None if believed.hours is None else believed.hours * part * can
-        spread, pieces = None, believed.pieces
+        spread = None
+        pieces = believed.pieces
 
         if pieces is not None:
             # Each piece is on every type that its row can run on, for the type's part of the time.
-            on_types = [
-                replace(
-                    pieces,
-                    type=0 * pieces.type + kind,
-                    share=pieces.share * share * can[pieces.row, kind],
-                )
-                for kind, share in enumerate(part)
-            ]
+            on_types = []
+            for kind, share in enumerate(part):
+                types = 0 * pieces.type + kind
+                runs = can[pieces.row, kind]
+                share_of_pieces = pieces.share * share * runs
+                on_types.append(replace(pieces, type=types, share=share_of_pieces))
             spread = Pieces.joined(on_types)
 
         return replace(
@@ -184,22 +197,26 @@ class Agnostic:
 
 
 def _alike(problem: AllocationProblem, part: Floats) -> AllocationProblem:
-    cluster, jobs, pairs = problem.cluster, problem.jobs, problem.pairs
+    cluster = problem.cluster
+    jobs = problem.jobs
+    pairs = problem.pairs
     # Without any workers nothing is bought, but the mean price must still be positive.
-    shared = part if part.any() else np.full(len(part), 1 / len(part))
+    shared = part
+    if not part.any():
+        shared = np.full(len(part), 1 / len(part))
     price = None if cluster.usd_per_hour is None else np.array([cluster.usd_per_hour @ shared])
     together = None
     if pairs is not None:
         usable = np.where(runnable_pairs(problem)[:, :, None], pairs.throughputs, 0.0)
-        together = Pairs(pairs.members, np.asarray(np.einsum("pji,j->pi", usable, part)[:, None]))
+        throughput = np.einsum("pji,j->pi", usable, part)
+        of_one_type = np.asarray(throughput[:, None])
+        together = Pairs(pairs.members, of_one_type)
 
-    blind: ClusterJobs = replace(jobs, throughputs=equal_throughput(problem)[:, None])
-    return replace(
-        problem,
-        cluster=Cluster(("any",), np.array([cluster.workers.sum()]), price),
-        jobs=blind,
-        pairs=together,
-    )
+    equal = equal_throughput(problem)[:, None]
+    blind: ClusterJobs = replace(jobs, throughputs=equal)
+    all_workers = np.array([cluster.workers.sum()])
+    one_type = Cluster(("any",), all_workers, price)
+    return replace(problem, cluster=one_type, jobs=blind, pairs=together)
 
 
 # Stands for "cannot run there" in a matching, which needs finite weights: more than all jobs'
@@ -219,7 +236,8 @@ def allox_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     require_steps(problem, "allox")
     jobs = problem.jobs
     if (wide := np.flatnonzero(jobs.scale > 1)).size:
-        name, scale = jobs.ids[wide[0]], jobs.scale[wide[0]]
+        name = jobs.ids[wide[0]]
+        scale = jobs.scale[wide[0]]
         raise BadProblem(
             f"job {name!r}: scale {scale}: allox supports only jobs of one worker; use another "
             "policy"
@@ -232,18 +250,21 @@ def allox_policy(problem: AllocationProblem, /) -> ClusterAllocation:
         return allocation(problem, shares, 0.0)
 
     duration = np.full(can.shape, np.inf)
-    np.divide(jobs.steps[:, None], jobs.throughputs, out=duration, where=can)
+    steps = jobs.steps[:, None]
+    np.divide(steps, jobs.throughputs, out=duration, where=can)
     begun = np.full(len(can), NO_TYPE) if jobs.begun is None else jobs.begun
     stay = runs[begun[runs] != NO_TYPE]
     shares[stay, begun[stay]] = 1.0
     free = problem.cluster.workers - shares.sum(axis=0)
     waiting = np.setdiff1d(runs, stay)
-    first, kind, total = _matched(duration[waiting], free.astype(np.int64), jobs.arrival[waiting])
+    free_workers = free.astype(np.int64)
+    first, kind, total = _matched(duration[waiting], free_workers, jobs.arrival[waiting])
     shares[waiting[first], kind] = 1.0
 
-    return allocation(
-        problem, shares, (total + float(duration[stay, begun[stay]].sum())) / len(runs)
-    )
+    stays = duration[stay, begun[stay]]
+    staying = float(stays.sum())
+    ended = total + staying
+    return allocation(problem, shares, ended / len(runs))
 
 
 def _matched(duration: Floats, workers: Ints, arrival: Floats) -> tuple[Ints, Ints, float]:
@@ -252,19 +273,29 @@ def _matched(duration: Floats, workers: Ints, arrival: Floats) -> tuple[Ints, In
 
     count = len(duration)
     # Queues of one type differ in length by at most one: longer ones are never better.
-    depth = np.where(workers > 0, -(-count // np.maximum(workers, 1)), 0)
+    per_worker = -count // np.maximum(workers, 1)
+    depth = np.where(workers > 0, -per_worker, 0)
     number = np.repeat(np.arange(len(workers)), workers)
-    place, worker = (part.ravel() for part in np.indices((int(depth.max(initial=0)), len(number))))
+    deepest = int(depth.max(initial=0))
+    place, worker = (part.ravel() for part in np.indices((deepest, len(number))))
     usable = place < depth[number[worker]]
-    place, worker = place[usable], worker[usable]
+    place = place[usable]
+    worker = worker[usable]
     finite = np.isfinite(duration)
-    never = float(duration[finite].sum()) * _CANNOT_RUN_WEIGHT * count + 1.0
+    work = float(duration[finite].sum())
+    dear = work * _CANNOT_RUN_WEIGHT * count
+    never = dear + 1.0
     order = np.argsort(arrival, kind="stable")
-    weight = (np.where(finite, duration, never)[:, number[worker]] * (place + 1))[order]
+    duration_there = np.where(finite, duration, never)[:, number[worker]]
+    weighed = duration_there * (place + 1)
+    weight = weighed[order]
     job, slot = linear_sum_assignment(weight)
 
     # The one farthest from the end of each worker's queue.
     last = np.full(len(number), -1)
     np.maximum.at(last, worker[slot], place[slot])
     first = place[slot] == last[worker[slot]]
-    return order[job[first]], number[worker[slot[first]]], float(weight[job, slot].sum())
+    jobs_of_first = order[job[first]]
+    kinds_of_first = number[worker[slot[first]]]
+    total_weight = float(weight[job, slot].sum())
+    return jobs_of_first, kinds_of_first, total_weight

@@ -34,24 +34,39 @@ def lateness(batch: DeadlineBatch) -> tuple[Floats, Floats, float]:
     Each job must have enough time for its work on some type.
     """
     count, types = batch.alone.shape
-    ends = np.unique(np.quantile(batch.left, np.linspace(0, 1, _STAGES + 1)[1:], method="higher"))
-    stage, lengths = np.searchsorted(ends, batch.left), np.diff(ends, prepend=0.0)
+    shares = np.linspace(0, 1, _STAGES + 1)[1:]
+    stage_ends = np.quantile(batch.left, shares, method="higher")
+    ends = np.unique(stage_ends)
+    stage = np.searchsorted(ends, batch.left)
+    lengths = np.diff(ends, prepend=0.0)
     usd = batch.scale[:, None] * batch.usd_per_second
-    all_work = np.where(np.isfinite(batch.alone), batch.alone * usd, 0.0).max(axis=1).sum()
+    finite_work = np.where(np.isfinite(batch.alone), batch.alone * usd, 0.0)
+    dearest = finite_work.max(axis=1)
+    all_work = dearest.sum()
 
     # In units of the mean worker-seconds per job; giving up needs no workers.
-    unit = batch.workers.sum() * ends[-1] / count
-    workers = np.column_stack([lengths[:, None] * batch.workers / unit, np.full(len(ends), np.inf)])
-    left, all_of_it, nothing = batch.left[:, None], np.ones(count), np.zeros(count)
+    worker_seconds = batch.workers.sum() * ends[-1]
+    unit = worker_seconds / count
+    seconds_of_types = lengths[:, None] * batch.workers
+    no_limit = np.full(len(ends), np.inf)
+    workers = np.column_stack([seconds_of_types / unit, no_limit])
+    left = batch.left[:, None]
+    all_of_it = np.ones(count)
+    nothing = np.zeros(count)
     own = usd * left / all_work
     progress = np.column_stack([left / batch.alone, all_of_it])
     cost = np.column_stack([own, all_of_it])
-    groups = Groups(progress, batch.scale * batch.left / unit, workers, stage, cost)
+    worker_time = batch.scale * batch.left
+    groups = Groups(progress, worker_time / unit, workers, stage, cost)
 
     sifted = sift(groups, LevelObjective(all_of_it, nothing, nothing, 0.0))
-    shared = groups.at_stages(sifted.prices)[:, :types] * groups.held[:, None]
+    prices_at_stages = groups.at_stages(sifted.prices)
+    prices_of_types = prices_at_stages[:, :types]
+    shared = prices_of_types * groups.held[:, None]
     dollars = sifted.shares[:, :types] * usd * left
-    return sifted.shares[:, -1], (own + shared) / left, float(dollars.sum())
+    late = sifted.shares[:, -1]
+    usd_per_second = (own + shared) / left
+    return late, usd_per_second, float(dollars.sum())
 
 
 class FreeTime:
@@ -62,39 +77,43 @@ class FreeTime:
     """
 
     def __init__(self, batch: DeadlineBatch, ends: Floats) -> None:
-        self._batch, self.lengths = batch, np.diff(ends, prepend=0.0)
+        self._batch = batch
+        self.lengths = np.diff(ends, prepend=0.0)
         self.starts = ends - self.lengths
         self.free = np.repeat(batch.workers[:, None], len(ends), axis=1)
         self._rate = 1 / batch.alone
-        self._reaches: list[int] = np.searchsorted(self.starts, batch.left).tolist()
+        reached = np.searchsorted(self.starts, batch.left)
+        self._reaches: list[int] = reached.tolist()
 
     def spans(self, jobs: Ints) -> Floats:
         """Seconds of each interval before the jobs' deadlines (jobs by intervals)."""
-        return np.clip(self._batch.left[jobs, None] - self.starts, 0.0, self.lengths)
+        left = self._batch.left[jobs, None] - self.starts
+        return np.clip(left, 0.0, self.lengths)
 
     def most_done(self, jobs: Ints) -> Floats:
         """The share of each job's work that fits into the free workers, if only this job is
         added."""
-        batch, spans = self._batch, self.spans(jobs)
-        idle, done, order = (
-            np.ones(spans.shape),
-            np.zeros(len(jobs)),
-            np.argsort(batch.alone[jobs], axis=1),
-        )
+        batch = self._batch
+        spans = self.spans(jobs)
+        idle = np.ones(spans.shape)
+        done = np.zeros(len(jobs))
+        order = np.argsort(batch.alone[jobs], axis=1)
 
         for kind in order.T:
-            part = np.minimum(idle, self.free[kind] / batch.scale[jobs, None])
+            free_part = self.free[kind] / batch.scale[jobs, None]
+            part = np.minimum(idle, free_part)
             idle -= part
-            done += self._rate[jobs, kind] * (part * spans).sum(axis=1)
+            rate = self._rate[jobs, kind]
+            used = (part * spans).sum(axis=1)
+            done += rate * used
         return done
 
     def put(self, m: int, price: Floats) -> Floats | None:
         """Seconds of a job (types by intervals) that do all its work where a second is cheap, as
         late as possible; None if it does not fit. Those workers are no longer free."""
         spans = self._spans(m)
-        job = _Fitting(
-            self.free[:, : len(spans)] / self._batch.scale[m], spans, self._rate[m], price
-        )
+        free = self.free[:, : len(spans)] / self._batch.scale[m]
+        job = _Fitting(free, spans, self._rate[m], price)
         if not job.fits():
             return None
         self._use(m, job.part)
@@ -108,7 +127,8 @@ class FreeTime:
         """Seconds of each interval before one job's deadline, up to its last interval."""
         reaches = self._reaches[m]
         spans = self.lengths[:reaches].copy()
-        spans[-1] = min(spans[-1], self._batch.left[m] - self.starts[reaches - 1])
+        until_end = self._batch.left[m] - self.starts[reaches - 1]
+        spans[-1] = min(spans[-1], until_end)
         return spans
 
     def _use(self, m: int, part: Floats) -> None:
@@ -121,22 +141,30 @@ class _Fitting:
     """One job: `part` is its share of time on each type in each interval."""
 
     def __init__(self, free: Floats, spans: Floats, rate: Floats, price: Floats) -> None:
-        self._free, self._spans, self._rate, self._price = free, spans, rate, price
-        self.part, self._left = np.zeros(free.shape), 1.0
+        self._free = free
+        self._spans = spans
+        self._rate = rate
+        self._price = price
+        self.part = np.zeros(free.shape)
+        self._left = 1.0
 
     def fits(self) -> bool:
         """Fills idle time with the cheapest types, then moves to faster ones, the cheapest moves
         first.
         """
-        rate, price = self._rate, self._price
+        rate = self._rate
+        price = self._price
         # Most jobs that do not fit would not even if they could use several types at the same time.
-        if float(rate @ np.minimum(self._free, 1.0) @ self._spans) < 1 - 2 * _ROUNDING:
+        speed = rate @ np.minimum(self._free, 1.0)
+        most = float(speed @ self._spans)
+        if most < 1 - 2 * _ROUNDING:
             return False
 
         runs = [j for j in range(len(rate)) if rate[j] > 0]
         idle = np.ones(len(self._spans))
         for j in sorted(runs, key=lambda j: float(price[j] / rate[j])):
-            taken = self._taken(np.minimum(idle, self._free[j]), float(rate[j]))
+            possible = np.minimum(idle, self._free[j])
+            taken = self._taken(possible, float(rate[j]))
             self.part[j] += taken
             idle -= taken
             if self._left <= _NO_WORK:
@@ -150,8 +178,11 @@ class _Fitting:
         )
 
         for slow, fast in moves:
-            room = np.maximum(self._free[fast] - self.part[fast], 0.0)
-            taken = self._taken(np.minimum(self.part[slow], room), float(rate[fast] - rate[slow]))
+            unused = self._free[fast] - self.part[fast]
+            room = np.maximum(unused, 0.0)
+            most_moved = np.minimum(self.part[slow], room)
+            faster = float(rate[fast] - rate[slow])
+            taken = self._taken(most_moved, faster)
             self.part[slow] -= taken
             self.part[fast] += taken
             if self._left <= _NO_WORK:
@@ -168,10 +199,12 @@ class _Fitting:
             return most
 
         after = int(reached.searchsorted(self._left))
-        first, before = len(done) - 1 - after, reached[after - 1] if after else 0.0
+        first = len(done) - 1 - after
+        before = reached[after - 1] if after else 0.0
         part = np.zeros(len(done))
         part[first + 1 :] = most[first + 1 :]
-        part[first] = most[first] * (self._left - before) / done[first]
+        wanted = most[first] * (self._left - before)
+        part[first] = wanted / done[first]
         self._left = 0.0
 
         return part
@@ -184,7 +217,8 @@ def packed(batch: DeadlineBatch, late: Floats, price: Floats) -> tuple[Ints, Dea
     packing.exchange()
     packing.cheapen()
     kept = np.array(sorted(packing.seconds), dtype=np.int64)
-    done, out = np.ones(len(batch.left)), np.setdiff1d(np.arange(len(batch.left)), kept)
+    done = np.ones(len(batch.left))
+    out = np.setdiff1d(np.arange(len(batch.left)), kept)
     done[out] = packing.time.most_done(out)
     return kept, packing.plan(kept), done
 
@@ -193,20 +227,24 @@ class _Packing:
     """Jobs with their seconds (types by intervals), and those that are out."""
 
     def __init__(self, batch: DeadlineBatch, late: Floats, price: Floats) -> None:
-        self._batch, self._price, self._late = batch, price, late
+        self._batch = batch
+        self._price = price
+        self._late = late
         possible = batch.left[late < 1 - _LATE_TOLERANCE]
-        ends = np.unique(
-            np.quantile(possible, np.linspace(0, 1, _INTERVALS + 1)[1:], method="higher")
-        )
+        shares = np.linspace(0, 1, _INTERVALS + 1)[1:]
+        interval_ends = np.quantile(possible, shares, method="higher")
+        ends = np.unique(interval_ends)
         self.time = FreeTime(batch, ends)
         self.seconds: dict[int, Floats] = {}
         self._out: list[int] = []
 
     def fill(self) -> None:
         """Puts the jobs that the program keeps, then the others if they fit."""
-        batch, cheapest = self._batch, (self._price * self._batch.alone).min(axis=1)
+        batch = self._batch
+        cheapest = (self._price * self._batch.alone).min(axis=1)
         keeps = self._late < _LATE_TOLERANCE
-        for m in np.lexsort((np.where(keeps, batch.left, cheapest), self._late, ~keeps)).tolist():
+        by_urgency = np.where(keeps, batch.left, cheapest)
+        for m in np.lexsort((by_urgency, self._late, ~keeps)).tolist():
             if not self._put(m):
                 self._out.append(m)
 
@@ -220,33 +258,40 @@ class _Packing:
         """Tries jobs that are out in place of a few others, which are put back: fewer must be out
         then, or others.
         """
-        rng, tries = np.random.default_rng(0), _TRIES if len(self._batch.left) <= _INTERVALS else 0
+        rng = np.random.default_rng(0)
+        tries = _TRIES if len(self._batch.left) <= _INTERVALS else 0
         while tries > 0 and self._out and self.seconds:
-            out, there = np.array(self._out), np.array(list(self.seconds))
-            m = int(out[(self.time.most_done(out) * rng.uniform(0.7, 1, len(out))).argmax()])
-            far = np.abs(np.log(self._batch.left[there] / self._batch.left[m])) + rng.exponential(
-                0.5, len(there)
-            )
+            out = np.array(self._out)
+            there = np.array(list(self.seconds))
+            chances = rng.uniform(0.7, 1, len(out))
+            scores = self.time.most_done(out) * chances
+            m = int(out[scores.argmax()])
+            relative = self._batch.left[there] / self._batch.left[m]
+            distance = np.abs(np.log(relative))
+            luck = rng.exponential(0.5, len(there))
+            far = distance + luck
             tries -= _TAKEN_OUT
-            self._replace(m, there[np.argsort(far)[:_TAKEN_OUT]].tolist())
+            nearest = np.argsort(far)[:_TAKEN_OUT]
+            others = there[nearest]
+            self._replace(m, others.tolist())
 
     def _replace(self, m: int, others: list[int]) -> None:
         """Puts a job before others, unless more than one of these would be out."""
-        free, before = self.time.free.copy(), {u: self.seconds.pop(u) for u in others}
+        free = self.time.free.copy()
+        before = {u: self.seconds.pop(u) for u in others}
         for u, seconds in before.items():
             self.time.take_out(u, seconds)
-        lost = [
-            u
-            for u in [m, *sorted(others, key=lambda u: float(self._batch.left[u]))]
-            if not self._put(u)
-        ]
+        in_order = sorted(others, key=lambda u: float(self._batch.left[u]))
+        tried = [m, *in_order]
+        lost = [u for u in tried if not self._put(u)]
 
         if m in lost or len(lost) > 1:
             self.time.free = free
             self.seconds.pop(m, None)
             self.seconds |= before
         else:
-            self._out = [u for u in self._out if u != m] + lost
+            still_out = [u for u in self._out if u != m]
+            self._out = still_out + lost
 
     def cheapen(self) -> None:
         """Puts each job again where it costs the fewest dollars."""
@@ -267,33 +312,42 @@ class _Packing:
         later work.
         """
         batch = self._batch
-        seconds = np.array([self.seconds[m].sum(axis=1) for m in kept.tolist()]).reshape(
-            len(kept), -1
-        )
-        opening = np.array([self.seconds[m][:, 0] for m in kept.tolist()]).reshape(len(kept), -1)
-        rates = opening / np.minimum(batch.left[kept, None], self.time.lengths[0])
+        by_kind = [self.seconds[m].sum(axis=1) for m in kept.tolist()]
+        seconds = np.array(by_kind).reshape(len(kept), -1)
+        first_interval = [self.seconds[m][:, 0] for m in kept.tolist()]
+        opening = np.array(first_interval).reshape(len(kept), -1)
+        lengths = np.minimum(batch.left[kept, None], self.time.lengths[0])
+        rates = opening / lengths
         free = batch.workers - batch.scale[kept] @ rates
 
         for i in np.argsort(batch.left[kept], kind="stable").tolist():
             for j in np.flatnonzero(seconds[i] > opening[i]).tolist():
-                more = min(1 - rates[i].sum(), free[j] / batch.scale[kept[i]])
+                unused = 1 - rates[i].sum()
+                workers = free[j] / batch.scale[kept[i]]
+                more = min(unused, workers)
                 if more > 0:
                     rates[i, j] += more
                     free[j] -= more * batch.scale[kept[i]]
 
-        usd = float((seconds * batch.scale[kept, None] * batch.usd_per_second).sum())
-        return DeadlinePlan(seconds, np.clip(rates, 0.0, 1.0), usd, self._pieces(kept), exact=False)
+        scaled = seconds * batch.scale[kept, None]
+        dollars = (scaled * batch.usd_per_second).sum()
+        usd = float(dollars)
+        clipped = np.clip(rates, 0.0, 1.0)
+        pieces = self._pieces(kept)
+        return DeadlinePlan(seconds, clipped, usd, pieces, exact=False)
 
     def _pieces(self, kept: Ints) -> Pieces:
         """Jobs run evenly in each interval until their deadlines."""
-        starts, lengths, parts = self.time.starts, self.time.lengths, []
+        starts = self.time.starts
+        lengths = self.time.lengths
+        parts = []
         for i, m in enumerate(kept.tolist()):
             kind, interval = np.nonzero(self.seconds[m] > 0)
-            start, span = (
-                starts[interval],
-                np.minimum(self._batch.left[m] - starts[interval], lengths[interval]),
-            )
+            start = starts[interval]
+            until_end = self._batch.left[m] - starts[interval]
+            span = np.minimum(until_end, lengths[interval])
             share = self.seconds[m][kind, interval] / span
-            parts.append(Pieces(np.full(len(kind), i), kind, start, start + span, share))
+            piece = Pieces(np.full(len(kind), i), kind, start, start + span, share)
+            parts.append(piece)
 
         return Pieces.joined(parts)

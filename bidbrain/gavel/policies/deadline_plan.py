@@ -61,7 +61,8 @@ class DeadlineBatch:
 
 def part_of(batch: DeadlineBatch, jobs: Ints) -> DeadlineBatch:
     """The batch of some of the jobs."""
-    names = tuple(batch.names[m] for m in jobs.tolist())
+    kept_names = (batch.names[m] for m in jobs.tolist())
+    names = tuple(kept_names)
     return replace(
         batch, names=names, left=batch.left[jobs], alone=batch.alone[jobs], scale=batch.scale[jobs]
     )
@@ -88,7 +89,9 @@ def uncrowded(batch: DeadlineBatch) -> DeadlinePlan | None:
     seconds = _alone_cheapest(batch)
     spans = _spans(batch, _ends(batch, MAX_DEADLINES))
     placed = _earliest(batch, spans, seconds, None)
-    return None if placed is None else _plan(batch, spans, placed)
+    if placed is None:
+        return None
+    return _plan(batch, spans, placed)
 
 
 def near_cheapest(batch: DeadlineBatch, least_usd: float) -> DeadlinePlan:
@@ -97,7 +100,8 @@ def near_cheapest(batch: DeadlineBatch, least_usd: float) -> DeadlinePlan:
     Raises `CannotHold` if not all of few deadlines can be kept, and `NoNearPlan` if many have no
     such plan.
     """
-    every, near = np.arange(len(batch.left)), list[DeadlinePlan]()
+    every = np.arange(len(batch.left))
+    near = list[DeadlinePlan]()
     if len(every) <= MAX_DEADLINES:
         return DeadlineProgram(batch).cheapest(every)
 
@@ -107,7 +111,8 @@ def near_cheapest(batch: DeadlineBatch, least_usd: float) -> DeadlinePlan:
             break
         with suppress(CannotHold):
             plan = program.cheapest(every)
-            near.append(replace(plan, exact=plan.usd <= least_usd * (1 + _COST_TOLERANCE)))
+            is_exact = plan.usd <= least_usd * (1 + _COST_TOLERANCE)
+            near.append(replace(plan, exact=is_exact))
             if near[-1].exact:
                 break
 
@@ -122,35 +127,45 @@ def _ends(batch: DeadlineBatch, most: int) -> Floats:
     ends = np.unique(batch.left)
     if len(ends) <= most:
         return ends
-    return np.unique(np.quantile(batch.left, np.linspace(0, 1, most + 1)[1:], method="higher"))
+    shares = np.linspace(0, 1, most + 1)[1:]
+    ends_of_jobs = np.quantile(batch.left, shares, method="higher")
+    return np.unique(ends_of_jobs)
 
 
 def _spans(batch: DeadlineBatch, ends: Floats) -> Floats:
     """Seconds of each interval before the jobs' deadlines (jobs by intervals)."""
     starts = np.append(0.0, ends[:-1])
-    return np.asarray(np.maximum(np.minimum(batch.left[:, None], ends) - starts, 0.0))
+    until = np.minimum(batch.left[:, None], ends)
+    spans_of_jobs = np.maximum(until - starts, 0.0)
+    return np.asarray(spans_of_jobs)
 
 
 def _alone_cheapest(batch: DeadlineBatch) -> Floats:
     """The seconds on each type that finish a job for the fewest dollars if it has all workers: on
     one type, or on two if the slower one alone is too slow."""
-    runs, left = np.isfinite(batch.alone), batch.left[:, None]
+    runs = np.isfinite(batch.alone)
+    left = batch.left[:, None]
     every, (jobs, types) = np.arange(len(left)), runs.shape
     alone = np.where(runs, batch.alone, 0.0)
     usd = batch.scale[:, None] * batch.usd_per_second * alone
-    slow, fast = np.indices((types, types)).reshape(2, -1)
+    grid = np.indices((types, types))
+    slow, fast = grid.reshape(2, -1)
 
     # The part of the work on the fast type that leaves no time; all of it where both are one type.
-    gain, over = alone[:, slow] - alone[:, fast], alone[:, slow] - left
-    part = np.where(
-        slow == fast, 1.0, np.divide(over, gain, out=np.zeros(over.shape), where=gain > 0)
-    )
+    gain = alone[:, slow] - alone[:, fast]
+    over = alone[:, slow] - left
+    part_over = np.divide(over, gain, out=np.zeros(over.shape), where=gain > 0)
+    part = np.where(slow == fast, 1.0, part_over)
     in_time = (alone[:, fast] <= left) & (part > 0)
-    mixed = runs[:, slow] & runs[:, fast] & in_time
-    mixed_usd = usd[:, slow] * (1 - part) + usd[:, fast] * part
+    both_run = runs[:, slow] & runs[:, fast]
+    mixed = both_run & in_time
+    slow_usd = usd[:, slow] * (1 - part)
+    fast_usd = usd[:, fast] * part
+    mixed_usd = slow_usd + fast_usd
     best = np.where(mixed, mixed_usd, np.inf).argmin(axis=1)
     share = np.zeros((jobs, types))
-    share[every, slow[best]] += 1 - part[every, best]
+    fast_part = part[every, best]
+    share[every, slow[best]] += 1 - fast_part
     share[every, fast[best]] += part[every, best]
 
     return np.asarray(share * alone)
@@ -165,21 +180,23 @@ def _earliest(
     Jobs that are `placed` stay there where that is not possible. Others must fit; without that, the
     answer is None.
     """
-    lengths, early = (
-        np.where(spans > 0, spans, 1.0)[:, None],
-        np.zeros((*seconds.shape, spans.shape[1])),
-    )
+    nonzero = np.where(spans > 0, spans, 1.0)
+    lengths = nonzero[:, None]
+    early = np.zeros((*seconds.shape, spans.shape[1]))
     rates = 0.0 * early if placed is None else placed / lengths
-    free = batch.workers[:, None] - np.einsum("m,mjk->jk", batch.scale, rates)
+    used = np.einsum("m,mjk->jk", batch.scale, rates)
+    free = batch.workers[:, None] - used
 
     for m in np.argsort(batch.left, kind="stable").tolist():
         free += batch.scale[m] * rates[m]
-        rate, idle = np.zeros(free.shape), np.ones(len(spans[m]))
+        rate = np.zeros(free.shape)
+        idle = np.ones(len(spans[m]))
         for j in np.flatnonzero(seconds[m]).tolist():
-            reached = np.cumsum(
-                spans[m] * np.maximum(np.minimum(idle, free[j] / batch.scale[m]), 0.0)
-            )
-            if reached[-1] < seconds[m, j] * _FITS:
+            workers = free[j] / batch.scale[m]
+            most = np.maximum(np.minimum(idle, workers), 0.0)
+            reached = np.cumsum(spans[m] * most)
+            least = seconds[m, j] * _FITS
+            if reached[-1] < least:
                 if placed is None:
                     return None
                 rate = rates[m]
@@ -198,16 +215,23 @@ def _earliest(
 
 def _plan(batch: DeadlineBatch, spans: Floats, placed: Floats) -> DeadlinePlan:
     """The plan of seconds by job, type and interval, spread evenly within each interval."""
-    rate = placed / np.where(spans > 0, spans, 1.0)[:, None]
+    nonzero = np.where(spans > 0, spans, 1.0)
+    rate = placed / nonzero[:, None]
     row, kind, interval = np.nonzero(rate > _NO_TIME)
-    seconds, starts = (
-        placed.sum(axis=2),
-        np.append(0.0, np.cumsum(spans[batch.left.argmax()])[:-1])[interval],
-    )
-    usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
-    pieces = Pieces(row, kind, starts, starts + spans[row, interval], rate[row, kind, interval])
+    seconds = placed.sum(axis=2)
+    summed = np.cumsum(spans[batch.left.argmax()])
+    all_starts = np.append(0.0, summed[:-1])
+    starts = all_starts[interval]
+    scaled = seconds * batch.scale[:, None]
+    dollars = (scaled * batch.usd_per_second).sum()
+    usd = float(dollars)
+    lengths = spans[row, interval]
+    ends = starts + lengths
+    share = rate[row, kind, interval]
+    pieces = Pieces(row, kind, starts, ends, share)
 
-    return DeadlinePlan(seconds, np.clip(rate[:, :, 0], 0.0, 1.0), usd, pieces)
+    clipped = np.clip(rate[:, :, 0], 0.0, 1.0)
+    return DeadlinePlan(seconds, clipped, usd, pieces)
 
 
 class DeadlineProgram:
@@ -219,53 +243,65 @@ class DeadlineProgram:
     """
 
     def __init__(self, batch: DeadlineBatch, intervals: int = MAX_DEADLINES) -> None:
-        ends, types = _ends(batch, intervals), len(batch.types)
+        ends = _ends(batch, intervals)
+        types = len(batch.types)
         spans = _spans(batch, ends)
-        job, kind, interval = np.nonzero(spans[:, None, :] > _MIN_PART * batch.alone[:, :, None])
-        self._batch, self._job, self._type, self._interval = batch, job, kind, interval
-        self._spans, self._span = spans, spans[job, interval]
+        least_parts = _MIN_PART * batch.alone[:, :, None]
+        matters = spans[:, None, :] > least_parts
+        job, kind, interval = np.nonzero(matters)
+        self._batch = batch
+        self._job = job
+        self._type = kind
+        self._interval = interval
+        self._spans = spans
+        self._span = spans[job, interval]
         alone = batch.alone[job, kind]
         self._unit = np.minimum(self._span, alone)
-        self._done, self._part = self._unit / alone, self._unit / self._span
-        self._usd = batch.scale[job] * batch.usd_per_second[kind] * self._unit
+        self._done = self._unit / alone
+        self._part = self._unit / self._span
+        usd_per_second = batch.scale[job] * batch.usd_per_second[kind]
+        self._usd = usd_per_second * self._unit
         usd_of_work = self._usd / self._done
         self._dearest = float(usd_of_work.max(initial=0.0))
 
         # A job's time in an interval is one cell; some cells have a row.
-        self._cell, self._rowed = job * len(ends) + interval, np.zeros(spans.size, dtype=bool)
-        jobs, columns, self._undone = (
-            np.arange(len(spans)),
-            np.arange(len(job)),
-            len(job) + np.arange(len(spans)),
-        )
+        self._cell = job * len(ends) + interval
+        self._rowed = np.zeros(spans.size, dtype=bool)
+        jobs = np.arange(len(spans))
+        columns = np.arange(len(job))
+        self._undone = len(job) + np.arange(len(spans))
 
         all_work = np.ones(len(jobs))
+        rows_of_work = np.append(job, jobs)
+        columns_of_work = np.append(columns, self._undone)
+        values_of_work = np.append(self._done, all_work)
         work = at_least(
             "job {!r}: its deadline",
             batch.names,
-            np.append(job, jobs),
-            np.append(columns, self._undone),
-            np.append(self._done, all_work),
+            rows_of_work,
+            columns_of_work,
+            values_of_work,
             all_work,
         )
 
-        held, there = batch.scale[job] * self._part, np.tile(batch.workers, len(ends))
+        held = batch.scale[job] * self._part
+        there = np.tile(batch.workers, len(ends))
+        names_of_workers = [(name, end) for end in ends.tolist() for name in batch.types]
+        rows_of_workers = interval * types + kind
         workers = at_most(
             "type {0[0]!r}: its workers until {0[1]:g} s",
-            [(name, end) for end in ends.tolist() for name in batch.types],
-            interval * types + kind,
+            names_of_workers,
+            rows_of_workers,
             columns,
             held,
             there,
         )
 
-        nothing, upper = (
-            np.zeros(len(job) + len(jobs)),
-            np.append(1 / self._part, np.ones(len(jobs))),
-        )
-        self._solver = Solver(
-            LinearProgram(nothing, nothing, upper, (work, workers)), dual=True, brief=True
-        )
+        nothing = np.zeros(len(job) + len(jobs))
+        ones = np.ones(len(jobs))
+        upper = np.append(1 / self._part, ones)
+        program = LinearProgram(nothing, nothing, upper, (work, workers))
+        self._solver = Solver(program, dual=True, brief=True)
 
     @property
     def columns(self) -> int:
@@ -273,7 +309,8 @@ class DeadlineProgram:
 
     def undone(self) -> Floats:
         """The share of each job's work that stays undone when their sum is least, or nearly."""
-        self._leave(np.zeros(0, dtype=np.int64), _UNDONE_COSTS, self._dearest)
+        nobody = np.zeros(0, dtype=np.int64)
+        self._leave(nobody, _UNDONE_COSTS, self._dearest)
         return self._optimum()[1]
 
     def cheapest(self, kept: Ints) -> DeadlinePlan:
@@ -293,7 +330,9 @@ class DeadlineProgram:
 
         placed = np.zeros((len(self._spans), len(self._batch.types), self._spans.shape[1]))
         placed[self._job, self._type, self._interval] = seconds
-        batch, spans, placed = part_of(self._batch, kept), self._spans[kept], placed[kept]
+        batch = part_of(self._batch, kept)
+        spans = self._spans[kept]
+        placed = placed[kept]
         early = _earliest(batch, spans, placed.sum(axis=2), placed)
         return _plan(batch, spans, placed if early is None else early)
 
@@ -302,7 +341,8 @@ class DeadlineProgram:
         most = np.ones(len(self._undone))
         most[kept] = 0.0
         self._solver.set_columns(self._undone, 0.0 * most, most)
-        self._solver.set_gain(-np.append(self._usd / unit, cost * most))
+        costs = np.append(self._usd / unit, cost * most)
+        self._solver.set_gain(-costs)
 
     def _optimum(self) -> tuple[Floats, Floats]:
         """The seconds of the columns, and what stays undone, when each job is on one type at a
@@ -310,26 +350,30 @@ class DeadlineProgram:
         """
         while True:
             x = np.maximum(self._solver.optimum().x, 0.0)
-            seconds, undone = x[: self.columns] * self._unit, x[self._undone]
-            used = np.bincount(self._cell, seconds / self._span, len(self._rowed))
+            seconds = x[: self.columns] * self._unit
+            undone = x[self._undone]
+            shares = seconds / self._span
+            used = np.bincount(self._cell, shares, len(self._rowed))
             over = (used > 1 + _TIME_TOLERANCE) & ~self._rowed
             if not over.any():
                 return seconds, undone
 
             jobs = len(self._batch.left)
-            exceeds = np.repeat(over.reshape(jobs, -1).any(axis=1), len(over) // jobs)
-            new = np.flatnonzero(exceeds & (used > _BUSY) & ~self._rowed)
+            jobs_over = over.reshape(jobs, -1).any(axis=1)
+            exceeds = np.repeat(jobs_over, len(over) // jobs)
+            crowded = exceeds & (used > _BUSY) & ~self._rowed
+            new = np.flatnonzero(crowded)
             self._rowed[new] = True
             row = np.full(len(over), -1)
             row[new] = np.arange(len(new))
             here = np.flatnonzero(row[self._cell] >= 0)
-            self._solver.add_rows(
-                at_most(
-                    "one type at a time",
-                    range(len(new)),
-                    row[self._cell[here]],
-                    here,
-                    self._part[here],
-                    np.ones(len(new)),
-                )
+            of_new = row[self._cell[here]]
+            rows_of_types = at_most(
+                "one type at a time",
+                range(len(new)),
+                of_new,
+                here,
+                self._part[here],
+                np.ones(len(new)),
             )
+            self._solver.add_rows(rows_of_types)

@@ -51,7 +51,9 @@ def max_min_fairness_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     The objective is that minimum, over the jobs that run anywhere.
     """
     jobs = problem.jobs
-    lifted = lift_least(problem, jobs.weight * equal_throughput(problem) / jobs.scale)
+    fair = jobs.weight * equal_throughput(problem)
+    need = fair / jobs.scale
+    lifted = lift_least(problem, need)
     return allocation(problem, lifted.shares, lifted.level)
 
 
@@ -63,16 +65,23 @@ def makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """
     require_steps(problem, "makespan")
     lifted = lift_least(problem, problem.jobs.steps)
-    earliest = allocation(problem, lifted.shares, 1 / lifted.level if lifted.level > 0 else 0.0)
+    objective = 1 / lifted.level if lifted.level > 0 else 0.0
+    earliest = allocation(problem, lifted.shares, objective)
     if problem.centered:
         return earliest
 
     # X from now until each job is done, and that of a pair until the makespan.
     row, kind = np.nonzero(earliest.shares)
-    steps, rate = problem.jobs.steps, earliest.effective_throughput
-    ends = np.divide(steps, rate, out=np.zeros(len(rate)), where=rate > 0)
-    ends = np.append(ends, np.full(len(earliest.shares) - len(rate), earliest.objective))
-    pieces = Pieces(row, kind, np.zeros(len(row)), ends[row], earliest.shares[row, kind])
+    steps = problem.jobs.steps
+    rate = earliest.effective_throughput
+    never = np.zeros(len(rate))
+    ends = np.divide(steps, rate, out=never, where=rate > 0)
+    pairs = len(earliest.shares) - len(rate)
+    ends_of_pairs = np.full(pairs, earliest.objective)
+    ends = np.append(ends, ends_of_pairs)
+    starts = np.zeros(len(row))
+    share = earliest.shares[row, kind]
+    pieces = Pieces(row, kind, starts, ends[row], share)
 
     return replace(earliest, pieces=pieces)
 
@@ -92,7 +101,8 @@ def finish_time_fairness_policy(problem: AllocationProblem, /) -> ClusterAllocat
     if not len(race.jobs):
         return allocation(problem, lift_least(problem, np.zeros(len(problem.jobs.ids))).shares, 0.0)
 
-    rho, exactly = race.least(), replace(problem, centered=False)
+    rho = race.least()
+    exactly = replace(problem, centered=False)
     for _ in range(_MAX_STEPS):
         need = race.need(rho, len(problem.jobs.ids))
         lifted = lift_least(exactly, need, EXACT)
@@ -121,12 +131,17 @@ class _Race:
 
     @classmethod
     def of(cls, problem: AllocationProblem) -> "_Race":
-        best, jobs = best_throughput(problem), problem.jobs
+        best = best_throughput(problem)
+        jobs = problem.jobs
         runs = np.flatnonzero((best > 0) & (jobs.steps > 0))
-        alone = (jobs.throughputs * isolated_shares(problem)).sum(axis=1)[runs]
-        steps, elapsed = jobs.steps[runs], jobs.elapsed_seconds[runs]
+        throughput = (jobs.throughputs * isolated_shares(problem)).sum(axis=1)
+        alone = throughput[runs]
+        steps = jobs.steps[runs]
+        elapsed = jobs.elapsed_seconds[runs]
         past = elapsed if jobs.isolated_seconds is None else jobs.isolated_seconds[runs]
-        return cls(runs, steps, elapsed, past + steps / alone, steps / best[runs])
+        shared = past + steps / alone
+        fastest = steps / best[runs]
+        return cls(runs, steps, elapsed, shared, fastest)
 
     def least(self) -> float:
         """A lower bound: the largest rho of any job that has the cluster to itself."""
@@ -135,7 +150,8 @@ class _Race:
     def need(self, rho: float, count: int) -> Floats:
         """The throughput at which each job's own rho has this value."""
         need = np.zeros(count)
-        need[self.jobs] = self.steps / (rho * self.isolated - self.elapsed)
+        work_time = rho * self.isolated - self.elapsed
+        need[self.jobs] = self.steps / work_time
         return need
 
     def bound(self, rho: float, lifted: Lifted) -> float:
@@ -189,22 +205,21 @@ def _centered(problem: AllocationProblem, usable: Floats, need: Floats, gap: flo
     """The center of all optima; idle workers are given away where the problem does not ask for just
     that.
     """
-    best, held = usable.max(axis=1), problem.jobs.scale.astype(np.float64)
-    progress = usable / np.where(best > 0, best, 1.0)[:, None]
+    best = usable.max(axis=1)
+    held = problem.jobs.scale.astype(np.float64)
+    nonzero = np.where(best > 0, best, 1.0)[:, None]
+    progress = usable / nonzero
     relative = np.divide(need, best, out=np.zeros(len(need)), where=best > 0)
-    levels = Levels(
-        progress,
-        relative if relative.any() else progress.max(axis=1),
-        held,
-        problem.cluster.workers,
-    )
+    need_of_levels = relative if relative.any() else progress.max(axis=1)
+    levels = Levels(progress, need_of_levels, held, problem.cluster.workers)
 
     middle = center(levels, ROUGH if problem.centered else gap)
     shares = middle.shares
     if not problem.centered:
         shares = with_free_workers(shares, progress, held, problem.cluster.workers)
 
-    prices = middle.prices / np.where(best > 0, best, np.inf)
+    finite_best = np.where(best > 0, best, np.inf)
+    prices = middle.prices / finite_best
     return Lifted(middle.level if relative.any() else 0.0, shares, prices)
 
 
@@ -214,11 +229,16 @@ def _evened(shares: Floats, usable: Floats, need: Floats, scale: Ints) -> Floats
     if not len(shares):
         return shares
     best = usable.max(axis=1)
-    traits = np.column_stack([usable, need]) / np.where(best > 0, best, 1.0)[:, None]
-    _, group = np.unique(np.column_stack([traits, scale]), axis=0, return_inverse=True)
-    sums = np.zeros((group.max() + 1, shares.shape[1]))
+    columns = np.column_stack([usable, need])
+    nonzero = np.where(best > 0, best, 1.0)
+    traits = columns / nonzero[:, None]
+    kinds = np.column_stack([traits, scale])
+    _, group = np.unique(kinds, axis=0, return_inverse=True)
+    groups = group.max() + 1
+    sums = np.zeros((groups, shares.shape[1]))
     np.add.at(sums, group, shares)
-    return np.asarray((sums / np.bincount(group)[:, None])[group])
+    means = (sums / np.bincount(group)[:, None])[group]
+    return np.asarray(means)
 
 
 def _topped_up(shares: Floats, usable: Floats, lacking: Floats) -> Floats:
@@ -238,25 +258,38 @@ def _topped_up(shares: Floats, usable: Floats, lacking: Floats) -> Floats:
 
 def _by_columns(columns: ShareColumns, need: Floats) -> Lifted:
     """The optimum over all columns of X, and then the most normalized throughput."""
-    best, z = columns.most(), columns.count
+    best = columns.most()
+    z = columns.count
     relative = np.divide(need, best, out=np.zeros(len(need)), where=best > 0)
     unit = relative.max(initial=0.0) or 1.0
     lifted = np.flatnonzero(relative > 0)
-    level = progress_rows(columns, best, lifted, relative[lifted] / unit, np.full(len(lifted), z))
-    gain, upper = np.zeros(z + 1), np.full(z + 1, INF)
-    gain[-1], upper[-1] = 1.0, INF if len(lifted) else 0.0
-    program = LinearProgram(gain, np.zeros(z + 1), upper, (level, *columns.limits()))
-    solver = GrowingSolver(program, np.append(np.arange(columns.alone), z))
+    levels = relative[lifted] / unit
+    level_column = np.full(len(lifted), z)
+    level = progress_rows(columns, best, lifted, levels, level_column)
+    gain = np.zeros(z + 1)
+    upper = np.full(z + 1, INF)
+    most_level = INF if len(lifted) else 0.0
+    gain[-1], upper[-1] = 1.0, most_level
+    lowest = np.zeros(z + 1)
+    program = LinearProgram(gain, lowest, upper, (level, *columns.limits()))
+    first_columns = np.append(np.arange(columns.alone), z)
+    solver = GrowingSolver(program, first_columns)
     first = solver.optimum()
 
     # Normalized throughput, summed over jobs; zero for z.
     job, column, throughput = columns.progress
-    solver.set_gain(np.bincount(column, throughput / best[job], z + 1).astype(np.float64))
-    solver.set_column(z, first.value * _KEPT, upper[-1])
+    relative_throughput = throughput / best[job]
+    gain_of_columns = np.bincount(column, relative_throughput, z + 1).astype(np.float64)
+    solver.set_gain(gain_of_columns)
+    least_level = first.value * _KEPT
+    solver.set_column(z, least_level, upper[-1])
     prices = np.zeros(len(need))
-    prices[lifted] = np.abs(first.prices[: len(lifted)]) / best[lifted] / unit
+    level_prices = first.prices[: len(lifted)]
+    prices_of_jobs = np.abs(level_prices) / best[lifted]
+    prices[lifted] = prices_of_jobs / unit
 
-    return Lifted(first.value / unit, columns.matrix(solver.optimum().x), prices)
+    matrix = columns.matrix(solver.optimum().x)
+    return Lifted(first.value / unit, matrix, prices)
 
 
 def progress_rows(
@@ -267,12 +300,13 @@ def progress_rows(
     row = np.full(len(best), -1)
     row[jobs] = np.arange(len(jobs))
     counted = row[job] >= 0
+    names = [columns.problem.jobs.ids[job] for job in jobs.tolist()]
+    rows = np.concatenate([row[job[counted]], np.arange(len(jobs))])
+    columns_of_rows = np.concatenate([column[counted], level])
+    relative = throughput / best[job]
+    values = np.concatenate([relative[counted], -levels])
+    zeros = np.zeros(len(jobs))
+    unbounded = np.full(len(jobs), INF)
     return ConstraintRows(
-        "job {!r}: its level",
-        [columns.problem.jobs.ids[job] for job in jobs.tolist()],
-        np.concatenate([row[job[counted]], np.arange(len(jobs))]),
-        np.concatenate([column[counted], level]),
-        np.concatenate([(throughput / best[job])[counted], -levels]),
-        np.zeros(len(jobs)),
-        np.full(len(jobs), INF),
+        "job {!r}: its level", names, rows, columns_of_rows, values, zeros, unbounded
     )

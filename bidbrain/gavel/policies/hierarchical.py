@@ -56,14 +56,16 @@ def hierarchical_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     equal = equal_throughput(problem)
     jobs = np.flatnonzero(equal > 0)
     if not len(jobs):
-        return allocation(problem, np.zeros((rows_of(problem), len(problem.cluster.types))), 0.0)
+        nothing = np.zeros((rows_of(problem), len(problem.cluster.types)))
+        return allocation(problem, nothing, 0.0)
 
     columns = ShareColumns.of(problem)
     best = columns.most()[jobs]
-    queues = _queues(problem, jobs, equal[jobs] / best / problem.jobs.scale[jobs])
-    filling = _Filling(
-        queues, _Alone(problem, jobs) if problem.pairs is None else _Paired(columns, jobs)
-    )
+    per_unit = equal[jobs] / best
+    unit = per_unit / problem.jobs.scale[jobs]
+    queues = _queues(problem, jobs, unit)
+    program = _Alone(problem, jobs) if problem.pairs is None else _Paired(columns, jobs)
+    filling = _Filling(queues, program)
     first = filling.rise()
     while any(queue.open.any() for queue in queues):
         filling.rise()
@@ -105,16 +107,23 @@ class Queue:
         """The open jobs (positions) in the order in which they make their most, and when, if
         workers suffice.
         """
-        places, top = np.flatnonzero(self.open), (self.most / self.need)[self.open]
+        places = np.flatnonzero(self.open)
+        top = (self.most / self.need)[self.open]
         weight = self.weight[places]
         if self.entity.policy == "fifo":
-            rise = top - np.where(np.arange(len(top)) == 0, self.level, 0.0)
-            return places, np.cumsum(np.maximum(rise, 0.0) * weight) / self.entity.weight
+            begins = np.where(np.arange(len(top)) == 0, self.level, 0.0)
+            rise = top - begins
+            work = np.maximum(rise, 0.0) * weight
+            worked = np.cumsum(work)
+            return places, worked / self.entity.weight
 
         order = np.argsort(top, kind="stable")
-        rise = np.diff(np.maximum(top[order], self.level), prepend=self.level)
-        rest = np.cumsum(weight[order][::-1])[::-1]
-        return places[order], np.cumsum(rise * rest) / self.entity.weight
+        tops = np.maximum(top[order], self.level)
+        rise = np.diff(tops, prepend=self.level)
+        from_last = weight[order][::-1]
+        rest = np.cumsum(from_last)[::-1]
+        time = np.cumsum(rise * rest) / self.entity.weight
+        return places[order], time
 
     def demand(self, demand: LevelDemand, after: float) -> None:
         """Sets the demand of the open jobs in the time that follows `after`, until the next of them
@@ -122,11 +131,8 @@ class Queue:
         places, times = self.fill_times()
         done = int(np.searchsorted(times, after, side="right"))
         full = self.rows[places[:done]]
-        demand.base[full], demand.slope[full], demand.full[full] = (
-            self.most[places[:done]],
-            0.0,
-            True,
-        )
+        most_of_done = self.most[places[:done]]
+        demand.base[full], demand.slope[full], demand.full[full] = (most_of_done, 0.0, True)
 
         waiting = places[done:]
         if not len(waiting):
@@ -134,15 +140,19 @@ class Queue:
 
         fifo = self.entity.policy == "fifo"
         rising = waiting[:1] if fifo else waiting
-        rate = self.entity.weight / float(self.weight[rising].sum())
+        rising_weight = self.weight[rising].sum()
+        rate = self.entity.weight / float(rising_weight)
         begin = float(times[done - 1]) if done else 0.0
         level = 0.0 if fifo and done else self.level
         if done and not fifo:
             last = places[done - 1]
-            level = max(level, float(self.most[last] / self.need[last]))
+            last_level = self.most[last] / self.need[last]
+            level = max(level, float(last_level))
 
-        rows, need = self.rows[rising], self.need[rising]
-        demand.base[rows], demand.slope[rows] = need * (level - rate * begin), need * rate
+        rows = self.rows[rising]
+        need = self.need[rising]
+        at_begin = level - rate * begin
+        demand.base[rows], demand.slope[rows] = need * at_begin, need * rate
         rows = self.rows[waiting[len(rising) :]]
         demand.base[rows] = demand.slope[rows] = 0.0
 
@@ -153,7 +163,8 @@ class Queue:
         self.most = most[self.rows]
         self.open = self.open & ~stuck[self.rows]
         rest = np.flatnonzero(self.open)[:1]
-        self.level = float((level[self.rows[rest]] / self.need[rest]).sum())
+        levels = level[self.rows[rest]] / self.need[rest]
+        self.level = float(levels.sum())
 
 
 def _queues(problem: AllocationProblem, jobs: Ints, unit: Floats) -> list[Queue]:
@@ -172,14 +183,19 @@ def _queues(problem: AllocationProblem, jobs: Ints, unit: Floats) -> list[Queue]
             raise BadProblem(
                 f"entity {name!r} {fault}: give it a weight and one of {', '.join(ENTITY_POLICIES)}"
             )
-        ordered = np.array(rows)[np.argsort(problem.jobs.arrival[jobs[rows]], kind="stable")]
+        arrivals = problem.jobs.arrival[jobs[rows]]
+        by_arrival = np.argsort(arrivals, kind="stable")
+        ordered = np.array(rows)[by_arrival]
         weight = problem.jobs.weight[jobs[ordered]]
         every = np.ones(len(rows))
-        queues.append(Queue(entity, ordered, weight, weight * unit[ordered], every > 0, every))
+        need = weight * unit[ordered]
+        queue = Queue(entity, ordered, weight, need, every > 0, every)
+        queues.append(queue)
 
     if not problem.entities:
         # Then a unit of level is a unit of every job's own weight.
-        queues[0].entity = Entity("", weight=float(queues[0].weight.sum()))
+        weight_of_all = queues[0].weight.sum()
+        queues[0].entity = Entity("", weight=float(weight_of_all))
 
     return queues
 
@@ -200,8 +216,10 @@ class _Filling:
     """The state between two rises: the queues, and the levels of the jobs that are stuck."""
 
     def __init__(self, queues: list[Queue], program: "_Alone | _Paired") -> None:
-        self._queues, self._program = queues, program
-        self._stuck = np.zeros(sum(len(queue.rows) for queue in queues))
+        self._queues = queues
+        self._program = program
+        count = sum(len(queue.rows) for queue in queues)
+        self._stuck = np.zeros(count)
         self.shares = np.zeros((0, 0))
 
     def rise(self) -> float:
@@ -210,7 +228,8 @@ class _Filling:
 
         The result is the level at which the first job stopped.
         """
-        events = np.unique(np.concatenate([queue.fill_times()[1] for queue in self._queues]))
+        moments = [queue.fill_times()[1] for queue in self._queues]
+        events = np.unique(np.concatenate(moments))
         last = self._last(events)
         begin = float(events[last]) if last >= 0 else 0.0
         at = self._demand(begin)
@@ -218,7 +237,9 @@ class _Filling:
         self.shares = rise.shares
         level = at.base + at.slope * rise.time
         charge = rise.prices * at.slope
-        stuck = at.full | (at.slope > 0) & ((charge >= _BINDING) | (level >= rise.most * _FULL))
+        is_full = level >= rise.most * _FULL
+        is_bound = (charge >= _BINDING) | is_full
+        stuck = at.full | (at.slope > 0) & is_bound
         if not stuck[self._open()].any():
             # A degenerate optimum: the largest charge is the best sign of a bottleneck.
             stuck |= (at.slope > 0) & (charge >= charge.max())
@@ -226,17 +247,20 @@ class _Filling:
         self._stuck = np.where(stuck, level, self._stuck)
         for queue in self._queues:
             queue.close(level, stuck, rise.most)
-        self._program.settle(~np.isin(np.arange(len(stuck)), self._open()))
+        is_open = np.isin(np.arange(len(stuck)), self._open())
+        self._program.settle(~is_open)
         return min(float(events[0]), rise.time)
 
     def _last(self, events: Floats) -> int:
         """The last event for which workers suffice, or -1."""
-        low, high = -1, len(events)
+        low = -1
+        high = len(events)
         while high - low > 1:
             at, high = self._next(events, low, high)
             if at == low:
                 break
-            suffices = self._program.times_reached(self._level(float(events[at]))) >= _FULL
+            level = self._level(float(events[at]))
+            suffices = self._program.times_reached(level) >= _FULL
             low, high = (at, high) if suffices else (low, at)
         return low
 
@@ -246,10 +270,12 @@ class _Filling:
         """
         if not self._program.priced:
             return (low + high) // 2, high
-        begin, end = low, high
+        begin = low
+        end = high
         while end - begin > 1:
             middle = (begin + end) // 2
-            excluded = self._program.excludes(self._level(float(events[middle])))
+            level_there = self._level(float(events[middle]))
+            excluded = self._program.excludes(level_there)
             begin, end = (begin, middle) if excluded else (middle, end)
         return end - 1, end
 
@@ -258,12 +284,13 @@ class _Filling:
         return np.asarray(_kept(at) + at.slope * time)
 
     def _open(self) -> Ints:
-        return np.concatenate([queue.rows[queue.open] for queue in self._queues])
+        rows = [queue.rows[queue.open] for queue in self._queues]
+        return np.concatenate(rows)
 
     def _demand(self, after: float) -> LevelDemand:
-        demand = LevelDemand(
-            self._stuck.copy(), np.zeros(len(self._stuck)), np.zeros(len(self._stuck), dtype=bool)
-        )
+        nothing_rising = np.zeros(len(self._stuck))
+        nothing_full = np.zeros(len(self._stuck), dtype=bool)
+        demand = LevelDemand(self._stuck.copy(), nothing_rising, nothing_full)
         for queue in self._queues:
             queue.demand(demand, after)
         return demand
@@ -277,7 +304,8 @@ class _Filling:
         level *= min(1.0, self._program.times_reached(level))
         for lost in _LEVEL_TOLERANCES:
             with suppress(CannotHold):
-                return self._program.raised(level * (1 - lost) - at.slope * time, at.slope, time)
+                lowered = level * (1 - lost)
+                return self._program.raised(lowered - at.slope * time, at.slope, time)
 
         raise SolverFailed(
             f"hierarchical: levels that were reached are lost after {time:g}: check the spread of "
@@ -303,13 +331,13 @@ class _Alone:
     def __init__(self, problem: AllocationProblem, jobs: Ints) -> None:
         can = runnable(problem)
         usable = np.where(can, problem.jobs.throughputs, 0.0)[jobs]
-        self._jobs, self._shares = jobs, np.zeros(can.shape)
+        self._jobs = jobs
+        self._shares = np.zeros(can.shape)
         self._progress = usable / usable.max(axis=1, keepdims=True)
-        self._held, self._workers = (
-            problem.jobs.scale[jobs].astype(np.float64),
-            problem.cluster.workers,
-        )
-        self._rows, self._free = np.arange(len(jobs)), np.ones(can.shape[1], dtype=bool)
+        self._held = problem.jobs.scale[jobs].astype(np.float64)
+        self._workers = problem.cluster.workers
+        self._rows = np.arange(len(jobs))
+        self._free = np.ones(can.shape[1], dtype=bool)
         self._prices: Floats | None = None
         self._last: Sifted | None = None
 
@@ -322,7 +350,8 @@ class _Alone:
         """Whether the last prices prove that these levels cannot be reached."""
         assert self._prices is not None
         worth = float(self._prices @ self._workers)
-        return excess(self._groups, level[self._rows], self._prices) > _EXCLUDED * worth
+        over = excess(self._groups, level[self._rows], self._prices)
+        return over > _EXCLUDED * worth
 
     def times_reached(self, level: Floats) -> float:
         """How many times these levels can be reached."""
@@ -330,27 +359,30 @@ class _Alone:
         if not level.any():
             return np.inf
         nothing = 0.0 * level
-        return self._sift(LevelObjective(nothing, level, nothing, float(level.sum())), 1.0).z
+        objective = LevelObjective(nothing, level, nothing, float(level.sum()))
+        return self._sift(objective, 1.0).z
 
     def raised(self, base: Floats, slope: Floats, time: float) -> _Rise:
         """The last time at which progress of `base + slope time` is possible; it is expected to be
         near `time`.
         """
         gain = float(slope.sum())
-        sifted = self._last = self._sift(
-            LevelObjective(base[self._rows], slope[self._rows], np.zeros(len(self._rows)), gain),
-            time,
-        )
+        nothing = np.zeros(len(self._rows))
+        objective = LevelObjective(base[self._rows], slope[self._rows], nothing, gain)
+        sifted = self._last = self._sift(objective, time)
         self._shares[self._jobs[self._rows]] = np.clip(sifted.shares, 0.0, 1.0)
-        prices, most = np.zeros(len(base)), self._progress.max(axis=1)
+        prices = np.zeros(len(base))
+        most = self._progress.max(axis=1)
 
         if gain:
             prices[self._rows] = sifted.level_prices / gain
             used = self._held[self._rows] @ sifted.shares
-            self._free &= (sifted.prices <= _UNPRICED * sifted.prices.max()) | (
-                used < self._workers * _FULL
-            )
-            most = np.where(self._free, self._progress, 0.0).max(axis=1)
+            dearest = sifted.prices.max()
+            unpriced = sifted.prices <= _UNPRICED * dearest
+            is_free = used < self._workers * _FULL
+            self._free &= unpriced | is_free
+            reachable = np.where(self._free, self._progress, 0.0)
+            most = reachable.max(axis=1)
 
         return _Rise(sifted.z if gain else time, self._shares, prices, most)
 
@@ -359,15 +391,18 @@ class _Alone:
         assert self._last is not None
         fixed = stuck[self._rows] & ~self._last.tied
         rows = self._rows[fixed]
-        self._workers = np.maximum(
-            0.0, self._workers - self._held[rows] @ self._shares[self._jobs[rows]]
-        )
+        used = self._held[rows] @ self._shares[self._jobs[rows]]
+        unused = self._workers - used
+        self._workers = np.maximum(0.0, unused)
         self._progress[np.ix_(~stuck, ~self._free)] = 0.0
-        self._rows, self._prices = self._rows[~fixed], None
+        self._rows = self._rows[~fixed]
+        self._prices = None
 
     @property
     def _groups(self) -> Groups:
-        return Groups(self._progress[self._rows], self._held[self._rows], self._workers)
+        progress = self._progress[self._rows]
+        held = self._held[self._rows]
+        return Groups(progress, held, self._workers)
 
     def _sift(self, objective: LevelObjective, z: float) -> Sifted:
         start = None if self._prices is None else PriceStart(self._prices, z)
@@ -383,23 +418,23 @@ class _Paired:
     priced = False
 
     def __init__(self, columns: ShareColumns, jobs: Ints) -> None:
-        self._columns, self._z = columns, columns.count
-        count, base = len(jobs), columns.count + 1
-        levels = progress_rows(
-            columns, columns.most(), jobs, np.ones(count), np.full(count, self._z)
-        )
-        levels = replace(
-            levels,
-            rows=np.concatenate([levels.rows, np.arange(count)]),
-            columns=np.concatenate([levels.columns, np.full(count, base)]),
-            values=np.concatenate([levels.values, -np.ones(count)]),
-        )
+        self._columns = columns
+        self._z = columns.count
+        count = len(jobs)
+        base = columns.count + 1
+        z_columns = np.full(count, self._z)
+        levels = progress_rows(columns, columns.most(), jobs, np.ones(count), z_columns)
+        rows = np.concatenate([levels.rows, np.arange(count)])
+        base_columns = np.full(count, base)
+        columns_of_levels = np.concatenate([levels.columns, base_columns])
+        values = np.concatenate([levels.values, -np.ones(count)])
+        levels = replace(levels, rows=rows, columns=columns_of_levels, values=values)
 
         nothing = np.zeros(base + 1)
-        program = LinearProgram(
-            nothing, nothing, np.full(base + 1, INF), (levels, *columns.limits())
-        )
-        self._solver = GrowingSolver(program, np.append(np.arange(columns.alone), [self._z, base]))
+        unbounded = np.full(base + 1, INF)
+        program = LinearProgram(nothing, nothing, unbounded, (levels, *columns.limits()))
+        first_columns = np.append(np.arange(columns.alone), [self._z, base])
+        self._solver = GrowingSolver(program, first_columns)
 
     def excludes(self, _level: Floats) -> bool:
         return False
@@ -413,22 +448,25 @@ class _Paired:
     def raised(self, base: Floats, slope: Floats, time: float) -> _Rise:
         """As without pairs. Base levels that the solver's tolerance has lost are lowered."""
         self._set(base, slope)
-        self._solver.set_column(self._z + 1, self._times(1.0) * _FULL, 1.0)
+        full_times = self._times(1.0) * _FULL
+        self._solver.set_column(self._z + 1, full_times, 1.0)
         self._maximize(self._z)
         solution = self._solver.optimum()
-        prices, shares = np.abs(solution.prices[: len(base)]), self._columns.matrix(solution.x)
-        return _Rise(
-            float(solution.x[self._z]) if slope.any() else time, shares, prices, np.ones(len(base))
-        )
+        prices = np.abs(solution.prices[: len(base)])
+        shares = self._columns.matrix(solution.x)
+        reached = float(solution.x[self._z]) if slope.any() else time
+        return _Rise(reached, shares, prices, np.ones(len(base)))
 
     def settle(self, _stuck: Bools) -> None:
         """Without prices of types, nothing has to be settled."""
 
     def _set(self, base: Floats, slope: Floats) -> None:
-        for row, (a, b) in enumerate(zip(base.tolist(), slope.tolist(), strict=True)):
+        demands = zip(base.tolist(), slope.tolist(), strict=True)
+        for row, (a, b) in enumerate(demands):
             self._solver.set_entry(row, self._z, -b)
             self._solver.set_entry(row, self._z + 1, -a)
-        self._solver.set_column(self._z, 0.0, INF if slope.any() else 0.0)
+        most_z = INF if slope.any() else 0.0
+        self._solver.set_column(self._z, 0.0, most_z)
 
     def _times(self, most: float) -> float:
         self._solver.set_column(self._z + 1, 0.0, most)

@@ -67,7 +67,9 @@ def center(levels: Levels, gap: float) -> Lifted:
     """
     # So z is at most 1: no job does more than all of the time, and all together no more than there
     # are workers.
-    unit = min(1 / levels.need.max(), float(levels.workers.sum() / (levels.held @ levels.need)))
+    per_need = levels.workers.sum() / (levels.held @ levels.need)
+    most_workers = float(per_need)
+    unit = min(1 / levels.need.max(), most_workers)
     point = _Point(levels, levels.need * unit)
     for _ in range(_MAX_STEPS):
         if point.gap() <= gap:
@@ -83,7 +85,10 @@ def center(levels: Levels, gap: float) -> Lifted:
             f"the largest level was not reached within {most:g}: check the spread of the input"
         )
 
-    return Lifted(float(point.y[-1]) * unit, point.shares(), point.level_prices() * unit)
+    level = point.y[-1]
+    reached = float(level)
+    prices = point.level_prices() * unit
+    return Lifted(reached * unit, point.shares(), prices)
 
 
 def with_free_workers(shares: Floats, progress: Floats, held: Floats, workers: Floats) -> Floats:
@@ -94,12 +99,16 @@ def with_free_workers(shares: Floats, progress: Floats, held: Floats, workers: F
         return shares
 
     shares = shares.copy()
-    for kind in np.argsort(-progress.sum(axis=0), kind="stable").tolist():
+    slowest_first = np.argsort(-progress.sum(axis=0), kind="stable")
+    for kind in slowest_first.tolist():
         idle = np.maximum(1 - shares.sum(axis=1), 0.0)
         order = np.argsort(-progress[:, kind], kind="stable")
-        wanted = (idle * held * (progress[:, kind] > 0))[order]
-        left = float(free[kind]) - (np.cumsum(wanted) - wanted)
-        shares[order, kind] += np.clip(left, 0.0, wanted) / held[order]
+        idle_workers = idle * held * (progress[:, kind] > 0)
+        wanted = idle_workers[order]
+        before = np.cumsum(wanted) - wanted
+        left = float(free[kind]) - before
+        taken = np.clip(left, 0.0, wanted)
+        shares[order, kind] += taken / held[order]
 
     return shares
 
@@ -115,10 +124,12 @@ class _Point:
     """
 
     def __init__(self, levels: Levels, need: Floats) -> None:
-        can, workers = (levels.progress > 0).T, np.where(levels.workers > 0, levels.workers, 1.0)
+        can = (levels.progress > 0).T
+        workers = np.where(levels.workers > 0, levels.workers, 1.0)
         self._types, self._jobs = can.shape
         self._end = (self._types + 2) * self._jobs
-        self._need, self._needs = need, need > 0
+        self._need = need
+        self._needs = need > 0
 
         # Which entries count: the others stay where they are.
         self.counts = np.ones(self._end + self._types + 1)
@@ -126,58 +137,82 @@ class _Point:
         self._part = can * levels.held / workers[:, None]
         self._progress = np.where(can & self._needs, levels.progress.T, 0.0)
         self._number = int(_sum(self.counts))
-        self.y, self.w = np.ones(len(self.counts)), np.full(len(self.counts), _NO_PRICE)
+        self.y = np.ones(len(self.counts))
+        self.w = np.full(len(self.counts), _NO_PRICE)
         self._begin()
         self._constants = _Constants(self._progress, self._part, need)
 
     def _begin(self) -> None:
         """Every job gets a little of each type, and every price is high enough."""
-        y, w, can, types = self.of_jobs(self.y), self.of_jobs(self.w), self._part > 0, self._types
+        y = self.of_jobs(self.y)
+        w = self.of_jobs(self.w)
+        can = self._part > 0
+        types = self._types
         even = can / np.maximum(_sum(can, 0), 1.0)
-        even *= 0.5 / np.maximum(_sum(self._part * even, 1), 1.0)[:, None]
+        summed = _sum(self._part * even, 1)
+        used = np.maximum(summed, 1.0)
+        even *= 0.5 / used[:, None]
         reached = _sum(self._progress * even, 0)
-        z = 0.5 * float((reached[self._needs] / self._need[self._needs]).min())
+        levels = reached[self._needs] / self._need[self._needs]
+        least = levels.min()
+        z = 0.5 * float(least)
         y[:types], y[types] = np.where(can, even, 1.0), 1 - _sum(even, 0)
-        y[-1] = np.where(self._needs, reached - self._need * z, 1.0)
+        spare = reached - self._need * z
+        y[-1] = np.where(self._needs, spare, 1.0)
         w[-1] = np.where(self._needs, 2.0 / _sum(self._need), _NO_PRICE)
         worth = self._progress * w[-1]
-        w[types] = worth.max(axis=0) + 1.0 / self._jobs
-        w[:types] = np.where(can, w[types] + self._part / types - worth, _NO_PRICE)
-        self.y[self._end : -1], self.w[self._end : -1] = 1 - _sum(self._part * even, 1), 1.0 / types
-        self.y[-1], self.w[-1] = z, float(self._need @ w[-1]) - 1
+        most_worth = worth.max(axis=0)
+        w[types] = most_worth + 1.0 / self._jobs
+        price = w[types] + self._part / types - worth
+        w[:types] = np.where(can, price, _NO_PRICE)
+        used_share = _sum(self._part * even, 1)
+        self.y[self._end : -1], self.w[self._end : -1] = 1 - used_share, 1.0 / types
+        priced = float(self._need @ w[-1])
+        self.y[-1], self.w[-1] = z, priced - 1
 
     def of_jobs(self, entries: Floats) -> Floats:
         """The columns by jobs of a vector like y, as a view."""
         return entries[: self._end].reshape(-1, self._jobs)
 
     def shares(self) -> Floats:
-        return np.ascontiguousarray(self.of_jobs(self.y * self.counts)[: self._types].T)
+        variables = self.y * self.counts
+        of_types = self.of_jobs(variables)[: self._types]
+        return np.ascontiguousarray(of_types.T)
 
     def level_prices(self) -> Floats:
         return np.asarray(self.of_jobs(self.w)[-1])
 
     def gap(self) -> float:
         """The most that z may still grow, relative to z."""
-        time, workers = self.of_jobs(self.w)[self._types], self.w[self._end : -1]
-        return float(_sum(time) + _sum(workers)) / float(self.y[-1]) - 1
+        time = self.of_jobs(self.w)[self._types]
+        workers = self.w[self._end : -1]
+        spare_worth = _sum(time) + _sum(workers)
+        return float(spare_worth) / float(self.y[-1]) - 1
 
     def advance(self) -> None:
         """One step: first straight toward the optimum, to see how far that leads, then corrected to
         stay central.
         """
-        y, w = self.y, self.w
+        y = self.y
+        w = self.w
         newton = _Newton(self._constants, y, w, self.counts)
         products = y * w
         total = float(_sum(products))
 
         # Straight ahead, each `dy / y + dw / w` is -1: the change of w need not be computed.
         ahead = newton.ahead() / y
-        far, fall = 1 / max(-float(ahead.min()), 1.0), 1 / max(float(ahead.max()) + 1, 1.0)
+        steepest = -float(ahead.min())
+        far = 1 / max(steepest, 1.0)
+        highest = float(ahead.max()) + 1
+        fall = 1 / max(highest, 1.0)
         gained = float(_sum(products * ahead))
 
         # What would be left of the sum of products.
         left = 1 - fall + (far - fall) * gained / total
-        q = total / self._number * left**3 / y + w * (ahead * ahead + ahead - 1)
+        aim = total / self._number * left**3
+        curve = ahead * ahead + ahead - 1
+        change = w * curve
+        q = aim / y + change
         q *= self.counts
         dy, dw = newton.step(q)
         self.y = y + _length(dy, y) * dy
@@ -186,7 +221,9 @@ class _Point:
 
 def _length(change: Floats, at: Floats) -> float:
     """How much of a step keeps all entries positive, or nearly all of the way to where one ends."""
-    return _TO_BOUNDARY / max(-float((change / at).min()), _TO_BOUNDARY)
+    least = float((change / at).min())
+    steepest = max(-least, _TO_BOUNDARY)
+    return _TO_BOUNDARY / steepest
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,16 +245,17 @@ class _Places:
 @cache
 def _places(columns: int) -> _Places:
     first, second = np.triu_indices(columns, 1)
-    kinds, pairs = np.arange(columns), len(first)
+    kinds = np.arange(columns)
+    pairs = len(first)
     apart = (kinds[:, None] != first) & (kinds[:, None] != second)
     entries = np.empty((columns + 2, columns), dtype=np.int64)
     entries[first, second] = entries[second, first] = np.arange(pairs)
     entries[kinds, kinds] = pairs + kinds
-    entries[columns:] = pairs + columns + np.arange(2 * columns).reshape(2, columns)
+    squared_entries = np.arange(2 * columns).reshape(2, columns)
+    entries[columns:] = pairs + columns + squared_entries
 
-    return _Places(
-        first, second, np.concatenate([apart, np.ones((1, pairs))], dtype=np.float64), entries
-    )
+    factors = np.concatenate([apart, np.ones((1, pairs))], dtype=np.float64)
+    return _Places(first, second, factors, entries)
 
 
 class _Constants:
@@ -231,22 +269,36 @@ class _Constants:
 
     def __init__(self, progress: Floats, part: Floats, need: Floats) -> None:
         (types, jobs), columns = progress.shape, len(progress) + 2
-        self.places, self.need, self.taken = _places(columns), need, -part[:, None]
-        first, second, pairs = self.places.first, self.places.second, len(self.places.first)
-        gain, time = np.zeros((columns, jobs)), np.ones((columns, jobs))
+        self.places = _places(columns)
+        self.need = need
+        self.taken = -part[:, None]
+        first = self.places.first
+        second = self.places.second
+        pairs = len(self.places.first)
+        gain = np.zeros((columns, jobs))
+        time = np.ones((columns, jobs))
         gain[:types], gain[-1], time[-1] = progress, -1.0, 0.0
         bracket = time[:, None] * gain
         bracket -= bracket.swapaxes(0, 1).copy()
-        self.squares = np.square(bracket.reshape(-1, jobs).take(first * columns + second, 0))
-        self.sums = np.empty((columns, pairs + 2 * columns + 2, jobs))
-        np.multiply(bracket.take(first, 1), -bracket.take(second, 1), out=self.sums[:, :pairs])
-        np.multiply(bracket, -gain[:, None], out=self.sums[:, pairs : pairs + columns])
-        np.multiply(bracket, time[:, None], out=self.sums[:, pairs + columns : -2])
+        places = first * columns + second
+        products = bracket.reshape(-1, jobs).take(places, 0)
+        self.squares = np.square(products)
+        terms = pairs + 2 * columns
+        self.sums = np.empty((columns, terms + 2, jobs))
+        first_bracket = bracket.take(first, 1)
+        second_bracket = bracket.take(second, 1)
+        of_pairs = self.sums[:, :pairs]
+        np.multiply(first_bracket, -second_bracket, out=of_pairs)
+        of_gain = self.sums[:, pairs : pairs + columns]
+        np.multiply(bracket, -gain[:, None], out=of_gain)
+        of_time = self.sums[:, pairs + columns : -2]
+        np.multiply(bracket, time[:, None], out=of_time)
         np.multiply(time, gain, out=self.sums[:, -2])
         np.negative(time, out=self.sums[:, -1])
 
         # The rows of the whole program, workers and level, over the columns and prices of all jobs.
-        rows, kinds = np.zeros((types + 1, columns + 2, jobs)), np.arange(types)
+        rows = np.zeros((types + 1, columns + 2, jobs))
+        kinds = np.arange(types)
         rows[kinds, kinds], rows[-1, -1] = part, -need
         self.rows = rows.reshape(types + 1, -1).T
 
@@ -268,9 +320,11 @@ class _Newton:
 
     def __init__(self, fixed: _Constants, y: Floats, w: Floats, counts: Floats) -> None:
         (columns, jobs), places = fixed.idle.shape, fixed.places
-        pairs, end = len(places.first), fixed.idle.size
+        pairs = len(places.first)
+        end = fixed.idle.size
         self._ratio = y / w
-        weight = (self._ratio[:end] * counts[:end]).reshape(columns, jobs)
+        weighed = self._ratio[:end] * counts[:end]
+        weight = weighed.reshape(columns, jobs)
         weight += fixed.idle
         both = weight.take(places.first, 0)
         both *= weight.take(places.second, 0)
@@ -278,7 +332,8 @@ class _Newton:
         inverse = 1.0 / minors[-1]
         sums = _sum(fixed.sums * weight[:, None], 0)
         sums *= inverse
-        entries = np.concatenate([sums[:pairs], minors[:-1], sums[pairs:-2]])
+        parts = [sums[:pairs], minors[:-1], sums[pairs:-2]]
+        entries = np.concatenate(parts)
         entries[:pairs] *= both
         entries[pairs : pairs + columns] *= weight * inverse
         entries[pairs + columns : -columns] *= weight
@@ -295,11 +350,12 @@ class _Newton:
         (columns, jobs), end = fixed.idle.shape, fixed.idle.size
         types = columns - 2
         follow = np.empty((types + 1, columns + 2, jobs))
-        np.multiply(
-            entries.take(fixed.places.entries[:, :types].T, 0), fixed.taken, out=follow[:types]
-        )
-        np.multiply(entries[-columns:], fixed.need, out=follow[types, :columns])
-        np.multiply(answer, fixed.need, out=follow[types, columns:])
+        entries_of_types = entries.take(fixed.places.entries[:, :types].T, 0)
+        np.multiply(entries_of_types, fixed.taken, out=follow[:types])
+        of_need = follow[types, :columns]
+        np.multiply(entries[-columns:], fixed.need, out=of_need)
+        of_answer = follow[types, columns:]
+        np.multiply(answer, fixed.need, out=of_answer)
         flat = follow.reshape(types + 1, -1)
         tail = -self._ratio[end:]
         system = flat @ fixed.rows
@@ -308,7 +364,8 @@ class _Newton:
         diagonal[-1] -= 1 / tail[-1]
         tail[-1] = 1.0
 
-        return flat[:, :end], tail, np.linalg.inv(system).astype(np.float64, copy=False)
+        inverse = np.linalg.inv(system).astype(np.float64, copy=False)
+        return flat[:, :end], tail, inverse
 
     def ahead(self) -> Floats:
         """The change of y in a step straight toward the optimum: there all prices only pay for the
@@ -324,9 +381,12 @@ class _Newton:
         right += self._tail * q[end:]
         solved = self._solved @ right
         dy = np.empty(len(q))
-        own = np.einsum("kjm,jm->km", self._move, q[:end].reshape(self._move.shape[1:]))
-        np.add(own.ravel(), solved @ self._follow, out=dy[:end])
-        dy[end:] = self._tail * (solved - q[end:])
+        own_q = q[:end].reshape(self._move.shape[1:])
+        own = np.einsum("kjm,jm->km", self._move, own_q)
+        followed = solved @ self._follow
+        np.add(own.ravel(), followed, out=dy[:end])
+        rest = solved - q[end:]
+        dy[end:] = self._tail * rest
         dy[-1] = solved[-1]
 
         return dy, q - dy / self._ratio

@@ -41,7 +41,8 @@ def most_worth(
     if not count:
         return columns.matrix(np.zeros(0)), 0.0
     lower = np.zeros(count) if at_least is None else at_least
-    program = LinearProgram(worth, lower, np.full(count, INF), columns.limits())
+    unbounded = np.full(count, INF)
+    program = LinearProgram(worth, lower, unbounded, columns.limits())
     solution = GrowingSolver(program, np.arange(columns.alone)).optimum()
     return columns.matrix(solution.x), solution.value
 
@@ -58,7 +59,9 @@ def normalized_worth(
     price = np.ones(len(problem.cluster.types)) if price is None else price
     job, column, throughput = columns.progress
     best = columns.best(price)
-    worth = throughput / price[columns.type[column]] / best[job]
+    price_of_columns = price[columns.type[column]]
+    per_usd = throughput / price_of_columns
+    worth = per_usd / best[job]
     if weight is not None:
         worth = worth * weight[job]
     return np.bincount(column, worth, columns.count).astype(np.float64)
@@ -101,20 +104,22 @@ def shortest_job_first_policy(problem: AllocationProblem, /) -> ClusterAllocatio
     duration = np.full(len(best), np.inf)
     np.divide(problem.jobs.steps, best, out=duration, where=best > 0)
     if not np.isfinite(duration).any():
-        return allocation(problem, ShareColumns.of(problem).matrix(np.zeros(0)), 0.0)
+        nothing = ShareColumns.of(problem).matrix(np.zeros(0))
+        return allocation(problem, nothing, 0.0)
 
     first = int(np.argmin(duration))
     columns = ShareColumns.of(problem)
-    fastest = (columns.row == first) & (
-        problem.jobs.throughputs[first, columns.type] >= best[first]
-    )
+    throughput = problem.jobs.throughputs[first, columns.type]
+    is_fastest = throughput >= best[first]
+    fastest = (columns.row == first) & is_fastest
 
     # Running the first job at once and all of the time outweighs all others together.
     weight = _precedence(duration)
     worth = normalized_worth(columns, weight=weight)
     given = np.zeros(columns.count)
     own = np.flatnonzero(fastest)[:1]
-    given[own] = np.minimum(1.0, problem.cluster.workers[columns.type[own]] / columns.held[own])
+    most = problem.cluster.workers[columns.type[own]] / columns.held[own]
+    given[own] = np.minimum(1.0, most)
     shares, _ = most_worth(columns, worth, at_least=given)
 
     return allocation(problem, shares, float(duration[first]))
@@ -143,10 +148,12 @@ def min_cost_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     each = hourly[: len(problem.jobs.ids)].copy()
     if problem.pairs is not None:
         # The two jobs of a pair split its cost equally.
-        np.add.at(each, problem.pairs.members, hourly[len(each) :, None] / 2)
+        half_usd = hourly[len(each) :, None] / 2
+        np.add.at(each, problem.pairs.members, half_usd)
 
     throughput = effective_throughput(problem, shares) * 3600
-    per_dollar = float(np.divide(throughput, each, out=np.zeros(len(each)), where=each > 0).sum())
+    per_job = np.divide(throughput, each, out=np.zeros(len(each)), where=each > 0).sum()
+    per_dollar = float(per_job)
     return allocation(problem, shares, value, notes={"sum_of_steps_per_dollar": per_dollar})
 
 
@@ -181,44 +188,41 @@ class _BudgetBatch:
 
     @classmethod
     def of(cls, columns: ShareColumns, price: Floats) -> "_BudgetBatch":
-        steps, best = columns.problem.jobs.steps, best_throughput(columns.problem)
+        steps = columns.problem.jobs.steps
+        best = best_throughput(columns.problem)
         jobs = np.flatnonzero((steps > 0) & (best > 0))
-        longest = float((steps[jobs] / best[jobs]).max(initial=0.0))
+        shortest = steps[jobs] / best[jobs]
+        longest = float(shortest.max(initial=0.0))
         job, column, throughput = columns.progress
         row = np.full(len(steps), -1)
         row[jobs] = np.arange(len(jobs))
         counted = row[job] >= 0
-        row, column, pace = (
-            row[job[counted]],
-            column[counted],
-            throughput[counted] / steps[job[counted]],
-        )
+        row = row[job[counted]]
+        column = column[counted]
+        pace = throughput[counted] / steps[job[counted]]
 
         seconds = np.full(columns.count, longest)
         np.minimum.at(seconds, column, 1 / pace)
         work = (row, column, pace * seconds[column])
-        return cls(
-            columns,
-            jobs,
-            longest,
-            work,
-            seconds,
-            columns.held * price[columns.type] * seconds / 3600,
-        )
+        usd_per_hour = columns.held * price[columns.type]
+        usd = usd_per_hour * seconds / 3600
+        return cls(columns, jobs, longest, work, seconds, usd)
 
     def rows(self) -> ConstraintRows:
         """All work is done."""
         ids = self.columns.problem.jobs.ids
         names = [ids[job] for job in self.jobs.tolist()]
-        return at_least("job {!r}: all its steps", names, *self.work, np.ones(len(names)))
+        all_work = np.ones(len(names))
+        return at_least("job {!r}: all its steps", names, *self.work, all_work)
 
     def program(self, budget: float) -> LinearProgram:
         """Columns are those of X, as time, and the makespan in units of the longest job."""
         count = self.columns.count
+        first_row = np.zeros(count, dtype=np.int64)
         money = at_most(
             "budget_usd: {:g}",
             (budget,),
-            np.zeros(count, dtype=np.int64),
+            first_row,
             np.arange(count),
             self.usd / budget,
             np.ones(1),
@@ -231,28 +235,29 @@ class _BudgetBatch:
             # Limits of time spent within a span whose length is the last column.
             rows = len(kind.upper)
             columns = np.concatenate([kind.columns, np.full(rows, count)])
-            limits.append(
-                replace(
-                    kind,
-                    rows=np.concatenate([kind.rows, np.arange(rows)]),
-                    columns=columns,
-                    values=np.concatenate([kind.values, -kind.upper]) * unit[columns],
-                    upper=np.zeros(rows),
-                )
+            rows_of_kind = np.concatenate([kind.rows, np.arange(rows)])
+            values_of_kind = np.concatenate([kind.values, -kind.upper])
+            values = values_of_kind * unit[columns]
+            limit = replace(
+                kind, rows=rows_of_kind, columns=columns, values=values, upper=np.zeros(rows)
             )
+            limits.append(limit)
 
         gain = np.zeros(count + 1)
         gain[-1] = -1.0
-        return LinearProgram(
-            gain, np.zeros(count + 1), np.full(count + 1, INF), (self.rows(), *limits, money)
-        )
+        lowest = np.zeros(count + 1)
+        highest = np.full(count + 1, INF)
+        return LinearProgram(gain, lowest, highest, (self.rows(), *limits, money))
 
     def least_usd(self) -> float:
         """The cost of all work, if time does not matter."""
         count = self.columns.count
         gain = -self.usd / self.usd.max()
-        program = LinearProgram(gain, np.zeros(count), np.full(count, INF), (self.rows(),))
-        return -Solver(program).optimum().value * float(self.usd.max())
+        unbounded = np.full(count, INF)
+        program = LinearProgram(gain, np.zeros(count), unbounded, (self.rows(),))
+        value = -Solver(program).optimum().value
+        dearest = float(self.usd.max())
+        return value * dearest
 
 
 def makespan_within_budget_policy(problem: AllocationProblem, /) -> ClusterAllocation:
@@ -269,7 +274,8 @@ def makespan_within_budget_policy(problem: AllocationProblem, /) -> ClusterAlloc
         raise BadProblem("budget_usd: missing: makespan-within-budget needs a budget")
 
     batch = _BudgetBatch.of(ShareColumns.of(problem), price)
-    columns, nothing = batch.columns, np.zeros(batch.columns.count)
+    columns = batch.columns
+    nothing = np.zeros(batch.columns.count)
     if not len(batch.jobs):
         rest = allocation(problem, columns.matrix(nothing), 0.0)
         return replace(rest, hours=columns.placed(nothing), cost_usd=0.0)
@@ -282,10 +288,12 @@ def makespan_within_budget_policy(problem: AllocationProblem, /) -> ClusterAlloc
             raise
         raise BudgetTooLow(problem.budget_usd, least) from None
 
-    seconds, makespan = x[:-1] * batch.seconds, x[-1] * batch.longest
+    seconds = x[:-1] * batch.seconds
+    makespan = x[-1] * batch.longest
     result = allocation(problem, columns.matrix(seconds / makespan), makespan)
     every = np.full(columns.count, makespan)
     fixed = Pieces(columns.row, columns.type, 0 * every, every, seconds / makespan)
     hours = columns.placed(seconds / 3600)
 
-    return replace(result, hours=hours, cost_usd=float(batch.usd @ x[:-1]), pieces=fixed)
+    cost = batch.usd @ x[:-1]
+    return replace(result, hours=hours, cost_usd=float(cost), pieces=fixed)

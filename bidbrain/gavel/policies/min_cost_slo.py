@@ -53,38 +53,44 @@ def min_cost_slo_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     soonest = batch.alone.min(axis=1, initial=np.inf)
     runs = np.isfinite(soonest) & (problem.jobs.steps > 0)
     late = runs & (batch.left < soonest * _DONE)
-    kept, plan, said = _kept(batch, np.flatnonzero(runs & np.isfinite(batch.left) & ~late))
-    said = [_late(problem, m, soonest[m]) for m in np.flatnonzero(late).tolist()] + said
-    seconds, fixed = np.zeros(batch.alone.shape), None
+    hurried = runs & np.isfinite(batch.left)
+    hurried_jobs = np.flatnonzero(hurried & ~late)
+    kept, plan, said = _kept(batch, hurried_jobs)
+    said_late = [_late(problem, m, soonest[m]) for m in np.flatnonzero(late).tolist()]
+    said = said_late + said
+    seconds = np.zeros(batch.alone.shape)
+    fixed = None
     shares = np.zeros((rows_of(problem), len(batch.types)))
     if plan is not None:
         seconds[kept], shares[kept] = plan.seconds, plan.rates
         fixed = replace(plan.pieces, row=kept[plan.pieces.row])
 
     others = np.setdiff1d(np.flatnonzero(runs), kept)
-    kind = np.argmin(batch.alone[others] * batch.usd_per_second, axis=1)
+    usd_alone = batch.alone[others] * batch.usd_per_second
+    kind = np.argmin(usd_alone, axis=1)
     seconds[others, kind] = batch.alone[others, kind]
     shares[others] = _in_what_is_free(problem, shares, others)
-    usd = float((seconds * batch.scale[:, None] * batch.usd_per_second).sum())
+    scaled = seconds * batch.scale[:, None]
+    dollars = (scaled * batch.usd_per_second).sum()
+    usd = float(dollars)
     hours = np.zeros(shares.shape)
     hours[: len(seconds)] = seconds / 3600
 
-    return replace(
-        allocation(problem, shares, usd, tuple(said)),
-        hours=hours,
-        cost_usd=usd,
-        pieces=fixed,
-        exact=plan is None or plan.exact,
-    )
+    allocated = allocation(problem, shares, usd, tuple(said))
+    is_exact = plan is None or plan.exact
+    return replace(allocated, hours=hours, cost_usd=usd, pieces=fixed, exact=is_exact)
 
 
 def batch_of(problem: AllocationProblem) -> DeadlineBatch:
     """The jobs' times and the workers' prices."""
     price = require_prices(problem, "min-cost-slo")
-    jobs, cluster = problem.jobs, problem.cluster
+    jobs = problem.jobs
+    cluster = problem.cluster
     alone = np.full(jobs.throughputs.shape, np.inf)
-    np.divide(jobs.steps[:, None], jobs.throughputs, out=alone, where=runnable(problem))
-    left, scale = jobs.slo_seconds - jobs.elapsed_seconds, jobs.scale.astype(np.float64)
+    steps = jobs.steps[:, None]
+    np.divide(steps, jobs.throughputs, out=alone, where=runnable(problem))
+    left = jobs.slo_seconds - jobs.elapsed_seconds
+    scale = jobs.scale.astype(np.float64)
     return DeadlineBatch(jobs.ids, left, alone, scale, cluster.types, cluster.workers, price / 3600)
 
 
@@ -110,10 +116,8 @@ def _kept(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | Non
         kept, plan = _with_more(part, kept, plan, done)
 
     out = np.setdiff1d(np.arange(len(hurried)), kept)
-    said = [
-        _crowded_out(batch, m, share)
-        for m, share in zip(hurried[out].tolist(), done[out].tolist(), strict=True)
-    ]
+    crowded = zip(hurried[out].tolist(), done[out].tolist(), strict=True)
+    said = [_crowded_out(batch, m, share) for m, share in crowded]
 
     return hurried[kept], plan, said
 
@@ -125,11 +129,15 @@ def _with_more(
     the others.
     """
     out = np.setdiff1d(np.arange(len(batch.left)), kept)
-    of = np.append(kept, out[np.argsort(-done[out], kind="stable")][:_TRIED_AGAIN])
-    program, inside = DeadlineProgram(part_of(batch, of)), np.arange(len(kept))
+    by_done = np.argsort(-done[out], kind="stable")
+    nearly = out[by_done]
+    of = np.append(kept, nearly[:_TRIED_AGAIN])
+    program = DeadlineProgram(part_of(batch, of))
+    inside = np.arange(len(kept))
     with suppress(CannotHold):
         exact = program.cheapest(inside)
-        inside, grown = _grown(program, inside, exact, np.arange(len(kept), len(of)))
+        newcomers = np.arange(len(kept), len(of))
+        inside, grown = _grown(program, inside, exact, newcomers)
         plan = grown or plan
     return of[inside], plan
 
@@ -151,21 +159,29 @@ def kept_one_by_one(
 ) -> tuple[Ints, DeadlinePlan | None, list[str]]:
     """Exact: gives up no deadline that could be kept together with the others."""
     program = DeadlineProgram(part_of(batch, hurried))
-    undone, plan = program.undone(), None
+    undone = program.undone()
+    plan = None
     kept = np.flatnonzero(undone < _NO_WORK)
     if len(kept):
         plan = program.cheapest(kept)
 
     # Without some of those that lack work, others may fit again.
     short = np.flatnonzero(undone >= _NO_WORK)
-    kept, plan = _grown(program, kept, plan, short[np.argsort(undone[short], kind="stable")])
+    by_undone = np.argsort(undone[short], kind="stable")
+    tried = short[by_undone]
+    kept, plan = _grown(program, kept, plan, tried)
     out = np.setdiff1d(short, kept).tolist()
-    return hurried[kept], plan, [_crowded_out(batch, int(hurried[m]), 1 - undone[m]) for m in out]
+    crowded = []
+    for m in out:
+        share = 1 - undone[m]
+        crowded.append(_crowded_out(batch, int(hurried[m]), share))
+    return hurried[kept], plan, crowded
 
 
 def _late(problem: AllocationProblem, m: int, soonest: float) -> str:
     jobs = problem.jobs
-    left, elapsed = jobs.slo_seconds[m] - jobs.elapsed_seconds[m], jobs.elapsed_seconds[m]
+    left = jobs.slo_seconds[m] - jobs.elapsed_seconds[m]
+    elapsed = jobs.elapsed_seconds[m]
     return (
         f"job {jobs.ids[m]!r}: its deadline cannot be kept: {left:g} s are left, but alone on its "
         "fastest type it takes"
@@ -189,17 +205,21 @@ def _in_what_is_free(problem: AllocationProblem, shares: Floats, unhurried: Ints
     """X of the jobs without deadlines: where they are cheapest, on the workers that the others
     leave.
     """
-    jobs, cluster = problem.jobs, problem.cluster
-    used = (jobs.scale[:, None] * shares[: len(jobs.ids)]).sum(axis=0)
-    free = Cluster(cluster.types, np.maximum(0.0, cluster.workers - used), cluster.usd_per_hour)
+    jobs = problem.jobs
+    cluster = problem.cluster
+    held = jobs.scale[:, None] * shares[: len(jobs.ids)]
+    used = held.sum(axis=0)
+    left_workers = np.maximum(0.0, cluster.workers - used)
+    free = Cluster(cluster.types, left_workers, cluster.usd_per_hour)
 
     # What is free is time on workers, not workers: a job that needs more at once than are free gets
     # them for less time.
     given = ShareColumns.of(replace(problem, pairs=None))
     mine = np.isin(given.row, unhurried)
+    left_problem = replace(given.problem, cluster=free)
     rest = replace(
         given,
-        problem=replace(given.problem, cluster=free),
+        problem=left_problem,
         row=given.row[mine],
         type=given.type[mine],
         held=given.held[mine],

@@ -64,20 +64,23 @@ class Groups:
         share = self.held[of].sum() / self.held.sum()
         stage = None if self.stage is None else self.stage[of]
         cost = None if self.cost is None else self.cost[of]
-        return Groups(self.progress[of], self.held[of], self.workers * share, stage, cost)
+        workers = self.workers * share
+        return Groups(self.progress[of], self.held[of], workers, stage, cost)
 
     def at_stages(self, values: Floats) -> Floats:
         """Each group's row of values that are given by stage and type."""
-        return (
-            values if self.stage is None else values.reshape(-1, self.progress.shape[1])[self.stage]
-        )
+        if self.stage is None:
+            return values
+        by_stage = values.reshape(-1, self.progress.shape[1])
+        return by_stage[self.stage]
 
     def used(self, shares: Floats, of: Bools) -> Floats:
         """The workers that some groups use, by stage and type."""
         held = (self.held * of)[:, None] * shares
         if self.stage is None:
             return np.asarray(held.sum(axis=0))
-        used = np.zeros((len(self.workers), self.progress.shape[1]))
+        types = self.progress.shape[1]
+        used = np.zeros((len(self.workers), types))
         np.add.at(used, self.stage, held)
         return used.ravel()
 
@@ -96,7 +99,8 @@ class LevelObjective:
     def part(self, of: Ints) -> "LevelObjective":
         """The objective of some of the groups, with their part of `gain_z`."""
         share = self.slope[of].sum() / self.slope.sum() if self.gain_z else 1.0
-        return LevelObjective(self.base[of], self.slope[of], self.gain[of], self.gain_z * share)
+        gain = self.gain_z * share
+        return LevelObjective(self.base[of], self.slope[of], self.gain[of], gain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,8 @@ def sift(groups: Groups, objective: LevelObjective, start: PriceStart | None = N
 
 
 def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> Sifted:
-    count, sieve = len(groups.held), _Sieve(groups, objective)
+    count = len(groups.held)
+    sieve = _Sieve(groups, objective)
     undecided = count
     if count > _SOLVED_WHOLE:
         # With stages, prices of a sample say less.
@@ -162,12 +167,15 @@ def _from_samples(
     start = start or PriceStart(np.zeros(groups.workers.size), 0.0)
 
     while size < count:
-        sample = np.linspace(0, count - 1, size).astype(np.int64)
-        some, part = groups.part(sample), objective.part(sample)
+        places = np.linspace(0, count - 1, size)
+        sample = places.astype(np.int64)
+        some = groups.part(sample)
+        part = objective.part(sample)
         if size == few and not objective.gain_z and groups.stage is None:
-            part = replace(
-                part, base=part.base * min(1.0, times_reached(some, part.base) * _REACHABLE_PART)
-            )
+            times = times_reached(some, part.base)
+            reachable = min(1.0, times * _REACHABLE_PART)
+            base = part.base * reachable
+            part = replace(part, base=base)
         # A sample may lack workers for its levels, though the whole has enough: then its prices say
         # nothing.
         with suppress(CannotHold):
@@ -184,9 +192,10 @@ def excess(groups: Groups, level: Floats, prices: Floats) -> float:
     A positive excess proves that workers do not suffice.
     """
     nothing = 0.0 * level
-    return _Sieve(groups, LevelObjective(level, nothing, nothing, 0.0)).least_cost(prices) - float(
-        prices @ groups.workers
-    )
+    objective = LevelObjective(level, nothing, nothing, 0.0)
+    sieve = _Sieve(groups, objective)
+    worth = float(prices @ groups.workers)
+    return sieve.least_cost(prices) - worth
 
 
 def times_reached(groups: Groups, level: Floats) -> float:
@@ -194,7 +203,8 @@ def times_reached(groups: Groups, level: Floats) -> float:
     if not level.any():
         return np.inf
     nothing = 0.0 * level
-    return sift(groups, LevelObjective(nothing, level, nothing, float(level.sum()))).z
+    objective = LevelObjective(nothing, level, nothing, float(level.sum()))
+    return sift(groups, objective).z
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +223,8 @@ class _Mixes:
     def shares(self, types: int) -> tuple[Floats, Floats]:
         """Shares of time (groups by types) at z = 0, and per unit of z."""
         every = np.arange(len(self.slow))
-        at_zero, per_z = np.zeros((len(every), types + 1)), np.zeros((len(every), types + 1))
+        at_zero = np.zeros((len(every), types + 1))
+        per_z = np.zeros((len(every), types + 1))
         at_zero[every, self.slow] += 1 - self.at_zero
         at_zero[every, self.fast] += self.at_zero
         per_z[every, self.slow] -= self.per_z
@@ -225,35 +236,42 @@ class _Sieve:
     """A program, and how far each group gets on each type; column 0 is to idle."""
 
     def __init__(self, groups: Groups, objective: LevelObjective) -> None:
-        self._groups, self._objective = groups, objective
+        self._groups = groups
+        self._objective = objective
         count, types = groups.progress.shape
         self._every = np.arange(count)
         self._reach = np.column_stack([np.zeros(count), groups.progress])
         self._most = self._reach.max(axis=1, initial=0.0)
-        self._can = np.column_stack([np.ones(count, dtype=bool), groups.progress > 0])
+        always = np.ones(count, dtype=bool)
+        self._can = np.column_stack([always, groups.progress > 0])
 
         # Without a gain, no group does more than its level asks for.
         self._single = self._can & (objective.gain[:, None] > 0)
         self._single[:, 0] = True
         kinds = np.arange(types + 1)
-        self._low, self._high = np.nonzero(kinds[:, None] != kinds)
+        differs = kinds[:, None] != kinds
+        self._low, self._high = np.nonzero(differs)
 
         # Mixes of two come first: where one type is as good, they leave more to others.
-        self._slow, self._fast = (
-            np.concatenate([self._low, kinds]),
-            np.concatenate([self._high, kinds]),
-        )
-        self._width = self._reach[:, self._high] - self._reach[:, self._low]
-        self._usable = (self._width > 0) & self._can[:, self._low] & self._can[:, self._high]
+        self._slow = np.concatenate([self._low, kinds])
+        self._fast = np.concatenate([self._high, kinds])
+        fast_reach = self._reach[:, self._high]
+        slow_reach = self._reach[:, self._low]
+        self._width = fast_reach - slow_reach
+        slow_can = self._can[:, self._low]
+        fast_can = self._can[:, self._high]
+        self._usable = (self._width > 0) & slow_can & fast_can
 
     def closest(self, count: int, start: PriceStart) -> Ints:
         """The groups to which it matters least which mix they have, for the workers they hold."""
         value = self._values(start)
-        two = np.partition(value, value.shape[1] - 2, axis=1)[:, -2:]
+        last_two = value.shape[1] - 2
+        two = np.partition(value, last_two, axis=1)[:, -2:]
         with np.errstate(invalid="ignore"):
-            lead = (
-                np.where(np.isfinite(two[:, 0]), two[:, 1] - two[:, 0], np.inf) / self._groups.held
-            )
+            second = two[:, 0]
+            ahead = two[:, 1] - two[:, 0]
+            lead_of_value = np.where(np.isfinite(second), ahead, np.inf)
+            lead = lead_of_value / self._groups.held
         return np.argsort(lead, kind="stable")[:count]
 
     def solve(self, undecided: Ints, start: PriceStart) -> Sifted:
@@ -271,57 +289,76 @@ class _Sieve:
 
     def least_cost(self, prices: Floats) -> float:
         """The cost of the cheapest mixes that reach the levels of `z = 0`."""
-        return -float(self._values(PriceStart(prices, 0.0)).max(axis=1).sum())
+        start = PriceStart(prices, 0.0)
+        best = self._values(start).max(axis=1)
+        total = best.sum()
+        return -float(total)
 
     def _values(self, start: PriceStart) -> Floats:
         """The value of each mix of two and each single type; minus infinity where it does not fit
         the level.
         """
-        level, points = self._levels(start.z)[:, None], self._points(start.prices)
+        level = self._levels(start.z)[:, None]
+        points = self._points(start.prices)
         low = self._reach[:, self._low]
-        fits = self._usable & (low < level) & (level <= self._reach[:, self._high])
-        part = np.divide(level - low, self._width, out=np.zeros(low.shape), where=fits)
-        value = points[:, self._low] + part * (points[:, self._high] - points[:, self._low])
-        alone = np.where(self._single & (level <= self._reach), points, -np.inf)
-        return np.hstack([np.where(fits, value, -np.inf), alone])
+        fast_reach = self._reach[:, self._high]
+        fits = self._usable & (low < level) & (level <= fast_reach)
+        nothing = np.zeros(low.shape)
+        part = np.divide(level - low, self._width, out=nothing, where=fits)
+        slow_points = points[:, self._low]
+        rise = points[:, self._high] - slow_points
+        value = points[:, self._low] + part * rise
+        can_alone = self._single & (level <= self._reach)
+        alone = np.where(can_alone, points, -np.inf)
+        mixed = np.where(fits, value, -np.inf)
+        return np.hstack([mixed, alone])
 
     def _levels(self, z: float) -> Floats:
-        return np.asarray(np.minimum(self._objective.base + self._objective.slope * z, self._most))
+        rising = self._objective.slope * z
+        level = np.minimum(self._objective.base + rising, self._most)
+        return np.asarray(level)
 
     def _points(self, prices: Floats) -> Floats:
         """The value of all time on each type."""
         groups = self._groups
         values = self._objective.gain[:, None] * self._reach
-        values[:, 1:] -= groups.held[:, None] * groups.at_stages(prices)
+        held = groups.held[:, None]
+        at_stages = groups.at_stages(prices)
+        values[:, 1:] -= held * at_stages
         if groups.cost is not None:
             values[:, 1:] -= groups.cost
         return np.asarray(values)
 
     def _best(self, start: PriceStart) -> _Mixes:
         option = self._values(start).argmax(axis=1)
-        slow, fast = self._slow[option], self._fast[option]
+        slow = self._slow[option]
+        fast = self._fast[option]
         reach = self._reach[self._every, slow]
-        width = np.where(slow != fast, self._reach[self._every, fast] - reach, 1.0)
-        at_zero = np.where(slow != fast, (self._objective.base - reach) / width, 1.0)
-        return _Mixes(
-            slow, fast, at_zero, np.where(slow != fast, self._objective.slope / width, 0.0)
-        )
+        fast_reach = self._reach[self._every, fast]
+        gap = fast_reach - reach
+        width = np.where(slow != fast, gap, 1.0)
+        missing = self._objective.base - reach
+        share = missing / width
+        at_zero = np.where(slow != fast, share, 1.0)
+        per_z = np.where(slow != fast, self._objective.slope / width, 0.0)
+        return _Mixes(slow, fast, at_zero, per_z)
 
     def _wrong(self, mixes: _Mixes, start: PriceStart) -> Bools:
         """The groups whose mix is not the best, or not possible."""
-        points, best = self._points(start.prices), self._values(start).max(axis=1)
+        points = self._points(start.prices)
+        best = self._values(start).max(axis=1)
         part = mixes.at_zero + mixes.per_z * start.z
-        low, high = points[self._every, mixes.slow], points[self._every, mixes.fast]
+        low = points[self._every, mixes.slow]
+        high = points[self._every, mixes.fast]
         now = low + part * (high - low)
-        short = self._reach[self._every, mixes.fast] < self._levels(start.z) * (
-            1 - _SHARE_TOLERANCE
-        )
+        fast_reach = self._reach[self._every, mixes.fast]
+        least = self._levels(start.z) * (1 - _SHARE_TOLERANCE)
+        short = fast_reach < least
 
+        larger = np.maximum(np.abs(best), np.abs(now))
+        is_worse = best - now > _WORSE_BY * larger
         return np.asarray(
-            (best - now > _WORSE_BY * np.maximum(np.abs(best), np.abs(now)))
-            | (part < -_SHARE_TOLERANCE)
-            | (part > 1 + _SHARE_TOLERANCE)
-            | short
+            is_worse | (part < -_SHARE_TOLERANCE) | (part > 1 + _SHARE_TOLERANCE) | short
         )
 
     def _with(self, mixes: _Mixes, decided: Bools, start: PriceStart) -> Sifted:
@@ -329,50 +366,74 @@ class _Sieve:
         types = self._groups.progress.shape[1]
         at_zero, per_z = mixes.shares(types)
         undecided = np.flatnonzero(~decided)
-        left = self._groups.workers.ravel() - self._groups.used(at_zero, decided)
-        solver = Solver(
-            self._program(undecided, left, self._groups.used(per_z, decided)),
-            _basis(mixes.slow[undecided], mixes.fast[undecided], start.prices, types),
-            brief=True,
-        )
+        workers = self._groups.workers.ravel()
+        used = self._groups.used(at_zero, decided)
+        left = workers - used
+        used_per_z = self._groups.used(per_z, decided)
+        program = self._program(undecided, left, used_per_z)
+        basis = _basis(mixes.slow[undecided], mixes.fast[undecided], start.prices, types)
+        solver = Solver(program, basis, brief=True)
 
-        solution, cells = solver.optimum(), len(undecided) * types
-        z, prices = float(solution.x[cells]), np.abs(solution.prices[2 * len(undecided) :])
+        solution = solver.optimum()
+        cells = len(undecided) * types
+        z = float(solution.x[cells])
+        first_worker = 2 * len(undecided)
+        worker_prices = solution.prices[first_worker:]
+        prices = np.abs(worker_prices)
         shares = at_zero + per_z * z
-        shares[undecided] = solution.x[:cells].reshape(-1, types)
+        decided_shares = solution.x[:cells]
+        shares[undecided] = decided_shares.reshape(-1, types)
         points = self._points(prices)
-        drop = points[self._every, mixes.slow] - points[self._every, mixes.fast]
-        width = self._reach[self._every, mixes.fast] - self._reach[self._every, mixes.slow]
+        slow_points = points[self._every, mixes.slow]
+        fast_points = points[self._every, mixes.fast]
+        drop = slow_points - fast_points
+        fast_reach = self._reach[self._every, mixes.fast]
+        slow_reach = self._reach[self._every, mixes.slow]
+        width = fast_reach - slow_reach
         level_prices = np.divide(drop, width, out=np.zeros(len(drop)), where=width > 0)
-        level_prices[undecided] = np.abs(solution.prices[: len(undecided)])
+        prices_of_levels = solution.prices[: len(undecided)]
+        level_prices[undecided] = np.abs(prices_of_levels)
 
-        return Sifted(
-            z, shares, prices, np.maximum(level_prices, 0.0), self._tied(PriceStart(prices, z))
-        )
+        positive_prices = np.maximum(level_prices, 0.0)
+        tied = self._tied(PriceStart(prices, z))
+        return Sifted(z, shares, prices, positive_prices, tied)
 
     def _tied(self, start: PriceStart) -> Bools:
         """The groups that another mix suits as well as the best."""
-        value, level = self._values(start), self._levels(start.z)[:, None]
+        value = self._values(start)
+        level = self._levels(start.z)[:, None]
         # A mix that needs all of the time on its fast type is no other than that type alone.
-        whole = (self._reach[:, self._fast] - level) <= _EQUAL_LEVEL * level
-        mix = np.where(whole, self._fast, self._slow) * self._reach.shape[1] + self._fast
+        above = self._reach[:, self._fast] - level
+        whole = above <= _EQUAL_LEVEL * level
+        kinds = np.where(whole, self._fast, self._slow)
+        mix = kinds * self._reach.shape[1] + self._fast
         best = value.argmax(axis=1)[:, None]
         most = np.take_along_axis(value, best, axis=1)
         good = value >= most - _EQUAL_VALUE * np.abs(most)
-        return np.asarray((good & (mix != np.take_along_axis(mix, best, axis=1))).any(axis=1))
+        differs = mix != np.take_along_axis(mix, best, axis=1)
+        is_tied = (good & differs).any(axis=1)
+        return np.asarray(is_tied)
 
     def _program(self, of: Ints, left: Floats, per_z: Floats) -> LinearProgram:
         """Columns are the undecided groups' shares, then z, then what each stage leaves to the
         next; rows their levels and times, then the workers by stage and type."""
-        groups, objective = self._groups, self._objective
-        progress, types = groups.progress[of], groups.progress.shape[1]
-        cell, every, z = np.arange(progress.size), np.arange(len(of)), progress.size
-        group, passed = cell // types, np.arange(len(left) - types)
+        groups = self._groups
+        objective = self._objective
+        progress = groups.progress[of]
+        types = groups.progress.shape[1]
+        cell = np.arange(progress.size)
+        every = np.arange(len(of))
+        z = progress.size
+        group = cell // types
+        passed = np.arange(len(left) - types)
 
         rows = np.concatenate([group, every])
-        columns = np.concatenate([cell, np.full(len(of), z)])
-        values = np.concatenate([progress.ravel(), -objective.slope[of]])
-        names, unbounded = of.tolist(), np.full(len(of), INF)
+        z_cells = np.full(len(of), z)
+        columns = np.concatenate([cell, z_cells])
+        minus_slope = -objective.slope[of]
+        values = np.concatenate([progress.ravel(), minus_slope])
+        names = of.tolist()
+        unbounded = np.full(len(of), INF)
         level = ConstraintRows(
             "group {} of jobs: its level",
             names,
@@ -383,31 +444,38 @@ class _Sieve:
             unbounded,
         )
 
-        time = at_most(
-            "group {} of jobs: its time", names, group, cell, np.ones(z), np.ones(len(of))
-        )
+        whole_time = np.ones(len(of))
+        time = at_most("group {} of jobs: its time", names, group, cell, np.ones(z), whole_time)
 
         # Workers that a stage leaves are a column of their own: the next stage has them.
         stage = 0 if groups.stage is None else groups.stage[of[group]] * types
-        numbers, handed, each = np.arange(len(left)), z + 1 + passed, np.ones(len(passed))
-        held, kinds = np.repeat(groups.held[of], types), (numbers % types).tolist()
-        rows = np.concatenate([cell % types + stage, numbers, passed, passed + types])
-        columns = np.concatenate([cell, np.full(len(left), z), handed, handed])
+        numbers = np.arange(len(left))
+        handed = z + 1 + passed
+        each = np.ones(len(passed))
+        held = np.repeat(groups.held[of], types)
+        kinds = (numbers % types).tolist()
+        type_rows = cell % types + stage
+        rows = np.concatenate([type_rows, numbers, passed, passed + types])
+        z_columns = np.full(len(left), z)
+        columns = np.concatenate([cell, z_columns, handed, handed])
         values = np.concatenate([held, per_z, each, -each])
         workers = at_most("type {}: its workers", kinds, rows, columns, values, left)
 
         own = 0.0 if groups.cost is None else groups.cost[of]
         rising = objective.slope > 0
-        room = (self._most - objective.base)[rising] / objective.slope[rising]
+        room_of_levels = self._most - objective.base
+        room = room_of_levels[rising] / objective.slope[rising]
 
         # There the first group reaches its most, running all the time.
         most_z = max(0.0, float(room.min())) if rising.any() else 0.0
-        of_cells = progress * objective.gain[of][:, None] - own
+        gain_of_cells = progress * objective.gain[of][:, None]
+        of_cells = gain_of_cells - own
         gain = np.concatenate([of_cells.ravel(), [objective.gain_z], 0.0 * passed])
         most = np.where(progress > 0, INF, 0.0)
         upper = np.concatenate([most.ravel(), [most_z], np.full(len(passed), INF)])
 
-        return LinearProgram(gain, np.zeros(len(gain)), upper, (level, time, workers))
+        lowest = np.zeros(len(gain))
+        return LinearProgram(gain, lowest, upper, (level, time, workers))
 
 
 def _basis(slow: Ints, fast: Ints, prices: Floats, types: int) -> SimplexBasis:
@@ -418,10 +486,14 @@ def _basis(slow: Ints, fast: Ints, prices: Floats, types: int) -> SimplexBasis:
     basic[every, slow] = basic[every, fast] = True
 
     # Status objects are picked by arrays, because there are many of them.
-    columns = _AT_LOWER_OR_BASIC[basic[:, 1:].ravel().astype(np.int64)].tolist()
+    inner = basic[:, 1:].ravel()
+    column_states = _AT_LOWER_OR_BASIC[inner.astype(np.int64)]
+    columns = column_states.tolist()
     # Above its level a group is bound by its time alone, on its level by both.
     level = _AT_LOWER_OR_BASIC[(slow == fast).astype(np.int64)].tolist()
-    time = _AT_UPPER_OR_BASIC[basic[:, 0].astype(np.int64)].tolist()
+    is_basic = basic[:, 0].astype(np.int64)
+    time_states = _AT_UPPER_OR_BASIC[is_basic]
+    time = time_states.tolist()
     workers = _AT_UPPER_OR_BASIC[(prices <= 0).astype(np.int64)].tolist()
     passed = [AT_LOWER] * (len(prices) - types)
 

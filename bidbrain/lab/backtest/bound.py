@@ -84,33 +84,41 @@ class UnitPrices:
         """
         nu_of = {offer.market: offer.nu for offer in offers}
         known = [series for series in histories if series.market in nu_of]
-        steps = [
-            _where_open(*_lowest_of_last_hour(series), market.openings(series.market))
-            for series in known
-        ]
-        times = np.unique(np.concatenate([at for at, _ in steps]))
+        steps = []
+        for series in known:
+            openings = market.openings(series.market)
+            steps.append(_where_open(*_lowest_of_last_hour(series), openings))
+        moments = np.concatenate([at for at, _ in steps])
+        times = np.unique(moments)
         columns = [np.full(times.size, baseline.on_demand / baseline.nu)]
 
         for (at, lowest), series in zip(steps, known, strict=True):
             place = np.searchsorted(at, times, side="right") - 1
-            columns.append(
-                np.where(place >= 0, lowest[np.maximum(place, 0)] / nu_of[series.market], np.inf)
-            )
+            per_nu = lowest[np.maximum(place, 0)] / nu_of[series.market]
+            columns.append(np.where(place >= 0, per_nu, np.inf))
 
         prices = np.stack(columns, axis=1)
         if depth is None:
-            return cls(times, prices.min(axis=1, keepdims=True), np.full((times.size, 1), np.inf))
+            unlimited = np.full((times.size, 1), np.inf)
+            return cls(times, prices.min(axis=1, keepdims=True), unlimited)
 
-        most = [np.inf, *(depth * nu_of[series.market] for series in known)]
+        of_market = (depth * nu_of[series.market] for series in known)
+        most = [np.inf, *(of_market)]
         order = np.argsort(prices, axis=1, kind="stable")
-        return cls(times, np.take_along_axis(prices, order, axis=1), np.array(most)[order])
+        in_order = np.take_along_axis(prices, order, axis=1)
+        most_in_order = np.array(most)[order]
+        return cls(times, in_order, most_in_order)
 
     def within(self, start: int, end: int) -> tuple[Floats, Floats, Floats]:
         """Lengths of the steps between two moments, with their prices and nu by place."""
-        first = max(int(np.searchsorted(self.times, start, side="right")) - 1, 0)
+        place = int(np.searchsorted(self.times, start, side="right"))
+        first = max(place - 1, 0)
         after = int(np.searchsorted(self.times, end, side="left"))
-        edges = np.concatenate(([start], self.times[first + 1 : after], [end])).astype(float)
-        return np.diff(edges), self.prices[first:after], self.nu[first:after]
+        inner = self.times[first + 1 : after]
+        edges = np.concatenate(([start], inner, [end])).astype(float)
+        prices = self.prices[first:after]
+        nu = self.nu[first:after]
+        return np.diff(edges), prices, nu
 
 
 def least_cost(
@@ -125,7 +133,8 @@ def least_cost(
     ends = np.linspace(soonest, LONGEST_RATIO * baseline_time, _CELLS + 1)
     costs = cost_by_end(job, unit, startup, ends[1:])
     best = int(np.argmin(costs))
-    return float(costs[best]), job.start + int(ends[best + 1])
+    end = int(ends[best + 1])
+    return float(costs[best]), job.start + end
 
 
 def cost_by_end(job: ReplayedJob, unit: UnitPrices, startup: int, ends: Floats) -> Floats:
@@ -133,11 +142,12 @@ def cost_by_end(job: ReplayedJob, unit: UnitPrices, startup: int, ends: Floats) 
     costs = []
     for late in ends.tolist():
         end = job.start + int(late)
-        work_cost = cheapest_work(*unit.within(job.start + startup, end), job.work, job.most_nu)
+        offered = unit.within(job.start + startup, end)
+        work_cost = cheapest_work(*offered, job.work, job.most_nu)
         _, while_starting, _ = unit.within(job.start, end)
-        costs.append(
-            work_cost + job.work / (late - startup) * startup * float(while_starting.min())
-        )
+        starting_rate = job.work / (late - startup) * startup
+        stretch = starting_rate * float(while_starting.min())
+        costs.append(work_cost + stretch)
 
     return np.array(costs)
 
@@ -148,11 +158,14 @@ def cheapest_work(
     """Cost of the work when the cheapest moments and places are filled first, at most `most_nu` at
     a time.
     """
-    taken = np.diff(np.minimum(np.cumsum(nu, axis=1), most_nu), axis=1, prepend=0.0)
+    reached = np.minimum(np.cumsum(nu, axis=1), most_nu)
+    taken = np.diff(reached, axis=1, prepend=0.0)
     amounts = (taken * lengths[:, None]).ravel()
     flat = prices.ravel()
     order = np.argsort(flat, kind="stable")
-    used = np.diff(np.minimum(np.cumsum(amounts[order]), work), prepend=0.0)
+    summed = np.cumsum(amounts[order])
+    done = np.minimum(summed, work)
+    used = np.diff(done, prepend=0.0)
     paid = used > 0
     return float(used[paid] @ flat[order][paid])
 
@@ -164,22 +177,30 @@ def _where_open(
     if openings is None:
         return times, lowest.astype(np.float64)
     changes, is_open = openings
-    both = np.unique(np.concatenate((times, changes[changes > times[0]])))
+    later = changes[changes > times[0]]
+    both = np.unique(np.concatenate((times, later)))
     price = lowest[np.searchsorted(times, both, side="right") - 1]
-    return both, np.where(
-        is_open[np.maximum(np.searchsorted(changes, both, side="right") - 1, 0)], price, np.inf
-    )
+    place = np.searchsorted(changes, both, side="right")
+    current = np.maximum(place - 1, 0)
+    open_price = np.where(is_open[current], price, np.inf)
+    return both, open_price
 
 
 def _lowest_of_last_hour(series: PriceSeries) -> tuple[Ints, Ints]:
     """For each moment the lowest price that was in force within the hour before it."""
-    times = np.unique(np.concatenate((series.times, series.times + HOUR)))
+    moments = np.concatenate((series.times, series.times + HOUR))
+    times = np.unique(moments)
     last = np.searchsorted(series.times, times, side="right") - 1
-    first = np.maximum(np.searchsorted(series.times, times - HOUR, side="right") - 1, 0)
+    place = np.searchsorted(series.times, times - HOUR, side="right") - 1
+    first = np.maximum(place, 0)
     count = last - first + 1
     minima = range_extremes(series.prices, int(count.max()), np.minimum)
     level = np.frexp(count)[1] - 1
-    return times, np.minimum(minima[level, first], minima[level, last - (1 << level) + 1])
+    early = minima[level, first]
+    before_last = last - (1 << level)
+    late = minima[level, before_last + 1]
+    lowest = np.minimum(early, late)
+    return times, lowest
 
 
 _Table = NDArray[np.int16] | NDArray[np.int32]
@@ -191,7 +212,8 @@ def cheapest(up: Bools, tick: int, terms: DeadlineTerms) -> tuple[int, int]:
     `up` is the availability until its deadline, in ticks of `tick` microseconds.
     """
     # Each spell is entered at most once, and the delays have to fit in addition to the work.
-    spells = 1 + int(np.count_nonzero(up[1:] != up[:-1]))
+    changes = np.count_nonzero(up[1:] != up[:-1])
+    spells = 1 + int(changes)
     spare = up.size * tick - terms.work
     most_entries = (
         min(spells, spare // terms.delay) if terms.delay else (spells if spare >= 0 else 0)
@@ -199,7 +221,9 @@ def cheapest(up: Bools, tick: int, terms: DeadlineTerms) -> tuple[int, int]:
     if most_entries < 1:
         raise ImpossibleJob(f"{up.size} ticks cannot hold the work and the delay of one entry")
 
-    needed = -(-(terms.work + np.arange(most_entries + 1) * terms.delay) // tick)
+    lost = np.arange(most_entries + 1) * terms.delay
+    minus_work = -(terms.work + lost)
+    needed = -(minus_work // tick)
     if terms.price_ratio <= 1:
         return 0, int(needed[1])
 
@@ -209,7 +233,8 @@ def cheapest(up: Bools, tick: int, terms: DeadlineTerms) -> tuple[int, int]:
         ticks = int(needed[entries])
         if spot[entries] >= 0:
             on_demand = max(0, ticks - int(spot[entries]))
-            options.append((ticks + (terms.price_ratio - 1) * on_demand, on_demand, ticks))
+            extra = (terms.price_ratio - 1) * on_demand
+            options.append((ticks + extra, on_demand, ticks))
 
     _, on_demand, ticks = min(options)
     return ticks - on_demand, on_demand
@@ -218,25 +243,36 @@ def cheapest(up: Bools, tick: int, terms: DeadlineTerms) -> tuple[int, int]:
 def _most_spot_ticks(up: NDArray[np.bool_], needed: Ints) -> Ints:
     """By number of entries: the most spot ticks of a schedule whose spot and capacity cover the
     need; negative if none does."""
-    entries, most = needed.size, int(needed[-1])
-    idle = _unreached((entries, most + 1), np.int16 if up.size < 1 << 14 else np.int32)
+    entries = needed.size
+    most = int(needed[-1])
+    dtype = np.int16 if up.size < 1 << 14 else np.int32
+    idle = _unreached((entries, most + 1), dtype)
     held = idle.copy()  # an on-demand machine at the boundary
     idle[0, 0] = 0
-    edges = np.concatenate(([0], np.flatnonzero(up[1:] != up[:-1]) + 1, [up.size]))
+    changes = np.flatnonzero(up[1:] != up[:-1]) + 1
+    edges = np.concatenate(([0], changes, [up.size]))
 
-    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+    begins = edges[:-1].tolist()
+    ends = edges[1:].tolist()
+    for begin, end in zip(begins, ends, strict=True):
         length = end - begin
         np.maximum(idle, held, out=idle)  # a machine may be returned
         on_demand = _with_capacity(held, length)
-        np.maximum(on_demand[1:], _with_capacity(idle[:-1], length), out=on_demand[1:])
+        continued = _with_capacity(idle[:-1], length)
+        np.maximum(on_demand[1:], continued, out=on_demand[1:])
         if up[begin]:
             # The right-hand side is complete before `idle` changes: a spell is entered once.
-            idle[1:] = np.maximum(idle[1:], idle[:-1] + idle.dtype.type(length))
+            ticks_in_type = idle.dtype.type(length)
+            waited = idle[:-1] + ticks_in_type
+            idle[1:] = np.maximum(idle[1:], waited)
         held = on_demand
 
     best = np.maximum(idle, held)
-    covers = best + np.arange(most + 1) >= needed[:, None]
-    most_spot: Ints = np.where(covers, best, -1).max(axis=1).astype(np.int64)
+    spot = best + np.arange(most + 1)
+    covers = spot >= needed[:, None]
+    covered = np.where(covers, best, -1)
+    most_covered = covered.max(axis=1)
+    most_spot: Ints = most_covered.astype(np.int64)
     return most_spot
 
 
@@ -244,7 +280,8 @@ def _unreached(shape: tuple[int, ...], dtype: np.dtype | type) -> _Table:
     """A table without schedules: so far below 0 that no number of ticks in the type's range lifts
     it to 0.
     """
-    return np.full(shape, np.iinfo(dtype).min // 2, dtype=dtype)
+    least = np.iinfo(dtype).min // 2
+    return np.full(shape, least, dtype=dtype)
 
 
 def _with_capacity(table: _Table, ticks: int) -> _Table:
@@ -253,5 +290,7 @@ def _with_capacity(table: _Table, ticks: int) -> _Table:
     kept = table.shape[1] - ticks
     if kept > 0:
         raised[:, ticks:] = table[:, :kept]
-    raised[:, -1] = table[:, max(kept - 1, 0) :].max(axis=1)
+    first = max(kept - 1, 0)
+    reachable = table[:, first:]
+    raised[:, -1] = reachable.max(axis=1)
     return raised

@@ -70,16 +70,19 @@ class AvailabilityHistory:
         """A trace of several machines counts as up only while all of them are, since the job needs
         its full size.
         """
-        return cls(trace.name, trace.gap_seconds * SECOND, trace.up >= max(trace.wanted, 1))
+        up = trace.up >= max(trace.wanted, 1)
+        return cls(trace.name, trace.gap_seconds * SECOND, up)
 
     def replay(self) -> MarketReplay:
         """The trace as a market: one machine at a constant price, there while the trace is up."""
-        edges = np.concatenate(([0], np.flatnonzero(self.up[1:] != self.up[:-1]) + 1))
-        capacity = Capacity(edges * self.gap, self.up[edges] * _ENOUGH)
-        ends = np.array([0, self.up.size * self.gap], dtype=np.int64)
-        return MarketReplay(
-            [PriceSeries(_MARKET, ends, np.full(2, _SPOT_PRICE))], {_MARKET: capacity}
-        )
+        changes = np.flatnonzero(self.up[1:] != self.up[:-1]) + 1
+        edges = np.concatenate(([0], changes))
+        counts = self.up[edges] * _ENOUGH
+        capacity = Capacity(edges * self.gap, counts)
+        end = self.up.size * self.gap
+        ends = np.array([0, end], dtype=np.int64)
+        prices_of_market = PriceSeries(_MARKET, ends, np.full(2, _SPOT_PRICE))
+        return MarketReplay([prices_of_market], {_MARKET: capacity})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +117,9 @@ class DeadlineJobs:
     def window(self, job: int) -> Bools:
         """The availability during a job, from its start to its deadline."""
         first = self.start[job]
-        return self.histories[int(self.history[job])].up[first : first + self.ticks[job]]
+        history = int(self.history[job])
+        last = first + self.ticks[job]
+        return self.histories[history].up[first:last]
 
     @property
     def offer(self) -> Offer:
@@ -168,7 +173,8 @@ def lay_out(
 
     Histories too short for a slack have no jobs of it.
     """
-    rows, slack_of = [], []
+    rows = []
+    slack_of = []
     for number, history in enumerate(histories):
         for slack in slacks:
             ticks = ticks_until_deadline(terms, slack, history.gap)
@@ -182,7 +188,8 @@ def lay_out(
                 rows.append((number, history.gap, moment, ticks))
                 slack_of.append(slack)
 
-    history_of, tick, start, until = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    table = np.array(rows, dtype=np.int64)
+    history_of, tick, start, until = table.reshape(-1, 4).T
     return DeadlineJobs(terms, tuple(histories), history_of, np.array(slack_of), tick, start, until)
 
 
@@ -209,19 +216,20 @@ def replay(
     jobs: DeadlineJobs, strategy_of: StrategyOfJob, on_job: Callable[[], None] | None = None
 ) -> DeadlineOutcome:
     """Replays every job under a strategy, which sees its history up to the current tick."""
-    course = np.full((len(jobs), int(jobs.ticks.max(initial=0))), NOT_RUNNING, dtype=np.int8)
+    longest = jobs.ticks.max(initial=0)
+    course = np.full((len(jobs), int(longest)), NOT_RUNNING, dtype=np.int8)
     missed = np.zeros(len(jobs), dtype=np.bool_)
     markets = [history.replay() for history in jobs.histories]
     seen = [outlook(history.up, history.gap, PUBLIC_PRIOR) for history in jobs.histories]
-    overheads, baseline = (
-        Overheads(startup=jobs.terms.delay, eviction=0, resize=0),
-        Rent(jobs.offer, 1, None),
-    )
+    overheads = Overheads(startup=jobs.terms.delay, eviction=0, resize=0)
+    baseline = Rent(jobs.offer, 1, None)
 
     for job in range(len(jobs)):
-        number, tick = int(jobs.history[job]), int(jobs.tick[job])
+        number = int(jobs.history[job])
+        tick = int(jobs.tick[job])
         start = int(jobs.start[job]) * tick
-        limit, work = start + int(jobs.ticks[job]) * tick, float(jobs.terms.work)
+        limit = start + int(jobs.ticks[job]) * tick
+        work = float(jobs.terms.work)
         asked = ReplayedJob(
             start=start,
             work=work,
@@ -237,15 +245,19 @@ def replay(
         ended = limit if run.end is None else run.end
         course[job, : -(-(ended - start) // tick)] = WAIT
         for tenure in run.tenures:
-            held = slice((tenure.start - start) // tick, -(-(tenure.end - start) // tick))
+            since_start = tenure.start - start
+            first = since_start // tick
+            minus_until = -(tenure.end - start)
+            last = -(minus_until // tick)
+            held = slice(first, last)
             course[job, held] = SPOT if tenure.rent.spot else ON_DEMAND
 
         if on_job is not None:
             on_job()
 
-    return DeadlineOutcome(
-        (course == SPOT).sum(axis=1), (course == ON_DEMAND).sum(axis=1), missed, course
-    )
+    on_spot = (course == SPOT).sum(axis=1)
+    by_demand = (course == ON_DEMAND).sum(axis=1)
+    return DeadlineOutcome(on_spot, by_demand, missed, course)
 
 
 def published(jobs: DeadlineJobs, name: str) -> DeadlineOutcome:
@@ -262,19 +274,25 @@ def decided(jobs: DeadlineJobs, on_job: Callable[[], None] | None = None) -> Dea
 def decider_of(jobs: DeadlineJobs, job: int, worth: DeadlineStrategy) -> Decider:
     """The decider of a job of one machine."""
     tick = int(jobs.tick[job])
+    baseline = Rent(jobs.offer, 1, None)
+    limits = MachineLimits(1, 1, {})
+    overheads = Overheads(startup=jobs.terms.delay, eviction=0, resize=0)
+    end_tick = jobs.start[job] + jobs.ticks[job]
+    deadline = int(end_tick) * tick
+    whole_ticks = LOOK_AGAIN // tick * tick
     return Decider(
         offers=(jobs.offer,),
-        baseline=Rent(jobs.offer, 1, None),
+        baseline=baseline,
         reliable=None,
         most_nu=1.0,
-        limits=MachineLimits(1, 1, {}),
-        overheads=Overheads(startup=jobs.terms.delay, eviction=0, resize=0),
-        deadline=int(jobs.start[job] + jobs.ticks[job]) * tick,
+        limits=limits,
+        overheads=overheads,
+        deadline=deadline,
         strategy=Standard(),
         billing=billing_rule("per-second"),
         lease=tick,
         worth=worth,
-        look=max(LOOK_AGAIN // tick * tick, tick),
+        look=max(whole_ticks, tick),
     )
 
 
@@ -282,16 +300,20 @@ def optimal(jobs: DeadlineJobs, on_job: Callable[[], None] | None = None) -> Dea
     """The cost with perfect foresight, job by job."""
     spot, on_demand = np.zeros((2, len(jobs)), dtype=np.int64)
     for job in range(len(jobs)):
-        spot[job], on_demand[job] = cheapest(jobs.window(job), int(jobs.tick[job]), jobs.terms)
+        tick = int(jobs.tick[job])
+        spot[job], on_demand[job] = cheapest(jobs.window(job), tick, jobs.terms)
         if on_job is not None:
             on_job()
-    return DeadlineOutcome(spot, on_demand, np.zeros(len(jobs), dtype=np.bool_))
+    none_missed = np.zeros(len(jobs), dtype=np.bool_)
+    return DeadlineOutcome(spot, on_demand, none_missed)
 
 
 def cost_ratios(jobs: DeadlineJobs, outcome: DeadlineOutcome) -> Floats:
     """Each job's cost as a share of its cost on demand only."""
     ratio = jobs.terms.price_ratio
-    on_demand_only = ratio * -(-(jobs.terms.work + jobs.terms.delay) // jobs.tick)
+    seconds = jobs.terms.work + jobs.terms.delay
+    ticks_needed = -(-seconds // jobs.tick)
+    on_demand_only = ratio * ticks_needed
     shares: Floats = (outcome.spot_ticks + ratio * outcome.on_demand_ticks) / on_demand_only
     return shares
 
@@ -303,15 +325,21 @@ def summarize(jobs: DeadlineJobs, name: str, outcome: DeadlineOutcome) -> list[D
     for slack in np.unique(jobs.slack).tolist():
         of_slack = jobs.slack == slack
         hours = jobs.tick[of_slack] / HOUR
+        mean_share = shares[of_slack].mean()
+        spot_hours = outcome.spot_ticks[of_slack] * hours
+        mean_spot = spot_hours.mean()
+        hours_on_demand = outcome.on_demand_ticks[of_slack] * hours
+        mean_on_demand = hours_on_demand.mean()
+        missed = outcome.missed[of_slack].sum()
         summaries.append(
             DeadlineSummary(
                 name,
                 slack,
                 int(of_slack.sum()),
-                float(shares[of_slack].mean()),
-                float((outcome.spot_ticks[of_slack] * hours).mean()),
-                float((outcome.on_demand_ticks[of_slack] * hours).mean()),
-                int(outcome.missed[of_slack].sum()),
+                float(mean_share),
+                float(mean_spot),
+                float(mean_on_demand),
+                int(missed),
             )
         )
 
@@ -335,13 +363,17 @@ class DeadlineState:
         """The state after some ticks in which neither the market nor the machine changed."""
         passed = ticks * self.tick
         lost = passed if self.machine == WAIT else min(self.delay_left, passed)
+        elapsed = self.elapsed + passed
+        remaining = self.remaining - passed
+        work_left = self.work_left - (passed - lost)
+        delay_left = self.delay_left - lost
         return DeadlineState(
             terms=self.terms,
             tick=self.tick,
-            elapsed=self.elapsed + passed,
-            remaining=self.remaining - passed,
-            work_left=self.work_left - (passed - lost),
-            delay_left=max(self.delay_left - lost, 0),
+            elapsed=elapsed,
+            remaining=remaining,
+            work_left=work_left,
+            delay_left=max(delay_left, 0),
             machine=self.machine,
             spot_up=self.spot_up,
         )
@@ -359,7 +391,8 @@ class DeadlineState:
         if self.machine == SPOT:
             return False
         need = self.work_left + 2 * self.terms.delay
-        return self.remaining <= -(-need // self.tick) * self.tick
+        ticks_needed = -(-need // self.tick)
+        return self.remaining <= ticks_needed * self.tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,24 +411,29 @@ class Published:
         """Holds what is chosen, and decides again at the first tick at which the choice is another
         one.
         """
-        jobs, job, now = self.jobs, self.job, situation.now
+        jobs = self.jobs
+        job = self.job
+        now = situation.now
         tick = int(jobs.tick[job])
-        machine, delay_left = WAIT, 0
+        machine = WAIT
+        delay_left = 0
         for holding in situation.holdings:
             machine = SPOT if holding.rent.spot else ON_DEMAND
             delay_left = max(holding.ready - now, 0)
 
         elapsed = now - int(jobs.start[job]) * tick
         remaining = int(jobs.ticks[job]) * tick - elapsed
+        work_left = round(situation.work_left)
+        spot_up = bool(situation.offers)
         state = DeadlineState(
             terms=jobs.terms,
             tick=tick,
             elapsed=elapsed,
             remaining=remaining,
-            work_left=round(situation.work_left),
+            work_left=work_left,
             delay_left=delay_left,
             machine=machine,
-            spot_up=bool(situation.offers),
+            spot_up=spot_up,
         )
 
         choice = self.choose(state)
@@ -409,7 +447,8 @@ class Published:
         if choice not in (machine, WAIT):
             offer = jobs.offer
             bid = max(offer.on_demand, _SPOT_PRICE)
-            actions.append(Rent(offer, 1, bid if choice == SPOT else None))
+            own_bid = bid if choice == SPOT else None
+            actions.append(Rent(offer, 1, own_bid))
 
         if choice == SPOT:
             # Until its eviction.
@@ -451,7 +490,9 @@ def uniform_progress(state: DeadlineState) -> int:
     if state.spot_up:
         return SPOT
 
-    return WAIT if progress >= state.elapsed / span else ON_DEMAND
+    if progress >= state.elapsed / span:
+        return WAIT
+    return ON_DEMAND
 
 
 BASELINES: Mapping[str, Callable[[DeadlineState], int]] = {

@@ -74,12 +74,16 @@ def settings_of(scenario: Scenario) -> tuple[str, ...]:
     cost per hour.
     """
     usd = scenario.baseline.machines * scenario.baseline.offer.on_demand / NANOS_PER_DOLLAR
+    fixed_bids = [f"fixed-bid:{delta}" for delta in _BID_DELTAS]
+    by_pools = (f"price-capacity:{pools}" for pools in _POOLS)
+    by_worth = (f"lookahead:{share * usd:.4g}" for share in _TIME_SHARES)
     variants = {
-        "fixed-bid": [f"fixed-bid:{delta}" for delta in _BID_DELTAS],
-        "price-capacity": ["price-capacity", *(f"price-capacity:{pools}" for pools in _POOLS)],
-        "lookahead": ["lookahead", *(f"lookahead:{share * usd:.4g}" for share in _TIME_SHARES)],
+        "fixed-bid": fixed_bids,
+        "price-capacity": ["price-capacity", *(by_pools)],
+        "lookahead": ["lookahead", *(by_worth)],
     }
-    return tuple(name for kind in NAMES for name in variants.get(kind, [kind]))
+    names = (name for kind in NAMES for name in variants.get(kind, [kind]))
+    return tuple(names)
 
 
 def points(
@@ -127,32 +131,39 @@ def judge(point: FrontierPoint, others: Iterable[FrontierPoint]) -> str | None:
         and other.cost_pct.mean <= point.cost_pct.mean - CHEAPER_BY
         and other.runtime_ratio <= point.runtime_ratio + AS_FAST_WITHIN
     ]
-    return min(better, key=lambda other: other.cost_pct.mean).scheme if better else None
+    if better:
+        return min(better, key=lambda other: other.cost_pct.mean).scheme
+    return None
 
 
 def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _CostByRunTime]:
     """The bound of each job of a length, by its start."""
-    startup, reliable = scenario.overheads.startup, scenario.reliable
+    startup = scenario.overheads.startup
+    reliable = scenario.reliable
     per_hour = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
-    prices = UnitPrices.of(
-        list(scenario.histories_in(zone).values()),
-        scenario.offers_in(zone),
-        scenario.baseline.offer,
-        scenario.replay_in(zone),
-        scenario.depth,
-    )
+    histories = scenario.histories_in(zone)
+    known = list(histories.values())
+    offers = scenario.offers_in(zone)
+    replay = scenario.replay_in(zone)
+    prices = UnitPrices.of(known, offers, scenario.baseline.offer, replay, scenario.depth)
 
     curves = {}
 
     for job in (job for length, job in jobs_in(scenario, zone) if length == hours):
-        edges = np.linspace(
-            startup + job.work / job.most_nu, LONGEST_RATIO * hours * HOUR, _ENDS + 1
-        )
+        working = job.work / job.most_nu
+        earliest = startup + working
+        latest = LONGEST_RATIO * hours * HOUR
+        edges = np.linspace(earliest, latest, _ENDS + 1)
         # A job that ends between two edges has all the moments before the later one, and pays at
         # least to the earlier.
-        costs = cost_by_end(job, prices, startup, edges[1:]) + per_hour * edges[:-1]
+        work_costs = cost_by_end(job, prices, startup, edges[1:])
+        reliable_costs = per_hour * edges[:-1]
+        costs = work_costs + reliable_costs
         # Finishing earlier than necessary is allowed.
-        curves[job.start] = edges[1:] / HOUR, np.minimum.accumulate(costs) / HOUR / NANOS_PER_DOLLAR
+        hours_of_ends = edges[1:] / HOUR
+        least_costs = np.minimum.accumulate(costs)
+        least_usd = least_costs / HOUR / NANOS_PER_DOLLAR
+        curves[job.start] = hours_of_ends, least_usd
 
     return curves
 
@@ -166,22 +177,28 @@ def _point(
 ) -> FrontierPoint:
     finished = [row for row in rows if row.end is not None]
     shares = np.array([100 * row.cost / row.on_demand_cost for row in finished])
-    gross = [100 * (row.cost + row.refunds) / row.on_demand_cost for row in finished]
+    gross = []
+    for row in finished:
+        before_refunds = row.cost + row.refunds
+        gross.append(100 * before_refunds / row.on_demand_cost)
     least = []
 
     for row in finished:
         ends, costs = bounds[row.zone, hours][row.start]
         # Between two ends the later one counts, a lower bound.
-        place = min(int(np.searchsorted(ends, row.runtime_hours * (1 - 1e-9))), len(ends) - 1)
-        least.append(100 * float(costs[place]) / row.on_demand_cost)
+        until = row.runtime_hours * (1 - 1e-9)
+        end_place = int(np.searchsorted(ends, until))
+        place = min(end_place, len(ends) - 1)
+        least_cost = 100 * float(costs[place])
+        least.append(least_cost / row.on_demand_cost)
 
+    unfinished = len(rows) - len(finished)
+    starts_of_jobs = [row.start for row in finished]
+    blocks = blocks_of(starts_of_jobs, hours)
+    interval = mean_interval(shares, blocks, rng)
+    mean_gross = fmean(gross) if gross else float("nan")
+    runtime = fmean(row.runtime_hours / hours for row in finished) if finished else float("nan")
+    mean_least = fmean(least) if least else float("nan")
     return FrontierPoint(
-        name,
-        hours,
-        len(rows),
-        len(rows) - len(finished),
-        mean_interval(shares, blocks_of([row.start for row in finished], hours), rng),
-        fmean(gross) if gross else float("nan"),
-        fmean(row.runtime_hours / hours for row in finished) if finished else float("nan"),
-        fmean(least) if least else float("nan"),
+        name, hours, len(rows), unfinished, interval, mean_gross, runtime, mean_least
     )

@@ -95,7 +95,8 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
 
     for (name, hours), rows in groups.items():
         finished = [row for row in rows if row.end is not None]
-        shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
+        pct = [100 * row.cost / row.on_demand_cost for row in finished]
+        shares = np.array(pct or [np.nan])
         ratios = [row.runtime_hours / hours for row in finished]
         machine_hours = sum(
             row.on_demand_hours + row.spot_hours + row.free_hours for row in finished
@@ -105,17 +106,22 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
         free = sum(row.free_hours for row in finished)
         evictions = sum(row.evictions for row in finished)
         count = max(len(finished), 1)
+        median = np.quantile(shares, 0.5)
+        high = np.quantile(shares, 0.95)
+        ratio = np.mean(ratios or [np.nan])
+        free_pct = 100 * free / machine_hours if machine_hours else 0.0
+        unfinished = len(rows) - len(finished)
         summary = BacktestSummary(
             scheme=name,
             hours=hours,
             jobs=len(rows),
             cost_pct=float(shares.mean()),
-            cost_p50=float(np.quantile(shares, 0.5)),
-            cost_p95=float(np.quantile(shares, 0.95)),
-            runtime_ratio=float(np.mean(ratios or [np.nan])),
+            cost_p50=float(median),
+            cost_p95=float(high),
+            runtime_ratio=float(ratio),
             evictions_per_job=evictions / count,
-            free_pct=100 * free / machine_hours if machine_hours else 0.0,
-            unfinished=len(rows) - len(finished),
+            free_pct=free_pct,
+            unfinished=unfinished,
             on_demand_hours=on_demand / count,
             spot_hours=spot / count,
             free_hours=free / count,
@@ -127,11 +133,10 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
 
 def notes(results: Iterable[JobResult]) -> list[str]:
     """The notes on strategies, once each."""
-    return list(
-        dict.fromkeys(
-            f"{result.scheme} in {result.zone}: {result.note}" for result in results if result.note
-        )
+    every_note = (
+        f"{result.scheme} in {result.zone}: {result.note}" for result in results if result.note
     )
+    return list(dict.fromkeys(every_note))
 
 
 def cheapest(summaries: Iterable[BacktestSummary]) -> str | None:
@@ -207,8 +212,10 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
     now = scenario.overheads
     for name, factor in product(varied, (0.5, 2.0)):
         part = OVERHEADS[name]
-        overheads = replace(now, **{part: round(getattr(now, part) * factor)})
-        listed.append(Variant(f"{name} x {factor:g}", replace(scenario, overheads=overheads)))
+        stretched = round(getattr(now, part) * factor)
+        overheads = replace(now, **{part: stretched})
+        varied_scenario = replace(scenario, overheads=overheads)
+        listed.append(Variant(f"{name} x {factor:g}", varied_scenario))
 
     return listed
 
@@ -216,15 +223,18 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
 def _windows(scenario: Scenario, cuts: int) -> list[Variant]:
     """Consecutive tests, each trained on everything before it: the history in cuts + 1 parts, the
     first only for training."""
-    begin, end = scenario.train.start, scenario.test.end
-    edges = [begin + (end - begin) * part // (cuts + 1) for part in range(cuts + 2)]
+    begin = scenario.train.start
+    end = scenario.test.end
+    edges = []
+    for part in range(cuts + 2):
+        done = (end - begin) * part
+        edges.append(begin + done // (cuts + 1))
     windows = []
     for cut, after in pairwise(edges[1:]):
         name = f"test {format_time(cut)[:10]} to {format_time(after)[:10]}"
         try:
-            windows.append(
-                Variant(name, replace(scenario, train=Span(begin, cut), test=Span(cut, after)))
-            )
+            moved = replace(scenario, train=Span(begin, cut), test=Span(cut, after))
+            windows.append(Variant(name, moved))
         except BadScenario as error:
             raise BadScenario(
                 f"cuts: with {cuts}, {name}: {error}; use fewer cuts or shorter jobs"
@@ -252,21 +262,21 @@ def differences(
         finished = [
             (mine, other) for mine, other in pairs if mine.end is not None and other.end is not None
         ]
-        cost = [
-            100 * (mine.cost / mine.on_demand_cost - other.cost / other.on_demand_cost)
-            for mine, other in finished
-        ]
-        runtime = [(mine.runtime_hours - other.runtime_hours) / hours for mine, other in finished]
+        cost = []
+        for mine, other in finished:
+            own_share = mine.cost / mine.on_demand_cost
+            other_share = other.cost / other.on_demand_cost
+            cost.append(100 * (own_share - other_share))
+        runtime = []
+        for mine, other in finished:
+            gained = mine.runtime_hours - other.runtime_hours
+            runtime.append(gained / hours)
         blocks = blocks_of([mine.start for mine, _ in finished], hours)
+        left_out = len(pairs) - len(finished)
+        cost_interval = mean_interval(np.array(cost), blocks, rng)
+        runtime_interval = mean_interval(np.array(runtime), blocks, rng)
         difference = PairedDifference(
-            variant,
-            name,
-            against,
-            hours,
-            len(finished),
-            len(pairs) - len(finished),
-            mean_interval(np.array(cost), blocks, rng),
-            mean_interval(np.array(runtime), blocks, rng),
+            variant, name, against, hours, len(finished), left_out, cost_interval, runtime_interval
         )
         compared.append(difference)
 
@@ -275,7 +285,9 @@ def differences(
 
 def blocks_of(starts: Sequence[int], hours: float) -> Ints:
     """The block of time that a job belongs to: whole days, at least twice as long as the job."""
-    days = max(1, int(np.ceil(2 * hours * HOUR / DAY)))
+    two_spans = 2 * hours * HOUR
+    whole_days = np.ceil(two_spans / DAY)
+    days = max(1, int(whole_days))
     return np.array(starts, dtype=np.int64) // (days * DAY)
 
 
@@ -289,10 +301,9 @@ def mean_interval(values: Floats, blocks: Ints, rng: np.random.Generator) -> Con
     if count < _FEWEST_BLOCKS:
         return ConfidenceInterval(float(values.mean()), None, None)
 
-    return ConfidenceInterval(
-        float(values.mean()),
-        *ratio_interval(values, np.ones(which.size), which, drawn_blocks(count, rng)),
-    )
+    drawn = drawn_blocks(count, rng)
+    interval = ratio_interval(values, np.ones(which.size), which, drawn)
+    return ConfidenceInterval(float(values.mean()), *interval)
 
 
 RESAMPLES = 2000
@@ -313,5 +324,6 @@ def ratio_interval(above: Floats, below: Floats, block: Ints, drawn: Ints) -> tu
     Leaves out resamples in which `below` sums to 0.
     """
     top, base = (np.bincount(block, values)[drawn].sum(axis=1) for values in (above, below))
-    low, high = np.quantile(top[base > 0] / base[base > 0], _LEVELS)
+    ratios = top[base > 0] / base[base > 0]
+    low, high = np.quantile(ratios, _LEVELS)
     return float(low), float(high)

@@ -59,30 +59,33 @@ def portions(scenario: Scenario, names: Sequence[str]) -> list[BacktestPortion]:
 
 
 def run_portion(portion: BacktestPortion) -> list[JobResult]:
-    scenario, zone = portion.scenario, portion.zone
+    scenario = portion.scenario
+    zone = portion.zone
     if portion.strategy == BOUND:
         histories = list(scenario.histories_in(zone).values())
         market = scenario.replay_in(zone)
-        unit = UnitPrices.of(
-            histories, scenario.offers_in(zone), scenario.baseline.offer, market, scenario.depth
-        )
+        offers = scenario.offers_in(zone)
+        unit = UnitPrices.of(histories, offers, scenario.baseline.offer, market, scenario.depth)
         results = []
         for hours, job in jobs_in(scenario, zone):
             cost, end = least_cost(job, unit, scenario.overheads.startup, int(hours * HOUR))
+            cost_usd = cost / HOUR / NANOS_PER_DOLLAR
+            on_demand_usd = _on_demand_dollars(scenario.baseline, hours)
+            runtime = (end - job.start) / HOUR
             bound = JobResult(
                 scheme=BOUND,
                 zone=zone,
                 hours=hours,
                 start=job.start,
                 end=end,
-                cost=cost / HOUR / NANOS_PER_DOLLAR,
+                cost=cost_usd,
                 refunds=0.0,
-                on_demand_cost=_on_demand_dollars(scenario.baseline, hours),
+                on_demand_cost=on_demand_usd,
                 evictions=0,
                 on_demand_hours=0.0,
                 spot_hours=0.0,
                 free_hours=0.0,
-                runtime_hours=(end - job.start) / HOUR,
+                runtime_hours=runtime,
             )
             results.append(bound)
 
@@ -97,23 +100,27 @@ def run_strategy(
     """The jobs of a zone under a strategy, registered or not, that is set up for the jobs of each
     length.
     """
-    market, histories, results = scenario.replay_in(zone), scenario.histories_in(zone), []
+    market = scenario.replay_in(zone)
+    histories = scenario.histories_in(zone)
+    results = []
     deciders = {hours: decider_of(scenario, zone, each, hours) for hours, each in chosen.items()}
     for hours, job in jobs_in(scenario, zone):
         run = _run(scenario, job, chosen[hours], deciders[hours], market)
-        results.append(_result(scenario, zone, hours, chosen[hours], run, histories))
+        result = _result(scenario, zone, hours, chosen[hours], run, histories)
+        results.append(result)
     return results
 
 
 def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -> Run:
     """Replays one of the jobs again, with everything that was rented for it."""
     chosen = set_ups_in(scenario, name, zone)[hours]
-    job = next(
+    matching = (
         job for length, job in jobs_in(scenario, zone) if (length, job.start) == (hours, start)
     )
-    return _run(
-        scenario, job, chosen, decider_of(scenario, zone, chosen, hours), scenario.replay_in(zone)
-    )
+    job = next(matching)
+    decider = decider_of(scenario, zone, chosen, hours)
+    market = scenario.replay_in(zone)
+    return _run(scenario, job, chosen, decider, market)
 
 
 def _run(
@@ -126,13 +133,8 @@ def _run(
     if decider.roaming is not None:
         nodes = decider.limits.nodes
         job = replace(job, offers=decider.offers, nodes=nodes, most_nodes=nodes, saved_gb=0.0)
-    return run_job(
-        job,
-        decider.later(job.start - scenario.train.end),
-        market,
-        scenario.overheads,
-        chosen.recovery,
-    )
+    moved_decider = decider.later(job.start - scenario.train.end)
+    return run_job(job, moved_decider, market, scenario.overheads, chosen.recovery)
 
 
 def backtest(scenario: Scenario, names: Sequence[str]) -> list[JobResult]:
@@ -144,23 +146,19 @@ def jobs_in(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]
     """Jobs at random moments of the test; every strategy gets the same ones."""
     baseline = scenario.baseline
     for hours in scenario.hours:
-        chance = np.random.default_rng(
-            [scenario.seed, scenario.zones.index(zone), int(hours * 3600)]
-        )
-        starts = chance.integers(scenario.test.start, scenario.latest_start(hours), scenario.starts)
+        seeds = [scenario.seed, scenario.zones.index(zone), int(hours * 3600)]
+        chance = np.random.default_rng(seeds)
+        latest = scenario.latest_start(hours)
+        starts = chance.integers(scenario.test.start, latest, scenario.starts)
         for start in starts.tolist():
-            limit = start + int((scenario.deadline or LONGEST_RATIO) * hours * HOUR)
-            yield (
-                hours,
-                ReplayedJob(
-                    start,
-                    scenario.work(hours),
-                    limit,
-                    scenario.offers_in(zone),
-                    baseline,
-                    scenario.most_nu,
-                ),
+            longest = scenario.deadline or LONGEST_RATIO
+            most_time = int(longest * hours * HOUR)
+            limit = start + most_time
+            offers_there = scenario.offers_in(zone)
+            job = ReplayedJob(
+                start, scenario.work(hours), limit, offers_there, baseline, scenario.most_nu
             )
+            yield (hours, job)
 
 
 def _result(
@@ -172,7 +170,8 @@ def _result(
     histories: dict[Market, PriceSeries],
 ) -> JobResult:
     job = run.job
-    cost, saved = 0.0, 0.0
+    cost = 0.0
+    saved = 0.0
     # Machine-hours on demand, paid on the spot market, and used there without payment.
     on_demand = paid = free = 0.0
     for tenure in run.tenures:
@@ -193,10 +192,11 @@ def _result(
     if chosen.reliable and scenario.reliable is not None:
         life = Life(job.start, ended, End.HANDED_ON)
         reliable = scenario.reliable
-        cost += (
-            usd(scenario.billing.bill(life, reliable.offer.on_demand).amount) * reliable.machines
-        )
+        reliable_bill = scenario.billing.bill(life, reliable.offer.on_demand)
+        cost += usd(reliable_bill.amount) * reliable.machines
 
+    on_demand_usd = _on_demand_dollars(scenario.baseline, hours)
+    runtime = (ended - job.start) / HOUR
     return JobResult(
         chosen.name,
         zone,
@@ -205,12 +205,12 @@ def _result(
         run.end,
         cost,
         saved,
-        _on_demand_dollars(scenario.baseline, hours),
+        on_demand_usd,
         run.evictions,
         on_demand,
         paid,
         free,
-        (ended - job.start) / HOUR,
+        runtime,
         chosen.note,
     )
 
@@ -228,16 +228,19 @@ def _on_demand_dollars(baseline: Rent, hours: float) -> float:
 def inputs_of(scenario: Scenario, zone: str) -> StrategyInputs:
     """Everything that a strategy may know about the offers of a zone."""
     offers = scenario.offers_in(zone)
+    histories = {offer.market: scenario.learned(offer.market) for offer in offers}
+    hazards = scenario.hazards(offer.market for offer in offers)
+    past_jobs = PastJobs(scenario.hours, scenario.most_nu)
     return StrategyInputs(
         offers=offers,
-        histories={offer.market: scenario.learned(offer.market) for offer in offers},
-        hazards=scenario.hazards(offer.market for offer in offers),
+        histories=histories,
+        hazards=hazards,
         baseline=scenario.baseline,
         reliable=scenario.reliable,
         billing=scenario.billing,
         overheads=scenario.overheads,
         checkpoints=scenario.checkpoints,
-        price_of_time=PastJobs(scenario.hours, scenario.most_nu).price_of_time,
+        price_of_time=past_jobs.price_of_time,
     )
 
 
@@ -267,9 +270,10 @@ def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, Strategy
         left = inf if scenario.deadline is None else scenario.deadline * hours
         outcomes = {each.name: _forecast(scenario, zone, each, hours) for each in among}
         best = min(among, key=lambda each: merits(outcomes[each.name], left))
-        costs = ", ".join(
+        usd_of_each = (
             f"{each} {usd_text(outcome.usd.median)}" for each, outcome in outcomes.items()
         )
+        costs = ", ".join(usd_of_each)
         notes = filter(
             None,
             (
@@ -285,22 +289,22 @@ def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, Strategy
 
 def _forecast(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> Forecast:
     """The forecast of jobs of a length when the training ends, as a plan would make it."""
-    known, decider, now = (
-        inputs_of(scenario, zone),
-        decider_of(scenario, zone, chosen, hours),
-        scenario.train.end,
-    )
+    known = inputs_of(scenario, zone)
+    decider = decider_of(scenario, zone, chosen, hours)
+    now = scenario.train.end
 
+    longest = int(LONGEST_RATIO * hours * HOUR)
+    reliable = scenario.reliable if chosen.reliable else None
     job = ForecastJob(
         decider=lambda start: decider.later(start - now),
         offers=decider.offers,
         baseline=decider.baseline,
         most_nu=decider.most_nu,
         work=scenario.work(hours),
-        longest=int(LONGEST_RATIO * hours * HOUR),
+        longest=longest,
         billing=scenario.billing,
         overheads=scenario.overheads,
-        reliable=scenario.reliable if chosen.reliable else None,
+        reliable=reliable,
         recovery=chosen.recovery,
     )
 
@@ -313,9 +317,12 @@ def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: floa
 
     Under `regions` a job is a gang of the baseline's machines, which moves between their markets.
     """
-    offers, baseline, roaming = scenario.offers_in(zone), scenario.baseline, None
+    offers = scenario.offers_in(zone)
+    baseline = scenario.baseline
+    roaming = None
     if chosen.name == REGIONS:
-        kind, nodes = baseline.offer.market.instance_type, baseline.machines
+        kind = baseline.offer.market.instance_type
+        nodes = baseline.machines
         offers = tuple(offer for offer in offers if offer.market.instance_type == kind)
         if not offers:
             raise BadScenario(
@@ -326,9 +333,12 @@ def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: floa
         limits = MachineLimits(nodes, nodes, {}, together=True)
         inputs = inputs_of(scenario, zone)
         known = known_before(offers, inputs.histories, inputs.hazards)
-        roaming = Roaming(offers, np.zeros((len(offers), len(offers))), known)
+        free_moves = np.zeros((len(offers), len(offers)))
+        roaming = Roaming(offers, free_moves, known)
     else:
-        limits = MachineLimits(0, ceil(scenario.most_nu / min(offer.nu for offer in offers)), {})
+        sizes = (offer.nu for offer in offers)
+        most = scenario.most_nu / min(sizes)
+        limits = MachineLimits(0, ceil(most), {})
 
     deadline = (
         None
@@ -339,13 +349,15 @@ def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: floa
     worth = None
     if deadline is not None and roaming is None:
         spot = min(int(scenario.learned(offer.market).prices[-1]) / offer.nu for offer in offers)
-        worth = DeadlineStrategy.of(round(hours * HOUR), baseline.offer, spot, scenario.overheads)
+        job_length = round(hours * HOUR)
+        worth = DeadlineStrategy.of(job_length, baseline.offer, spot, scenario.overheads)
 
+    most_nu = scenario.most_nu if roaming is None else baseline.machines * baseline.offer.nu
     return Decider(
         offers=offers,
         baseline=baseline,
         reliable=scenario.reliable,
-        most_nu=scenario.most_nu if roaming is None else baseline.machines * baseline.offer.nu,
+        most_nu=most_nu,
         limits=limits,
         overheads=scenario.overheads,
         deadline=deadline,

@@ -70,13 +70,16 @@ class ByAvailability:
         known = list(histories)
         capacities = {}
         for market in (series.market for series in known if series.market in self.traces):
-            trace, machines = self.traces[market], self.machines or room[market]
+            trace = self.traces[market]
+            machines = self.machines or room[market]
             _, played, begin = _divided(trace, train, test)
             gap = trace.gap_seconds * SECOND
-            ticks = np.resize(played, (test.end - begin) // gap + 1)
+            ticks_there = (test.end - begin) // gap
+            ticks = np.resize(played, ticks_there + 1)
             there = ticks * machines // max(trace.wanted, 1)
             kept = np.flatnonzero(np.diff(there, prepend=-1))
-            capacities[market] = Capacity(begin + kept * gap, there[kept])
+            times_there = begin + kept * gap
+            capacities[market] = Capacity(times_there, there[kept])
 
         return MarketReplay(known, capacities)
 
@@ -165,14 +168,16 @@ def _divided(trace: AvailabilityTrace, train: Span, test: Span) -> tuple[Ints, I
     gap = trace.gap_seconds * SECOND
     if len(trace) * gap >= test.end - train.start:
         before = (test.start - train.start) // gap
-        return (
-            trace.up[: (train.end - train.start) // gap],
-            trace.up[before:],
-            train.start + before * gap,
-        )
+        train_time = train.end - train.start
+        later = trace.up[before:]
+        from_ = train.start + before * gap
+        return (trace.up[: train_time // gap], later, from_)
 
-    share = (train.end - train.start) / (train.end - train.start + test.end - test.start)
-    cut = min(max(round(len(trace) * share), 1), len(trace) - 1)
+    whole_time = train.end - train.start + test.end - test.start
+    share = (train.end - train.start) / whole_time
+    share_of_ticks = len(trace) * share
+    least = max(round(share_of_ticks), 1)
+    cut = min(least, len(trace) - 1)
     return trace.up[:cut], trace.up[cut:], test.start
 
 
@@ -185,26 +190,32 @@ def _watched(market: Market, trace: AvailabilityTrace, up: Ints) -> tuple[Exposu
     than the spells of one machine.
     """
     lives = []
-    for machine in range(1, int(up.max(initial=0)) + 1):
+    most_up = up.max(initial=0)
+    for machine in range(1, int(most_up) + 1):
         # Machines bought at up to `_STARTS` ticks: how many ticks each lives, and whether an
         # eviction ends it.
-        starts, downs = np.flatnonzero(up >= machine), np.flatnonzero(up < machine)
-        for start in starts[:: max(1, -(-starts.size // _STARTS))].tolist():
+        starts = np.flatnonzero(up >= machine)
+        downs = np.flatnonzero(up < machine)
+        least_apart = -(-starts.size // _STARTS)
+        for start in starts[:: max(1, least_apart)].tolist():
             at = int(np.searchsorted(downs, start))
             ended = at < downs.size
-            seconds = ((int(downs[at]) if ended else up.size) - start) * trace.gap_seconds
-            lives.append(
-                Lifetime(market.cloud, market.zone, market.instance_type, 0, seconds, ended)
-            )
+            ticks_up = (int(downs[at]) if ended else up.size) - start
+            seconds = ticks_up * trace.gap_seconds
+            life = Lifetime(market.cloud, market.zone, market.instance_type, 0, seconds, ended)
+            lives.append(life)
 
     whole = exposure_of_lives(lives)
     part = AvailabilityTrace(trace.name, trace.gap_seconds, up)
-    drops = part.preemptions / max(int(up.max(initial=0)), 1)
+    most_machines = int(up.max(initial=0))
+    drops = part.preemptions / max(most_machines, 1)
     if not whole.evictions:
         return Exposure(part.preemptions, part.machine_hours), AGELESS
 
     share = drops / whole.evictions
-    return whole.scaled(share), AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT / share)
+    observed = whole.scaled(share)
+    profile = AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT / share)
+    return observed, profile
 
 
 class BadScenario(BidBrainError):
@@ -272,7 +283,8 @@ class Scenario:
         for series in self.histories:
             # A history begins with the first row of a download, up to some hours after the span's
             # nominal start.
-            begins_late = series.first > self.train.end or series.first > self.test.start
+            begins_after = series.first > self.train.end
+            begins_late = begins_after or series.first > self.test.start
             if begins_late or series.last < self.test.end - HOUR:
                 known, test = (
                     f"from {format_time(begin)} to {format_time(end)}"
@@ -296,7 +308,8 @@ class Scenario:
     @property
     def zones(self) -> tuple[str, ...]:
         """The zones that jobs run in; with `zones_together`, the regions."""
-        return tuple(sorted({self._place(offer.market) for offer in self.offers}))
+        places = {self._place(offer.market) for offer in self.offers}
+        return tuple(sorted(places))
 
     def offers_in(self, zone: str) -> tuple[Offer, ...]:
         return tuple(offer for offer in self.offers if self._place(offer.market) == zone)
@@ -308,11 +321,16 @@ class Scenario:
 
     def replay_in(self, zone: str) -> MarketReplay:
         """The market of a zone during the test; only the engine may ask it about the future."""
-        room = {offer.market: ceil(self.most_nu / offer.nu) for offer in self.offers_in(zone)}
+        room = {}
+        for offer in self.offers_in(zone):
+            wanted = self.most_nu / offer.nu
+            room[offer.market] = ceil(wanted)
         replay = self.evictions.replay(
             self.histories_in(zone).values(), room, self.train, self.test
         )
-        return replay if self.depth is None else replay.at_most(self.depth)
+        if self.depth is None:
+            return replay
+        return replay.at_most(self.depth)
 
     def hazards(self, markets: Iterable[Market]) -> dict[Market, Hazard | None]:
         """Capacity-eviction hazard of each market, from the training span; None where only the
@@ -328,7 +346,9 @@ class Scenario:
     def learned(self, market: Market) -> PriceSeries:
         """The part of a history that strategies may learn from."""
         series = next(series for series in self.histories if series.market == market)
-        return series.window(max(series.first, self.train.start), min(series.last, self.train.end))
+        since = max(series.first, self.train.start)
+        until = min(series.last, self.train.end)
+        return series.window(since, until)
 
     def _place(self, market: Market) -> str:
         return market.region if self.zones_together else market.zone

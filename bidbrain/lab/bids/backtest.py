@@ -78,9 +78,10 @@ class Margin:
             return None
 
         cheapest = int(newest.least_bid.argmin())
-        return Plan(
-            int(newest.host[cheapest]), round(int(newest.least_bid[cheapest]) * (1 + self.margin))
-        )
+        host = int(newest.host[cheapest])
+        least = int(newest.least_bid[cheapest])
+        bid = round(least * (1 + self.margin))
+        return Plan(host, bid)
 
 
 class NoBid:
@@ -88,7 +89,9 @@ class NoBid:
 
     def plan(self, view: View) -> Plan | None:
         newest = view.record.newest()
-        return Plan(int(newest.host[newest.on_demand.argmin()]), None) if newest.host.size else None
+        if newest.host.size:
+            return Plan(int(newest.host[newest.on_demand.argmin()]), None)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +118,13 @@ class BidBrain:
                 if held.runs
                 else {BidStep.LEAVE, *self.steps & {BidStep.HOLD}}
             )
-            steps = (each for each in adviser.steps(held, view.left) if each.step in may)
+            advised = adviser.steps(held, view.left)
+            steps = (each for each in advised if each.step in may)
             best = min(steps, key=lambda each: each.usd, default=None)
 
-        return None if best is None else Plan(best.bid.host, best.bid.bid)
+        if best is None:
+            return None
+        return Plan(best.bid.host, best.bid.bid)
 
 
 ON_DEMAND, BIDBRAIN = "on-demand", "bidbrain"
@@ -166,14 +172,12 @@ def play(assumed: Assumptions, seed: int, job: BidJob, bidding: Bidding) -> Outc
 
     course.end_machine(Fate.STAYS)
     disks = course.disk_hours * job.terms.disk_usd_per_hour
-    return Outcome(
-        course.paid + disks,
-        course.cleared + disks,
-        course.market.hour - PAST_HOURS,
-        sum(run.ended is Fate.RISEN for run in course.runs),
-        sum(run.ended is Fate.GONE for run in course.runs),
-        course.left <= _DONE,
-    )
+    paid = course.paid + disks
+    cleared = course.cleared + disks
+    hours = course.market.hour - PAST_HOURS
+    risen = (run.ended is Fate.RISEN for run in course.runs)
+    gone = (run.ended is Fate.GONE for run in course.runs)
+    return Outcome(paid, cleared, hours, sum(risen), sum(gone), course.left <= _DONE)
 
 
 @dataclass(slots=True)
@@ -202,11 +206,14 @@ class _Course:
 
     def decide(self) -> None:
         """Changes the bid, or the machine, as the way of bidding wants."""
-        own, now, terms = self.market.own, self.market.hour, self.job.terms
+        own = self.market.own
+        now = self.market.hour
+        terms = self.job.terms
         if own is not None and own.bid is None:
             return
 
-        plan = self.bidding.plan(View(self.record, self.runs, self.left, self._held()))
+        view = View(self.record, self.runs, self.left, self._held())
+        plan = self.bidding.plan(view)
         if own is not None and plan is not None and (plan.host, plan.bid) == (own.host, own.bid):
             return
 
@@ -224,13 +231,16 @@ class _Course:
 
     def move_on(self) -> None:
         """Lets time pass until the next look, the end of the work, or a pause."""
-        own, began = self.market.own, self.market.hour
+        own = self.market.own
+        began = self.market.hour
         ran = own is not None and own.runs
         until = (floor(began / LOOK_HOURS + _DONE) + 1) * LOOK_HOURS
 
         # No checkpoint is written at the end.
         terms = self.job.terms
-        checkpoints = max(ceil(self.left / terms.checkpoint_every_hours - _DONE) - 1, 0)
+        intervals = self.left / terms.checkpoint_every_hours - _DONE
+        pauses = ceil(intervals) - 1
+        checkpoints = max(pauses, 0)
         ends = self.works_from + (self.left + checkpoints * terms.checkpoint_hours)
         now = self.market.advance(min(until, ends) if ran else until)
         if own is None:
@@ -240,7 +250,8 @@ class _Course:
         if ran and not own.runs:
             listed = self.market.listed().host
             self.left -= self._saved_hours()
-            self._end_run(own, Fate.RISEN if own.host in listed else Fate.GONE)
+            fate = Fate.RISEN if own.host in listed else Fate.GONE
+            self._end_run(own, fate)
         elif ran and now >= ends - _DONE:
             self.left = 0.0
         elif own.runs and not ran:
@@ -254,36 +265,44 @@ class _Course:
         if own.runs:
             self.left -= self._saved_hours() if self.left > _DONE else 0.0
             self._end_run(own, fate)
-        self.paid, self.cleared = self.paid + own.paid, self.cleared + own.cleared
+        self.paid = self.paid + own.paid
+        self.cleared = self.cleared + own.cleared
         self.market.give_up()
 
     def _held(self) -> HeldBid | None:
-        own, newest = self.market.own, self.record.newest()
+        own = self.market.own
+        newest = self.record.newest()
         if own is None or own.bid is None:
             return None
 
         listed = newest.least_bid[newest.host == own.host]
         unsaved = max(self.market.hour - self.works_from, 0.0) % self._cycle if own.runs else 0.0
+        own_host = self.market.hosts[own.host]
+        least_bid = None if self.job.terms.pays_bid else self.market.least_bid(own.host, ours=False)
+        unsaved_hours = min(unsaved, self.job.terms.checkpoint_every_hours)
         return HeldBid(
             own.host,
             own.bid,
-            self.market.hosts[own.host].on_demand,
+            own_host.on_demand,
             own.runs,
             int(listed[0]) if listed.size else None,
-            None if self.job.terms.pays_bid else self.market.least_bid(own.host, ours=False),
-            min(unsaved, self.job.terms.checkpoint_every_hours),
+            least_bid,
+            unsaved_hours,
         )
 
     def _begin_run(self, works_from: float) -> None:
-        self.since, self.works_from = self.market.hour, works_from
+        self.since = self.market.hour
+        self.works_from = works_from
 
     def _end_run(self, own: OwnMachine, fate: Fate) -> None:
         """A run ends when it is paused, and when a machine that runs is given up or gets another
         bid.
         """
         if own.bid is not None and own.runs is (fate is Fate.STAYS):
-            since, until = round(self.since * HOUR), round(self.market.hour * HOUR)
-            self.runs.append(OwnRun(own.host, own.bid, since, until, fate))
+            since = round(self.since * HOUR)
+            until = round(self.market.hour * HOUR)
+            ended = OwnRun(own.host, own.bid, since, until, fate)
+            self.runs.append(ended)
 
     @property
     def _cycle(self) -> float:
@@ -291,5 +310,7 @@ class _Course:
 
     def _saved_hours(self) -> float:
         """The work of whole cycles since the run began to work."""
-        cycles = floor(max(self.market.hour - self.works_from, 0.0) / self._cycle + _DONE)
+        worked = self.market.hour - self.works_from
+        all_cycles = max(worked, 0.0) / self._cycle
+        cycles = floor(all_cycles + _DONE)
         return min(cycles * self.job.terms.checkpoint_every_hours, self.left)

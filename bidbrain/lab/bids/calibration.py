@@ -42,12 +42,11 @@ class TriedBid:
 
 def tried_bids(name: str, assumed: Assumptions, seed: int, bids: int) -> list[TriedBid]:
     """Some bids one after the other, two hours apart, in the market of an unseen seed."""
-    market = GeneratedMarket(assumed, _UNSEEN + seed, PAST_HOURS + 2 * bids + 1)
-    chance, record, tried = (
-        np.random.default_rng([_UNSEEN, seed]),
-        HostRecord.of(()),
-        list[TriedBid](),
-    )
+    past_and_tried = PAST_HOURS + 2 * bids
+    market = GeneratedMarket(assumed, _UNSEEN + seed, past_and_tried + 1)
+    chance = np.random.default_rng([_UNSEEN, seed])
+    record = HostRecord.of(())
+    tried = list[TriedBid]()
 
     for number in range(bids):
         until = PAST_HOURS + 2 * number
@@ -59,30 +58,26 @@ def tried_bids(name: str, assumed: Assumptions, seed: int, bids: int) -> list[Tr
             continue
 
         record = record.joined(listed)
-        row = int(
-            np.argsort(listed.least_bid, kind="stable")[: int(chance.integers(_AMONG)) + 1][-1]
-        )
-        host, least = int(listed.host[row]), int(listed.least_bid[row])
-        bid = round(least * (1 + float(chance.choice(_TRIED_MARGINS))))
-        outbid = float(
-            OutbidOdds.of(record).outbid_per_hour(level_of(np.array([bid]), int(listed.usual[0])))[
-                0
-            ]
-        )
+        cheapest = np.argsort(listed.least_bid, kind="stable")
+        drawn = chance.integers(_AMONG)
+        row = int(cheapest[: int(drawn) + 1][-1])
+        host = int(listed.host[row])
+        least = int(listed.least_bid[row])
+        margin = float(chance.choice(_TRIED_MARGINS))
+        bid = round(least * (1 + margin))
+        own_bid = np.array([bid])
+        level = level_of(own_bid, int(listed.usual[0]))
+        rates = OutbidOdds.of(record).outbid_per_hour(level)[0]
+        outbid = float(rates)
         displaced = OutbidOdds.of(record).displaced_per_hour(host)
-        lost = -expm1(-outbid - displaced) / (outbid + displaced)
+        any_end = -expm1(-outbid - displaced)
+        lost = any_end / (outbid + displaced)
         own = market.rent(host, bid, 0.0)
         market.advance(market.hour + 1)
         gone = host not in market.listed().host
-        tried.append(
-            TriedBid(
-                name,
-                outbid * lost,
-                displaced * lost,
-                not own.runs and not gone,
-                not own.runs and gone,
-            )
-        )
+        lasted_not = not own.runs and not gone
+        result = TriedBid(name, outbid * lost, displaced * lost, lasted_not, not own.runs and gone)
+        tried.append(result)
         market.give_up()
 
     return tried
@@ -130,20 +125,18 @@ class OddsBand:
 def scores(tried: Sequence[TriedBid]) -> Iterator[OddsScore]:
     """The score of each market, and of all together."""
     names = dict.fromkeys(each.market for each in tried)
-    for name in [*names, *(["all"] if len(names) > 1 else [])]:
+    overall = ["all"] if len(names) > 1 else []
+    for name in [*names, *overall]:
         own = [each for each in tried if name in (each.market, "all")]
-        stated, seen = fmean(each.outbid_odds for each in own), fmean(each.outbid for each in own)
+        stated = fmean(each.outbid_odds for each in own)
+        seen = fmean(each.outbid for each in own)
         brier = fmean((each.outbid_odds - each.outbid) ** 2 for each in own)
         plain = seen * (1 - seen)
+        stated_displaced = fmean(each.displaced_odds for each in own)
+        seen_displaced = fmean(each.displaced for each in own)
+        skill = 1 - brier / plain if plain else 0.0
         yield OddsScore(
-            name,
-            len(own),
-            stated,
-            seen,
-            fmean(each.displaced_odds for each in own),
-            fmean(each.displaced for each in own),
-            brier,
-            1 - brier / plain if plain else 0.0,
+            name, len(own), stated, seen, stated_displaced, seen_displaced, brier, skill
         )
 
 
@@ -152,8 +145,6 @@ def bands(tried: Sequence[TriedBid]) -> Iterator[OddsBand]:
     for low, high in pairwise(_BANDS):
         own = [each for each in tried if low <= each.outbid_odds < high]
         if own:
-            stated, seen = (
-                fmean(each.outbid_odds for each in own),
-                fmean(each.outbid for each in own),
-            )
+            stated = fmean(each.outbid_odds for each in own)
+            seen = fmean(each.outbid for each in own)
             yield OddsBand(low, high, len(own), stated, seen)

@@ -56,23 +56,15 @@ class Assumptions:
     def __post_init__(self) -> None:
         if self.hosts < 1 or self.looks_at < 1:
             raise ValueError("a market needs a host, and its renters look at one or more")
-        if (
-            min(self.rivals, self.on_demand, self.adds, self.swing, *self.floors) < 0
-            or self.floors[0] > self.floors[1]
-        ):
+        least_part = min(self.rivals, self.on_demand, self.adds, self.swing, *self.floors)
+        if least_part < 0 or self.floors[0] > self.floors[1]:
             raise ValueError(
                 "rates, shares and the swing are not below 0, and floors go from low to high"
             )
-        if (
-            min(
-                self.on_demand_usd,
-                self.pays,
-                self.rival_stays,
-                self.on_demand_stays,
-                self.swing_hours,
-            )
-            <= 0
-        ):
+        least_positive = min(
+            self.on_demand_usd, self.pays, self.rival_stays, self.on_demand_stays, self.swing_hours
+        )
+        if least_positive <= 0:
             raise ValueError("prices and the times that renters stay are above 0")
 
 
@@ -121,7 +113,8 @@ class GeneratedMarket:
 
     def __init__(self, assumed: Assumptions, seed: int, hours: float) -> None:
         chance = np.random.default_rng(seed)
-        self.assumed, self.hour = assumed, 0.0
+        self.assumed = assumed
+        self.hour = 0.0
         self.hosts = _hosts(assumed, chance)
         self.own: OwnMachine | None = None
         self._arrivals = _arrivals(assumed, hours, chance)[::-1]
@@ -129,7 +122,8 @@ class GeneratedMarket:
 
     def least_bid(self, host: int, *, ours: bool = True) -> int:
         """The lowest bid that would run on a host now; without ours, as if it were not there."""
-        at, own = self.hosts[host], self.own
+        at = self.hosts[host]
+        own = self.own
         highest = max((bid for bid, _ in at.bids), default=0)
         if ours and own is not None and own.host == host and own.bid is not None:
             highest = max(highest, own.bid)
@@ -138,11 +132,13 @@ class GeneratedMarket:
     def listed(self) -> HostRecord:
         """A snapshot: the hosts that are not rented on demand."""
         at = round(self.hour * HOUR)
-        rows = [
-            (at, number, self.least_bid(number), host.on_demand)
-            for number, host in enumerate(self.hosts)
-            if not self._is_taken(number)
-        ]
+        hosts = enumerate(self.hosts)
+        rows = []
+        for number, host in hosts:
+            is_taken = self._is_taken(number)
+            if not is_taken:
+                least = self.least_bid(number)
+                rows.append((at, number, least, host.on_demand))
         return HostRecord.of(rows)
 
     def rent(self, host: int, bid: int | None, loading_hours: float) -> OwnMachine:
@@ -187,17 +183,23 @@ class GeneratedMarket:
     def _pay(self, until: float) -> None:
         own = self.own
         if own is not None and own.runs:
-            hours = max(until - max(self.hour, own.billed_from), 0.0) / NANOS_PER_DOLLAR
+            since = max(self.hour, own.billed_from)
+            billed = max(until - since, 0.0)
+            hours = billed / NANOS_PER_DOLLAR
             price = self.hosts[own.host].on_demand if own.bid is None else own.bid
             own.paid += hours * price
-            own.cleared += hours * min(price, self.least_bid(own.host, ours=False))
+            others_bid = self.least_bid(own.host, ours=False)
+            own.cleared += hours * min(price, others_bid)
         self.hour = until
 
     def _admit(self, arrival: Arrival) -> None:
         """A renter looks at some hosts and takes the one that is cheapest to it, if it can pay."""
-        chance, on_demand = np.random.default_rng(arrival.looks), arrival.pays == inf
-        seen = chance.permutation(len(self.hosts))[: self.assumed.looks_at].tolist()
-        own = self.own.host if self.own is not None and self.own.bid is None else None
+        chance = np.random.default_rng(arrival.looks)
+        on_demand = arrival.pays == inf
+        order = chance.permutation(len(self.hosts))
+        seen = order[: self.assumed.looks_at].tolist()
+        holds = self.own is not None and self.own.bid is None
+        own = self.own.host if holds else None
         open_hosts = [host for host in seen if not self._is_taken(host) and host != own]
         if not open_hosts:
             return
@@ -211,9 +213,10 @@ class GeneratedMarket:
 
         cheapest = min(open_hosts, key=self.least_bid)
         least = self.least_bid(cheapest)
-        bid = round(
+        most_paid = (
             arrival.pays if arrival.adds is None else min(least * (1 + arrival.adds), arrival.pays)
         )
+        bid = round(most_paid)
         if bid >= least:
             self.hosts[cheapest].bids.append((bid, leaves))
             heappush(self._leaving, leaves)
@@ -224,11 +227,13 @@ class GeneratedMarket:
     def _wins(self, own: OwnMachine) -> bool:
         if own.bid is None:
             return True
-        return not self._is_taken(own.host) and own.bid >= self.least_bid(own.host, ours=False)
+        is_taken = self._is_taken(own.host)
+        return not is_taken and own.bid >= self.least_bid(own.host, ours=False)
 
 
 def _hosts(assumed: Assumptions, chance: np.random.Generator) -> list[MarketHost]:
-    usd = assumed.on_demand_usd * np.exp(chance.normal(0, assumed.prices_spread, assumed.hosts))
+    spread = np.exp(chance.normal(0, assumed.prices_spread, assumed.hosts))
+    usd = assumed.on_demand_usd * spread
     floors = usd * chance.uniform(*assumed.floors, assumed.hosts)
     return [
         MarketHost(round(price * NANOS_PER_DOLLAR), round(floor * NANOS_PER_DOLLAR))
@@ -242,7 +247,9 @@ def _arrivals(assumed: Assumptions, hours: float, chance: np.random.Generator) -
     arrivals = list[Arrival]()
     for rate, on_demand in ((assumed.rivals, False), (assumed.on_demand, True)):
         counts = chance.poisson(rate * assumed.hosts * demand)
-        begins = np.repeat(np.arange(demand.size), counts) + chance.random(int(counts.sum()))
+        hours_of_arrivals = np.arange(demand.size)
+        within_hour = chance.random(int(counts.sum()))
+        begins = np.repeat(hours_of_arrivals, counts) + within_hour
         arrivals += [
             _arrival(assumed, hour, chance, on_demand=on_demand) for hour in begins.tolist()
         ]
@@ -255,21 +262,19 @@ def _arrival(
 ) -> Arrival:
     looks = int(chance.integers(1 << 31))
     if on_demand:
-        return Arrival(hour, looks, inf, None, float(chance.exponential(assumed.on_demand_stays)))
+        stay = chance.exponential(assumed.on_demand_stays)
+        return Arrival(hour, looks, inf, None, float(stay))
 
     style = chance.random()
     adds = 0.0 if style < assumed.minimum else float(chance.uniform(0, assumed.adds))
-    pays = (
-        assumed.on_demand_usd
-        * assumed.pays
-        * exp(chance.normal(0, assumed.pays_spread))
-        * NANOS_PER_DOLLAR
-    )
+    usual = assumed.on_demand_usd * assumed.pays
+    drawn = chance.normal(0, assumed.pays_spread)
+    pays = usual * exp(drawn) * NANOS_PER_DOLLAR
 
     stays = float(chance.exponential(assumed.rival_stays))
-    return Arrival(
-        hour, looks, pays, adds if style < assumed.minimum + assumed.margin else None, stays
-    )
+    bidding = assumed.minimum + assumed.margin
+    added = adds if style < bidding else None
+    return Arrival(hour, looks, pays, added, stays)
 
 
 def _demand(assumed: Assumptions, hours: float, chance: np.random.Generator) -> Floats:
@@ -281,6 +286,10 @@ def _demand(assumed: Assumptions, hours: float, chance: np.random.Generator) -> 
     log = np.empty(size)
     log[0] = chance.normal()
     for hour in range(1, size):
-        log[hour] = keeps * log[hour - 1] + (1 - keeps**2) ** 0.5 * chance.normal()
-    demand: Floats = np.exp(assumed.swing * log - assumed.swing**2 / 2)
+        kept = keeps * log[hour - 1]
+        noise = (1 - keeps**2) ** 0.5
+        log[hour] = kept + noise * chance.normal()
+    swing = assumed.swing * log
+    mean = assumed.swing**2 / 2
+    demand: Floats = np.exp(swing - mean)
     return demand

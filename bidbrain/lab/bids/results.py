@@ -52,13 +52,14 @@ def play_portion(portion: BidPortion) -> tuple[list[PlayedBid], list[TriedBid]]:
     played = list[PlayedBid]()
     for way in dict.fromkeys((ON_DEMAND, *portion.ways, BIDBRAIN)):
         for costs, pays_bid in COSTS.items():
-            job = replace(portion.job, terms=replace(portion.job.terms, pays_bid=pays_bid))
-            outcome = play(portion.assumed, portion.seed, job, bidding_of(way, job.terms))
+            terms = replace(portion.job.terms, pays_bid=pays_bid)
+            job = replace(portion.job, terms=terms)
+            bidding = bidding_of(way, job.terms)
+            outcome = play(portion.assumed, portion.seed, job, bidding)
             usd = outcome.paid if pays_bid or way == ON_DEMAND else outcome.cleared
             with_time = usd + outcome.hours * job.terms.time_usd_per_hour
-            played.append(
-                PlayedBid(portion.market, costs, way, portion.seed, usd, with_time, outcome)
-            )
+            result = PlayedBid(portion.market, costs, way, portion.seed, usd, with_time, outcome)
+            played.append(result)
 
     return played, tried_bids(portion.market, portion.assumed, portion.seed, portion.tried)
 
@@ -105,7 +106,8 @@ def summarize(played: Sequence[PlayedBid]) -> Iterator[BidSummary]:
     payment rule.
     """
     markets = dict.fromkeys(each.market for each in played)
-    for market in [*markets, *(["all"] if len(markets) > 1 else [])]:
+    overall = ["all"] if len(markets) > 1 else []
+    for market in [*markets, *overall]:
         for costs in COSTS:
             by_way: dict[str, _Jobs] = {}
             for each in played:
@@ -117,11 +119,13 @@ def summarize(played: Sequence[PlayedBid]) -> Iterator[BidSummary]:
 
 def _summary(market: str, own: _Jobs, dear: _Jobs, best: _Jobs) -> BidSummary:
     """The jobs of a way, next to those with the same rivals on demand, and by BidBrain."""
-    jobs, on_demand = [*own.values()], [*dear.values()]
+    jobs = [*own.values()]
+    on_demand = [*dear.values()]
     outcomes = [job.outcome for job in jobs]
     hours = fmean(outcome.hours for outcome in outcomes)
     usual_hours = fmean(job.outcome.hours for job in on_demand)
-    usd, usual_usd = fmean(job.usd for job in jobs), fmean(job.usd for job in on_demand)
+    usd = fmean(job.usd for job in jobs)
+    usual_usd = fmean(job.usd for job in on_demand)
     full = fmean(job.usd_with_time for job in on_demand)
 
     # Points of percent above BidBrain with the same rivals, and the normal interval of their mean.
@@ -133,18 +137,23 @@ def _summary(market: str, own: _Jobs, dear: _Jobs, best: _Jobs) -> BidSummary:
     mean = fmean(points)
     spread = _NORMAL_90 * stdev(points) / sqrt(len(points)) if len(points) > 1 else nan
 
+    usd_pct = 100 * usd / usual_usd
+    outbid = (outcome.outbid for outcome in outcomes)
+    displaced = (outcome.displaced for outcome in outcomes)
+    mean_usd = fmean(job.usd_with_time for job in jobs)
+    unfinished = (not outcome.finished for outcome in outcomes)
     return BidSummary(
         market,
         jobs[0].costs,
         jobs[0].way,
         len(jobs),
-        100 * usd / usual_usd,
+        usd_pct,
         hours / usual_hours,
-        fmean(outcome.outbid for outcome in outcomes),
-        fmean(outcome.displaced for outcome in outcomes),
-        100 * fmean(job.usd_with_time for job in jobs) / full,
+        fmean(outbid),
+        fmean(displaced),
+        100 * mean_usd / full,
         mean,
         mean - spread,
         mean + spread,
-        sum(not outcome.finished for outcome in outcomes),
+        sum(unfinished),
     )

@@ -27,7 +27,8 @@ class EgressTariff:
     def internet_usd(self, gigabytes: float, after_gb: float = 0.0) -> float:
         """Dollars for egress after `after_gb` this month. A free allowance is a tier of 0
         dollars."""
-        below, total = 0.0, 0.0
+        below = 0.0
+        total = 0.0
         for up_to, usd_per_gb in self.internet:
             within = min(after_gb + gigabytes, up_to) - max(after_gb, below)
             total += max(0.0, within) * usd_per_gb
@@ -85,7 +86,8 @@ class Movement:
 
     def _internet(self, cloud: str, gigabytes: float) -> float:
         tariff = self._tariff(cloud)
-        free = tariff.internet[0][0] if tariff.internet[0][1] == 0 else 0.0
+        first_usd = tariff.internet[0][1]
+        free = tariff.internet[0][0] if first_usd == 0 else 0.0
         return tariff.internet_usd(gigabytes, after_gb=free)
 
     def _tariff(self, cloud: str) -> EgressTariff:

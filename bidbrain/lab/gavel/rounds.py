@@ -56,10 +56,15 @@ class RoundChoice:
     """
 
     def __init__(self, candidates: RoundCandidates, workers: Floats) -> None:
-        self._workers, self._type = workers.tolist(), candidates.type.tolist()
-        self._first, self._second = candidates.first.tolist(), candidates.second.tolist()
+        self._workers = workers.tolist()
+        self._type = candidates.type.tolist()
+        self._first = candidates.first.tolist()
+        self._second = candidates.second.tolist()
         self._scale = candidates.scale.tolist()
-        self._jobs = int(max(candidates.first.max(initial=0), candidates.second.max(initial=0))) + 1
+        first = candidates.first.max(initial=0)
+        second = candidates.second.max(initial=0)
+        last = max(first, second)
+        self._jobs = int(last) + 1
         self._all = np.arange(len(candidates.type))
         self._of_type = [np.flatnonzero(candidates.type == kind) for kind in range(len(workers))]
 
@@ -71,15 +76,22 @@ class RoundChoice:
         one queue. Greedy, as Algorithm 2: skips a candidate that no longer fits, or that shares a
         job with a chosen one.
         """
-        first, second, scale = self._first, self._second, self._scale
+        first = self._first
+        second = self._second
+        scale = self._scale
         # The last entry is that of `NO_JOB`.
-        free, busy = list(self._workers), [False] * (self._jobs + 1)
+        free = list(self._workers)
+        busy = [False] * (self._jobs + 1)
         chosen: list[int] = []
         queues = [self._all] if order is None else [self._of_type[kind] for kind in order]
 
         for queue in queues:
-            for at in queue[(-priority[queue]).argsort(kind="stable")].tolist():
-                job, mate, kind = first[at], second[at], self._type[at]
+            by_debt = -priority[queue]
+            in_order = queue[by_debt.argsort(kind="stable")]
+            for at in in_order.tolist():
+                job = first[at]
+                mate = second[at]
+                kind = self._type[at]
                 if busy[job] or busy[mate] or scale[at] > free[kind]:
                     continue
 
@@ -111,18 +123,20 @@ class Servers:
         workers if they are free and together, or no server has room for it. `jobs` has their
         numbers of workers.
         """
-        free, placed = list(self._sizes), dict[int, dict[int, int]]()
+        free = list(self._sizes)
+        placed = dict[int, dict[int, int]]()
         # Of equal jobs first those that are on one server, then those on several, then new ones.
         for job, scale in sorted(
             jobs.items(), key=lambda item: (-item[1], len(self._held.get(item[0], free)))
         ):
             room = [server for server, count in enumerate(free) if count >= scale]
             place = self._held.get(job, {})
-            stays = sum(place.values()) == scale and all(
-                free[server] >= count for server, count in place.items()
-            )
+            held = sum(place.values())
+            is_whole = held == scale
+            stays = is_whole and all(free[server] >= count for server, count in place.items())
             if not stays or (room and len(place) > 1):
-                place, left = {}, scale
+                place = {}
+                left = scale
                 for server in sorted(
                     room or range(len(free)), key=lambda at: (free[at] if room else -free[at], at)
                 ):
@@ -135,7 +149,8 @@ class Servers:
 
         kept = {job for job, place in placed.items() if place == self._held.get(job)}
         self._held = placed
-        return {job for job, place in placed.items() if len(place) > 1}, kept
+        spread_jobs = {job for job, place in placed.items() if len(place) > 1}
+        return spread_jobs, kept
 
 
 SPREAD = "_unconsolidated"
@@ -152,60 +167,61 @@ def by_placement(
     finds no room on one server is spread. The policy knows jobs by their mean throughput, and is
     asked again as long as that changes.
     """
-    placement, cluster, jobs = problem.placement, problem.cluster, problem.jobs
+    placement = problem.placement
+    cluster = problem.cluster
+    jobs = problem.jobs
     if placement is None:
         return problem, policy(problem)
 
-    scale, count, kinds = scale_of_rows(problem), len(jobs.ids), placement.kinds(jobs.scale)
+    scale = scale_of_rows(problem)
+    count = len(jobs.ids)
+    kinds = placement.kinds(jobs.scale)
     prefers = np.zeros((len(scale), len(cluster.types)), dtype=bool)
     fits = jobs.scale[:, None] <= placement.per_server
-    prefers[:count] = jobs.throughputs > np.where(fits, placement.together, 0.0)
+    on_one = np.where(fits, placement.together, 0.0)
+    prefers[:count] = jobs.throughputs > on_one
     mean = jobs.throughputs
 
     for _ in range(_MAX_PLACINGS):
-        allocation, believed = policy(replace(problem, jobs=replace(jobs, throughputs=mean))), mean
+        allocation = policy(replace(problem, jobs=replace(jobs, throughputs=mean)))
+        believed = mean
         together = np.where(prefers, 0.0, allocation.shares)
         for kind in np.flatnonzero(np.isfinite(placement.per_server)).tolist():
             size = float(placement.per_server[kind])
-            together[:, kind] *= _share_on_one_server(
-                together[:, kind], scale, float(cluster.workers[kind]), size
-            )
+            on_kind = together[:, kind]
+            workers_of_kind = float(cluster.workers[kind])
+            together[:, kind] *= _share_on_one_server(on_kind, scale, workers_of_kind, size)
 
-        apart, share = allocation.shares - together, allocation.shares[:count]
-        progress = placement.together * together[:count] + placement.spread * apart[:count]
+        apart = allocation.shares - together
+        share = allocation.shares[:count]
+        in_one = placement.together * together[:count]
+        in_several = placement.spread * apart[:count]
+        progress = in_one + in_several
         mean = np.divide(progress, share, out=mean.copy(), where=share > _SAME)
         if np.allclose(mean, believed, rtol=_PLACED):
             break
 
     lost = (apart[:count] > _SAME) & (placement.spread <= 0)
-    messages = tuple(
+    cells = np.argwhere(lost).tolist()
+    texts = (
         f"job {jobs.ids[m]!r}: no server of {cluster.types[kind]} has room for its {jobs.scale[m]} "
         "workers in"
         f" {apart[m, kind]:.1%} of the time, and it has no throughput on "
         f"{cluster.types[kind]}{SPREAD}: add it"
-        for m, kind in np.argwhere(lost).tolist()
+        for m, kind in cells
     )
+    messages = tuple(texts)
 
-    usd, pairs, pieces = cluster.usd_per_hour, problem.pairs, allocation.pieces
+    pieces = allocation.pieces
 
     def both(columns: Floats, spread: Floats) -> Floats:
-        return np.concatenate([columns, spread[..., kinds]], axis=-1)
+        kinds_apart = spread[..., kinds]
+        return np.concatenate([columns, kinds_apart], axis=-1)
 
-    apart_types = tuple(cluster.types[kind] + SPREAD for kind in kinds.tolist())
-    of_both = replace(
-        problem,
-        cluster=Cluster(
-            (*cluster.types, *apart_types),
-            both(cluster.workers, cluster.workers),
-            None if usd is None else both(usd, usd),
-        ),
-        jobs=replace(jobs, throughputs=both(placement.together, placement.spread)),
-        pairs=pairs
-        and replace(pairs, throughputs=np.hstack([pairs.throughputs, pairs.throughputs[:, kinds]])),
-        placement=None,
-    )
-
-    shares, hours = both(together, apart), allocation.hours
+    throughputs = both(placement.together, placement.spread)
+    of_both = _with_columns_apart(problem, kinds, throughputs)
+    shares = both(together, apart)
+    hours = allocation.hours
     if hours is not None:
         part = np.divide(
             together, allocation.shares, out=1.0 - prefers, where=allocation.shares > _SAME
@@ -214,15 +230,45 @@ def by_placement(
 
     if pieces is not None:
         at = len(cluster.types) + np.searchsorted(kinds, pieces.type)
-        pieces = replace(pieces, type=np.where(prefers[pieces.row, pieces.type], at, pieces.type))
+        types = np.where(prefers[pieces.row, pieces.type], at, pieces.type)
+        pieces = replace(pieces, type=types)
 
-    return of_both, replace(
+    throughput = effective_throughput(of_both, shares)
+    joined_allocation = replace(
         allocation,
         shares=shares,
-        effective_throughput=effective_throughput(of_both, shares),
+        effective_throughput=throughput,
         hours=hours,
         pieces=pieces,
         infeasible=(*allocation.infeasible, *messages),
+    )
+    return of_both, joined_allocation
+
+
+def _with_columns_apart(
+    problem: AllocationProblem, kinds: Ints, throughputs: Floats
+) -> AllocationProblem:
+    """A problem without placement that has the types of these numbers twice: jobs on one server,
+    and jobs on several. These are the throughputs on both.
+    """
+    cluster = problem.cluster
+    apart = [cluster.types[kind] + SPREAD for kind in kinds.tolist()]
+    workers = np.append(cluster.workers, cluster.workers[kinds])
+    usd = cluster.usd_per_hour
+    if usd is not None:
+        usd = np.append(usd, usd[kinds])
+
+    pairs = problem.pairs
+    if pairs is not None:
+        of_pairs = np.hstack([pairs.throughputs, pairs.throughputs[:, kinds]])
+        pairs = replace(pairs, throughputs=of_pairs)
+
+    return replace(
+        problem,
+        cluster=Cluster((*cluster.types, *apart), workers, usd),
+        jobs=replace(problem.jobs, throughputs=throughputs),
+        pairs=pairs,
+        placement=None,
     )
 
 
@@ -230,7 +276,8 @@ def _share_on_one_server(shares: Floats, scale: Floats, workers: float, size: fl
     """The part of each row's share for which some server has room: big jobs first, on the fullest
     with room.
     """
-    rooms, part = {size: workers // size, workers % size: 1.0}, np.zeros(len(shares))
+    rooms = {size: workers // size, workers % size: 1.0}
+    part = np.zeros(len(shares))
     for need in np.unique(scale)[::-1].tolist():
         alike = scale == need
         left = total = float(shares[alike].sum())
@@ -238,7 +285,9 @@ def _share_on_one_server(shares: Floats, scale: Floats, workers: float, size: fl
             jobs = room // need
             taken = min(rooms[room], left / jobs)
             rooms[room] -= taken
-            rooms[room - jobs * need] = rooms.get(room - jobs * need, 0.0) + taken
+            rest = room - jobs * need
+            there = rooms.get(rest, 0.0)
+            rooms[rest] = there + taken
             left -= taken * jobs
 
         part[alike] = 1 - left / total if total > 0 else 0.0
@@ -266,9 +315,13 @@ def _joined(parts: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
     row, kind, begun, until, held = first
     for next_row, next_kind, start, end, share in ordered:
         alike = next_row == row and next_kind == kind and abs(share - held) <= _SAME
-        if not (alike and abs(until - start) <= _SAME * end):
+        touches = alike and abs(until - start) <= _SAME * end
+        if not touches:
             yield PlannedPiece(row, kind, begun, until, held)
-            row, kind, begun, held = next_row, next_kind, start, share
+            row = next_row
+            kind = next_kind
+            begun = start
+            held = share
         until = end
 
     yield PlannedPiece(row, kind, begun, until, held)
@@ -281,11 +334,14 @@ def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list
     Such a row runs on one type after the other, on the workers that fixed pieces and earlier rows
     leave.
     """
-    table, columns = list[PlannedPiece](), allocation.pieces
+    table = list[PlannedPiece]()
+    columns = allocation.pieces
     if columns is not None:
         # By row, type and start, without those of no length.
         order = np.lexsort((columns.start, columns.type, columns.row))
-        order = order[(columns.share * (columns.end - columns.start))[order] > _NO_HOURS * 3600]
+        spans = columns.end - columns.start
+        seconds = columns.share * spans
+        order = order[seconds[order] > _NO_HOURS * 3600]
         ordered = (getattr(columns, name)[order].tolist() for name in PlannedPiece._fields)
         table = list(_joined(map(PlannedPiece, *ordered)))
 
@@ -304,12 +360,12 @@ def _in_free_time(
         [(piece, float(scale[piece.row])) for piece in fixed if piece.type == kind]
         for kind in range(hours.shape[1])
     ]
-    free = [
-        _FreeWorkers(*pair) for pair in zip(problem.cluster.workers.tolist(), held, strict=True)
-    ]
-    others = [
-        row for row in np.flatnonzero(hours.sum(axis=1) > _NO_HOURS).tolist() if row not in planned
-    ]
+    workers = problem.cluster.workers.tolist()
+    free_and_held = zip(workers, held, strict=True)
+    free = [_FreeWorkers(*pair) for pair in free_and_held]
+    hours_of_rows = hours.sum(axis=1)
+    long_enough = np.flatnonzero(hours_of_rows > _NO_HOURS)
+    others = [row for row in long_enough.tolist() if row not in planned]
     arrival = problem.jobs.arrival
 
     for row in sorted(
@@ -317,8 +373,11 @@ def _in_free_time(
     ):
         begin = 0.0
         for kind in np.flatnonzero(hours[row] > _NO_HOURS).tolist():
-            taken = free[kind].take(float(hours[row, kind]) * 3600, begin, float(scale[row]))
-            for piece in _joined(PlannedPiece(row, kind, *part) for part in taken):
+            kind_hours = hours[row, kind]
+            kind_seconds = float(kind_hours) * 3600
+            taken = free[kind].take(kind_seconds, begin, float(scale[row]))
+            pieces = (PlannedPiece(row, kind, *part) for part in taken)
+            for piece in _joined(pieces):
                 yield piece
                 begin = piece.end
 
@@ -328,19 +387,22 @@ class _FreeWorkers:
     free."""
 
     def __init__(self, workers: float, held: list[tuple[PlannedPiece, float]]) -> None:
-        edges = np.array(
-            [
-                (time, sign)
-                for piece, _ in held
-                for time, sign in ((piece.start, 1), (piece.end, -1))
-            ]
-        )
+        moments = [
+            (time, sign) for piece, _ in held for time, sign in ((piece.start, 1), (piece.end, -1))
+        ]
+        edges = np.array(moments)
 
-        used = np.repeat([scale * piece.share for piece, scale in held], 2)
-        times, places = np.unique(np.append(edges.reshape(-1, 2)[:, 0], 0.0), return_inverse=True)
-        changes = np.bincount(places[:-1], edges.reshape(-1, 2)[:, 1] * used, len(times))
+        shares = [scale * piece.share for piece, scale in held]
+        used = np.repeat(shares, 2)
+        rows = edges.reshape(-1, 2)
+        starts = rows[:, 0]
+        times, places = np.unique(np.append(starts, 0.0), return_inverse=True)
+        signed = edges.reshape(-1, 2)[:, 1] * used
+        changes = np.bincount(places[:-1], signed, len(times))
         self._times: list[float] = times.tolist()
-        self._free: list[float] = np.maximum(workers - np.cumsum(changes), 0.0).tolist()
+        unused = workers - np.cumsum(changes)
+        left = np.maximum(unused, 0.0)
+        self._free: list[float] = left.tolist()
         self._first = 0
         """Before this place no worker is free."""
 
@@ -354,12 +416,10 @@ class _FreeWorkers:
             if share > _SAME:
                 start = self._times[place]
                 self._cut(start + seconds / share)
-                end = (
-                    self._times[place + 1]
-                    if place + 1 < len(self._times)
-                    else start + seconds / share
-                )
-                self._free[place] = max(self._free[place] - scale * share, 0.0)
+                has_next = place + 1 < len(self._times)
+                end = self._times[place + 1] if has_next else start + seconds / share
+                still_free = self._free[place] - scale * share
+                self._free[place] = max(still_free, 0.0)
                 seconds -= share * (end - start)
                 yield start, end, share
 

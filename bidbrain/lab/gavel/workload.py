@@ -69,7 +69,8 @@ class Throughputs:
             )
 
         at = [self.types.index(name) for name in types]
-        alone, scale = self.alone[:, at], np.array([kind.scale for kind in self.kinds])
+        alone = self.alone[:, at]
+        scale = np.array([kind.scale for kind in self.kinds])
         chosen = replace(self, types=tuple(types), alone=alone, together=self.together[:, :, at])
         if not per_server:
             return chosen
@@ -272,7 +273,8 @@ def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> 
     ]
 
     cells = np.ix_(single, single)
-    alone, truth = throughputs.alone[single], throughputs.together[cells]
+    alone = throughputs.alone[single]
+    truth = throughputs.together[cells]
     seen = _measured_cells(truth.shape[:3], measured, seed)
     estimates = truth.copy()
 

@@ -23,7 +23,8 @@ Steps = tuple[Whereabouts | None, ...]
 
 def cheapest(window: Window) -> Steps:
     """The cheapest schedule under the window's rules: what runs at each step."""
-    gap, job = window.record.gap, window.job
+    gap = window.record.gap
+    job = window.job
     regions = window.record.regions
     across = np.array([[a != b for b in regions] for a in regions])
     delay = job.delay + across * window.rules.moving_time
@@ -39,7 +40,8 @@ def published_plan(window: Window) -> Steps:
 
     It is then carried out under the window's rules, where a start may take less.
     """
-    job, regions = window.job, window.record.regions
+    job = window.job
+    regions = window.record.regions
     # The time of a move beyond that within a region, at the object-store speeds that the study
     # measured.
     seconds = np.zeros((len(regions), len(regions)))
@@ -64,13 +66,12 @@ class _Search:
     """
 
     def __init__(self, window: Window, parts: int, delay: Floats, *, free_last: bool) -> None:
-        record, job = window.record, window.job
-        self._steps, self._zones, self._parts, self._free_last = (
-            record.steps,
-            len(record.zones),
-            parts,
-            free_last,
-        )
+        record = window.record
+        job = window.job
+        self._steps = record.steps
+        self._zones = len(record.zones)
+        self._parts = parts
+        self._free_last = free_last
 
         self._need = ceil(job.work * parts / record.gap - 1e-9)
         self._slack = record.steps * parts - self._need
@@ -101,7 +102,8 @@ class _Search:
             ends = self._ends(step, before, done + 1)[1:, :-1]
             if ends.size and (cost := float(ends.min())) < best:
                 kind, zone, lost = map(int, np.unravel_index(ends.argmin(), ends.shape))
-                best, cheapest_steps = cost, self._followed(step, kind + 1, zone, lost)
+                best = cost
+                cheapest_steps = self._followed(step, kind + 1, zone, lost)
 
             self._costs[:, :, : done + 1] = np.inf
 

@@ -140,7 +140,9 @@ def _wanted(field: Field, machine: Whereabouts | None, *, spot: bool) -> tuple[s
     """The kind of machine that uniform progress asks for, and whether it leaves on-demand although
     time is short.
     """
-    elapsed, work, delay = field.now * field.gap, field.job.work, field.job.delay
+    elapsed = field.now * field.gap
+    work = field.job.work
+    delay = field.job.delay
     done = work - field.work_left
     on_demand = machine is not None and not machine.spot
     ahead = done - (elapsed + 2 * delay) * work / field.job.deadline
@@ -274,10 +276,14 @@ class DecidedRegions:
         self._looks.append(Look(now, self._decider.offers[zone].market, up))
 
     def _situation(self, field: Field, decider: Decider, refused: set[int]) -> Situation:
-        now, job, held, offers = field.now * field.gap, field.job, field.machine, decider.offers
+        now = field.now * field.gap
+        job = field.job
+        held = field.machine
+        offers = decider.offers
         holdings: tuple[Holding, ...] = ()
         if held is not None:
-            offer, machines = offers[held.zone], round(field.share * job.machines)
+            offer = offers[held.zone]
+            machines = round(field.share * job.machines)
             rent = Rent(offer, machines, offer.on_demand if held.spot else None)
             holdings = (Holding(0, rent, now, now + field.delay_left),)
 
@@ -303,7 +309,8 @@ class DecidedRegions:
 
 
 def _decider_of(field: Field) -> Decider:
-    job, offers = field.job, list[Offer]()
+    job = field.job
+    offers = list[Offer]()
     for zone, region, usd in zip(field.zones, field.regions, field.on_demand.tolist(), strict=True):
         market = Market("local", region, zone, "machine")
         offers.append(Offer(market, 1.0, round(usd * NANOS_PER_DOLLAR)))

@@ -27,7 +27,9 @@ def region_of(zone: str) -> str:
     """
     if match := _ZONE.match(zone):
         return match["region"]
-    return zone.rsplit("-", 1)[0] if re.search(r"[a-z]-\d$", zone) else zone
+    if re.search(r"[a-z]-\d$", zone):
+        return zone.rsplit("-", 1)[0]
+    return zone
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +83,9 @@ class RegionJob:
         counts.
         """
         nearest = round(self.deadline / gap)
-        return nearest if abs(nearest * gap - self.deadline) < gap // 100 else self.deadline // gap
+        if abs(nearest * gap - self.deadline) < gap // 100:
+            return nearest
+        return self.deadline // gap
 
     def possible(self, gap: int) -> bool:
         """Whether on-demand machines from the first step meet the deadline."""
@@ -235,7 +239,9 @@ class Field:
 
     def move_usd(self, zone: int) -> float:
         """Dollars for taking the checkpoint to a zone."""
-        return 0.0 if self.home is None else float(self.moving[self.home, zone])
+        if self.home is None:
+            return 0.0
+        return float(self.moving[self.home, zone])
 
     def start_spot(self, zone: int) -> bool:
         """Asks for a spot machine; it replaces what runs. A refusal is free, and changes
@@ -251,7 +257,8 @@ class Field:
 
     def stop(self) -> None:
         """Returns what runs."""
-        self.machine, self.delay_left = None, 0
+        self.machine = None
+        self.delay_left = 0
 
     def probe(self, zone: int) -> bool:
         """Checks whether spot is available; success costs a few minutes of it, except where the job
@@ -273,7 +280,8 @@ class Field:
         self.this_step.moves += moved
         across = moved and self.regions[self.home or 0] != self.regions[machine.zone]
         self.delay_left = self.job.delay + (self._window.rules.moving_time if across else 0)
-        self.machine, self.home = machine, machine.zone
+        self.machine = machine
+        self.home = machine.zone
 
     def begin_step(self) -> None:
         """Takes away spot that is not up any more."""
@@ -305,7 +313,8 @@ class Field:
 
 def play(window: Window, policy: ZonePolicy, name: str) -> PlayedWindow:
     """Plays a job to its end, or to its deadline, under the policy of this name."""
-    field, course = Field(window), list[Whereabouts | None]()
+    field = Field(window)
+    course = list[Whereabouts | None]()
     while field.work_left > 0 and field.now < field.steps:
         field.begin_step()
         policy.step(field)

@@ -59,7 +59,8 @@ class ZoneLife:
 
     def begin(self, now: float) -> None:
         """A machine started, or a probe succeeded."""
-        self.since, self._age_seen = now, 0.0
+        self.since = now
+        self._age_seen = 0.0
 
     def hazard(self, now: float) -> tuple[list[tuple[float, float]], float]:
         """Nelson-Aalen steps by age, and the hazard beyond the last."""
@@ -82,7 +83,9 @@ class ZoneLife:
     def remaining(self, now: float, gap: float) -> float:
         """Expected hours that a machine here still has."""
         steps, tail = self.hazard(now)
-        age, survives, hours = now - self.since if self.since is not None else 0.0, 1.0, 0.0
+        age = now - self.since if self.since is not None else 0.0
+        survives = 1.0
+        hours = 0.0
         age = max(age, self.probes / 60)
         for at, size in steps:
             if at > age + 1e-12:
@@ -129,21 +132,29 @@ def _cumulative(steps: Sequence[tuple[float, float]], tail: float, age: float) -
 def _densest(events: Sequence[tuple[float, int]]) -> float:
     """The most losses per expected loss among the latest steps that together expected at most
     one."""
-    risk, losses, best, any_ = 0.0, 0, 0.0, False
+    risk = 0.0
+    losses = 0
+    best = 0.0
+    any_ = False
     for expected, count in reversed(events):
         first = not risk and not losses and not any_
-        risk, losses = risk + expected, losses + count
+        risk = risk + expected
+        losses = losses + count
         if risk > 1.0 + 1e-9:
-            return max(best, losses / risk) if first else best
+            if first:
+                return max(best, losses / risk)
+            return best
         ratio = losses / max(risk, 1e-6) if losses else 0.0
-        best, any_ = max(best, ratio), True
+        best = max(best, ratio)
+        any_ = True
 
     return best
 
 
 def value_of_progress(field: Field) -> float:
     """Dollars that an hour of work is worth: more as the job falls behind its even pace."""
-    elapsed, job = field.now * field.gap, field.job
+    elapsed = field.now * field.gap
+    job = field.job
     pace = field.work_left * job.deadline / ((job.deadline - elapsed) * job.work)
     return max(float(field.on_demand.min()) * pace, float(field.spot.min()))
 
@@ -167,7 +178,8 @@ class SkyNomad:
         self._probe(field, decided)
 
     def _look(self, field: Field) -> None:
-        now, gap = _hours(field), field.gap / HOUR
+        now = _hours(field)
+        gap = field.gap / HOUR
         if not self.lives:
             self.lives = [ZoneLife() for _ in field.zones]
             self.next_probe = [0] * len(field.zones)
@@ -177,7 +189,8 @@ class SkyNomad:
             held is None or held.zone != self.running or not held.spot
         ):
             self.lives[self.running].end(now, lost=not self.stopped)
-            self.running, self.stopped = None, False
+            self.running = None
+            self.stopped = False
 
         for life in self.lives:
             life.observe(now, gap)
@@ -186,10 +199,8 @@ class SkyNomad:
 
     def _spot_value(self, field: Field, zone: int, usd: float) -> float:
         left = (field.job.deadline - field.now * field.gap) / HOUR
-        life, held = (
-            min(self.lives[zone].remaining(_hours(field), field.gap / HOUR), left),
-            field.machine,
-        )
+        life = min(self.lives[zone].remaining(_hours(field), field.gap / HOUR), left)
+        held = field.machine
         runs = held is not None and held.spot and held.zone == zone
         works = life if runs else life - field.job.delay / HOUR
         if works <= 0:

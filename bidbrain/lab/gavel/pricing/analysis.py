@@ -42,7 +42,8 @@ class JobType:
 
     def on(self, accelerator: str) -> float:
         """Steps per second; accelerators with more memory (`V100-32GB`) count as equally fast."""
-        return self.throughputs.get(accelerator.partition("-")[0].lower(), 0.0)
+        name = accelerator.partition("-")[0].lower()
+        return self.throughputs.get(name, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +105,24 @@ def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) ->
     """
     rates = {strategy.name: _rates(board, strategy, jobs) for strategy in plan.strategies}
     cases = [(job, days) for job in range(len(jobs)) for days in plan.days]
-    work = np.array(
-        [days * 24 * jobs[job].on(plan.strategies[0].accelerator) for job, days in cases]
-    )
-    best = np.max([rate.max(axis=1) for rate in rates.values()], axis=0)
-    latest = board.span - work / best[[job for job, _ in cases]]
-    start = np.concatenate([np.linspace(0.0, max(0.0, until), plan.starts) for until in latest])
+    work_of_cases = [
+        days * 24 * jobs[job].on(plan.strategies[0].accelerator) for job, days in cases
+    ]
+    work = np.array(work_of_cases)
+    best_rates = [rate.max(axis=1) for rate in rates.values()]
+    best = np.max(best_rates, axis=0)
+    job_of_case = [job for job, _ in cases]
+    fastest = work / best[job_of_case]
+    latest = board.span - fastest
+    moments = [np.linspace(0.0, max(0.0, until), plan.starts) for until in latest]
+    start = np.concatenate(moments)
     owner = np.repeat([job for job, _ in cases], plan.starts)
     courses = []
 
     for strategy in plan.strategies:
-        runs = TrainingJobs(start, np.repeat(work, plan.starts), rates[strategy.name][owner])
+        work_of_runs = np.repeat(work, plan.starts)
+        rates_of_runs = rates[strategy.name][owner]
+        runs = TrainingJobs(start, work_of_runs, rates_of_runs)
         movement = (
             replace(plan.movement, dataset_gb=0.0) if strategy.dataset_everywhere else plan.movement
         )
@@ -122,10 +130,12 @@ def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) ->
 
     answers = []
     for case, (job, days) in enumerate(cases):
-        whole = slice(case * plan.starts, (case + 1) * plan.starts)
+        after = (case + 1) * plan.starts
+        whole = slice(case * plan.starts, after)
         # Up to the first start that leads any strategy beyond the end of the prices. Dropping
         # single starts instead would favor those in which no slow, cheap machine was chosen.
-        late = np.any(np.isnan([course.usd[whole] for course in courses]), axis=0)
+        usd_of_courses = [course.usd[whole] for course in courses]
+        late = np.any(np.isnan(usd_of_courses), axis=0)
         fitting = int(late.argmax()) if late.any() else late.size
         part = slice(whole.start, whole.start + fitting)
         if fitting:
@@ -138,24 +148,25 @@ def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) ->
                     course.moves[part],
                     course.first[part],
                 )
-                answers.append(_summary(board, jobs[job], days, strategy, cost, start[part], base))
+                answer = _summary(board, jobs[job], days, strategy, cost, start[part], base)
+                answers.append(answer)
 
     return answers
 
 
 def _rates(board: PriceBoard, strategy: PlacementRule, jobs: Sequence[JobType]) -> Floats:
     """Throughput of each job type on each offer that the strategy may use; 0 on the others."""
-    rates = np.array(
+    rates_of_jobs = [
         [
-            [
-                job.on(offer.accelerator) * offer.useful_share if strategy.may_use(offer) else 0.0
-                for offer in board.offers
-            ]
-            for job in jobs
+            job.on(offer.accelerator) * offer.useful_share if strategy.may_use(offer) else 0.0
+            for offer in board.offers
         ]
-    )
+        for job in jobs
+    ]
+    rates = np.array(rates_of_jobs)
 
-    idle = np.flatnonzero(rates.max(axis=1, initial=0.0) <= 0)
+    highest = rates.max(axis=1, initial=0.0)
+    idle = np.flatnonzero(highest <= 0)
 
     if idle.size:
         machine = (
@@ -183,6 +194,9 @@ def _summary(
     offers = [board.offers[first] for first in course.first]
     kinds = [f"{offer.market.cloud} {offer.accelerators}x{offer.accelerator}" for offer in offers]
     usd = float(course.usd.mean())
+    hours = course.stop - start
+    mean_moves = course.moves.mean()
+    moved_usd = course.moved_usd.mean()
     return PricedJob(
         job=job.name,
         days=days,
@@ -190,10 +204,10 @@ def _summary(
         jobs=course.usd.size,
         usd=usd,
         reduction=base / usd,
-        hours=float((course.stop - start).mean()),
-        moves=float(course.moves.mean()),
+        hours=float(hours.mean()),
+        moves=float(mean_moves),
         most_moves=int(course.moves.max()),
-        moved_usd=float(course.moved_usd.mean()),
+        moved_usd=float(moved_usd),
         offers={kind: kinds.count(kind) for kind in sorted(set(kinds))},
     )
 
@@ -298,7 +312,8 @@ def spot_discounts(
         listed = on_demand_usd(offer.market) if offer.accelerators == 1 else None
         if listed is not None:
             place = (offer.market.cloud, offer.market.region, offer.accelerator)
-            discounts[place] = max(discounts.get(place, 0.0), listed / usd)
+            largest = discounts.get(place, 0.0)
+            discounts[place] = max(largest, listed / usd)
 
     return [
         Figure(
@@ -320,7 +335,8 @@ def mean_usd(board: PriceBoard, chosen: Callable[[AcceleratorOffer], bool]) -> f
     if not among.any():
         return None
     spans = np.diff(np.append(board.hours, board.span))
-    return float(np.average(board.usd[among].min(axis=0), weights=spans))
+    lowest_usd = board.usd[among].min(axis=0)
+    return float(np.average(lowest_usd, weights=spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,18 +364,19 @@ class Effective:
 def effective_prices(board: PriceBoard, movement: Movement, hours: float) -> list[Effective]:
     """By cloud and accelerator, on its cheapest offers."""
     effective = []
-    for cloud, kind in sorted({(offer.market.cloud, offer.accelerator) for offer in board.offers}):
+    kinds = {(offer.market.cloud, offer.accelerator) for offer in board.offers}
+    for cloud, kind in sorted(kinds):
 
         def of_kind(offer: AcceleratorOffer, cloud: str = cloud, kind: str = kind) -> bool:
             return (offer.market.cloud, offer.accelerator) == (cloud, kind)
 
         usd = mean_usd(board, of_kind)
-        share = max(offer.useful_share for offer in board.offers if of_kind(offer))
+        useful = (offer.useful_share for offer in board.offers if of_kind(offer))
+        share = max(useful)
         assert usd is not None
         loaded = effective_usd_per_hour(usd, share, movement.dataset_usd(cloud), hours)
-        effective.append(
-            Effective(cloud, kind, usd, share, effective_usd_per_hour(usd, share), loaded, hours)
-        )
+        effective_usd = effective_usd_per_hour(usd, share)
+        effective.append(Effective(cloud, kind, usd, share, effective_usd, loaded, hours))
 
     return effective
 
@@ -382,17 +399,21 @@ def speedups(jobs: Sequence[JobType], board: PriceBoard) -> list[Figure]:
             usd[kind] = mean
 
     for job in jobs:
-        model = next((model for model in SPEEDUPS if job.name.startswith(model)), job.name)
+        known_models = (model for model in SPEEDUPS if job.name.startswith(model))
+        model = next(known_models, job.name)
         for kind in ("p100", "v100"):
             if job.on("k80") > 0 and job.on(kind) > 0 and {"k80", kind} <= usd.keys():
                 speedup = job.on(kind) / job.on("k80")
                 per_dollar = speedup * usd["k80"] / usd[kind]
-                plain, priced = SPEEDUPS.get(model, {}).get(kind, (None, None))
+                speeds = SPEEDUPS.get(model, {})
+                plain, priced = speeds.get(kind, (None, None))
                 name = f"{model}, {kind.upper()} over K80"
-                figures.append(Figure("6.1", f"{name}: throughput", speedup, plain, case=job.name))
-                figures.append(
-                    Figure("6.1", f"{name}: per dollar", per_dollar, priced, case=job.name)
+                speedup_figure = Figure("6.1", f"{name}: throughput", speedup, plain, case=job.name)
+                figures.append(speedup_figure)
+                dollar_figure = Figure(
+                    "6.1", f"{name}: per dollar", per_dollar, priced, case=job.name
                 )
+                figures.append(dollar_figure)
 
     return figures
 
@@ -404,10 +425,12 @@ def transfers(v100_usd_per_hour: float, tariff: EgressTariff) -> list[Figure]:
     for model, (dataset_gb, model_gb, dataset_share, model_share) in TRANSFERS.items():
         dataset = tariff.internet_usd(dataset_gb) / compute
         checkpoint = tariff.internet_usd(MODEL_TRANSFERS * model_gb) / MODEL_TRANSFERS / compute
-        figures.append(Figure("6.2", f"{model}: dataset", 100 * dataset, 100 * dataset_share, "%"))
-        figures.append(
-            Figure("6.2", f"{model}: checkpoint", 100 * checkpoint, 100 * model_share, "%")
+        dataset_figure = Figure("6.2", f"{model}: dataset", 100 * dataset, 100 * dataset_share, "%")
+        figures.append(dataset_figure)
+        checkpoint_figure = Figure(
+            "6.2", f"{model}: checkpoint", 100 * checkpoint, 100 * model_share, "%"
         )
+        figures.append(checkpoint_figure)
 
     return figures
 
@@ -432,21 +455,18 @@ def claims(priced: Sequence[PricedJob]) -> list[Figure]:
     if four_days:
         best = max(four_days, key=lambda job: job.reduction)
         name = "dynamic over fixed-type, 4 days, best"
-        figures.append(Figure("6.5", name, best.reduction, BEST_REDUCTION, case=best.job))
+        reduction = Figure("6.5", name, best.reduction, BEST_REDUCTION, case=best.job)
+        figures.append(reduction)
 
     if gains:
-        most = max(job.most_moves for job in jobs if job.strategy == "dynamic")
+        every_moves = (job.most_moves for job in jobs if job.strategy == "dynamic")
+        most = max(every_moves)
         figures.append(
             Figure("6.6", "dynamic over multi-cloud, best", max(gains), BEST_DYNAMIC_REDUCTION)
         )
-        figures.append(
-            Figure(
-                "6.6",
-                "moves of one job, most (paper: at most)",
-                float(most),
-                float(MAX_SWITCHES),
-                "",
-            )
+        moves_figure = Figure(
+            "6.6", "moves of one job, most (paper: at most)", float(most), float(MAX_SWITCHES), ""
         )
+        figures.append(moves_figure)
 
     return figures

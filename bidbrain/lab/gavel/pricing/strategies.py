@@ -55,9 +55,10 @@ class PriceBoard:
 
     def __post_init__(self) -> None:
         spans = np.diff(self.hours)
-        paid = np.concatenate(
-            (np.zeros((len(self.offers), 1)), np.cumsum(self.usd[:, :-1] * spans, axis=1)), axis=1
-        )
+        nothing = np.zeros((len(self.offers), 1))
+        usd_of_spans = self.usd[:, :-1] * spans
+        summed = np.cumsum(usd_of_spans, axis=1)
+        paid = np.concatenate((nothing, summed), axis=1)
         object.__setattr__(self, "paid_before", paid)
 
     @property
@@ -67,7 +68,8 @@ class PriceBoard:
 
     def moment(self, hours: Floats) -> Ints:
         """Index of the price in force at each time."""
-        return (np.searchsorted(self.hours, hours, side="right") - 1).astype(np.int64)
+        place = np.searchsorted(self.hours, hours, side="right") - 1
+        return place.astype(np.int64)
 
     def paid(self, offers: Ints, start: Floats, stop: Floats) -> Floats:
         """Dollars for an accelerator of each offer held from start to stop."""
@@ -75,9 +77,10 @@ class PriceBoard:
 
     def _paid_until(self, offers: Ints, hours: Floats) -> Floats:
         at = self.moment(hours)
-        total: Floats = self.paid_before[offers, at] + self.usd[offers, at] * (
-            hours - self.hours[at]
-        )
+        before = self.paid_before[offers, at]
+        since = hours - self.hours[at]
+        paid_since = self.usd[offers, at] * since
+        total: Floats = before + paid_since
         return total
 
 
@@ -97,7 +100,8 @@ def board_of(
     known = [series for series in histories if series.first <= begin and series.last >= end]
     windows = [series.window(begin, end) for series in known]
     changes = [window.times[1:][np.diff(window.prices) != 0] for window in windows]
-    moments = np.unique(np.concatenate((np.array([begin], dtype=np.int64), *changes)))
+    begins = np.array([begin], dtype=np.int64)
+    moments = np.unique(np.concatenate((begins, *changes)))
 
     # A change at the very end would hold for no time.
     moments = moments[moments < end]
@@ -117,7 +121,8 @@ def board_of(
         ]
     )
 
-    return PriceBoard(tuple(offers), begin, end, (moments - begin) / HOUR, usd)
+    hours = (moments - begin) / HOUR
+    return PriceBoard(tuple(offers), begin, end, hours, usd)
 
 
 def left_out(histories: Sequence[PriceSeries], board: PriceBoard) -> list[Market]:
@@ -131,22 +136,31 @@ def _common_span(histories: Sequence[PriceSeries]) -> tuple[int, int]:
     begins = np.array([series.first for series in histories], dtype=np.int64)
     ends = np.array([series.last for series in histories], dtype=np.int64)
     cloud = np.array([clouds.index(series.market.cloud) for series in histories])
-    best, span = 0.0, None
+    best = 0.0
+    span = None
 
     for begin in np.unique(begins):
-        candidates = np.unique(ends[(begins <= begin) & (ends > begin)])
-        covers = (begins <= begin)[:, None] & (ends[:, None] >= candidates)
+        covers_begin = (begins <= begin) & (ends > begin)
+        covering = ends[covers_begin]
+        candidates = np.unique(covering)
+        begun = (begins <= begin)[:, None]
+        not_ended = ends[:, None] >= candidates
+        covers = begun & not_ended
         whole = np.all([covers[cloud == code].any(axis=0) for code in range(len(clouds))], axis=0)
-        areas = np.where(whole, covers.sum(axis=0) * (candidates - begin).astype(np.float64), 0.0)
+        how_many = covers.sum(axis=0)
+        spans_of_ends = (candidates - begin).astype(np.float64)
+        areas = np.where(whole, how_many * spans_of_ends, 0.0)
         if areas.size and areas.max() > best:
-            best, span = float(areas.max()), (int(begin), int(candidates[areas.argmax()]))
+            best = float(areas.max())
+            span = (int(begin), int(candidates[areas.argmax()]))
 
     if span is None:
-        spans = ", ".join(
+        spans_of_clouds = (
             f"{name} {format_time(int(begins[cloud == code].min()))} to "
             f"{format_time(int(ends[cloud == code].max()))}"
             for code, name in enumerate(clouds)
         )
+        spans = ", ".join(spans_of_clouds)
         raise TooLittleHistory(
             f"the price histories have no time in common: {spans or 'none is given'}"
         )
@@ -183,13 +197,17 @@ def ladder(home: str, baseline: str) -> tuple[PlacementRule, ...]:
     """The strategies of Figure 6.5, each with one more freedom; the last pays to move its dataset
     once per cloud.
     """
+    fixed_type = PlacementRule("fixed-type", accelerator=baseline, home=home, single=True)
+    best_type = PlacementRule("best-type", home=home, single=True)
+    multi_gpu = PlacementRule("multi-gpu", home=home)
+    by_data = PlacementRule("dynamic+data", moves=True, dataset_everywhere=False)
     return (
-        PlacementRule("fixed-type", accelerator=baseline, home=home, single=True),
-        PlacementRule("best-type", home=home, single=True),
-        PlacementRule("multi-gpu", home=home),
+        fixed_type,
+        best_type,
+        multi_gpu,
         PlacementRule("multi-cloud"),
         PlacementRule("dynamic", moves=True),
-        PlacementRule("dynamic+data", moves=True, dataset_everywhere=False),
+        by_data,
     )
 
 
@@ -210,9 +228,8 @@ class TrainingJobs:
     def hours_per_step(self) -> Floats:
         """The inverse of the rates: infinite where a job may not run."""
         endless = np.full(self.rates.shape, np.inf)
-        return np.asarray(
-            np.divide(1.0, self.rates, out=endless, where=self.rates > 0), dtype=np.float64
-        )
+        steps = np.divide(1.0, self.rates, out=endless, where=self.rates > 0)
+        return np.asarray(steps, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,14 +252,21 @@ def stay(board: PriceBoard, runs: TrainingJobs, movement: Movement) -> TrainingC
 
     The comparison assumes that the price at the start will hold.
     """
-    data = np.array([movement.dataset_usd(offer.market.cloud) for offer in board.offers])
+    data_usd = [movement.dataset_usd(offer.market.cloud) for offer in board.offers]
+    data = np.array(data_usd)
     hours = runs.work[:, None] * runs.hours_per_step
-    first = (hours * board.usd[:, board.moment(runs.start)].T + data).argmin(axis=1)
-    stop = runs.start + hours[np.arange(first.size), first]
+    moments = board.moment(runs.start)
+    usd_of_work = hours * board.usd[:, moments].T
+    first = (usd_of_work + data).argmin(axis=1)
+    first_hours = hours[np.arange(first.size), first]
+    stop = runs.start + first_hours
     late = stop > board.span * (1 + _ROUNDING)
-    usd = board.paid(first, runs.start, np.minimum(stop, board.span)) + data[first]
+    until = np.minimum(stop, board.span)
+    paid = board.paid(first, runs.start, until)
+    usd = paid + data[first]
     usd[late], stop[late] = np.nan, np.nan
-    return TrainingCost(usd, data[first], stop, np.zeros(first.size, dtype=np.int64), first)
+    no_moves = np.zeros(first.size, dtype=np.int64)
+    return TrainingCost(usd, data[first], stop, no_moves, first)
 
 
 def follow(board: PriceBoard, runs: TrainingJobs, movement: Movement) -> TrainingCost:
@@ -260,12 +284,16 @@ class _Walk:
 
     def __init__(self, board: PriceBoard, runs: TrainingJobs, movement: Movement) -> None:
         # Offers that no job can use would only slow the loop down.
-        self.index = np.flatnonzero((runs.rates > 0).any(axis=0))
+        may_run = (runs.rates > 0).any(axis=0)
+        self.index = np.flatnonzero(may_run)
         self.pace = runs.hours_per_step[:, self.index]
-        self.board, self.runs, self.move_hours = board, runs, movement.hours
+        self.board = board
+        self.runs = runs
+        self.move_hours = movement.hours
         offers = [board.offers[i] for i in self.index]
         clouds = sorted({offer.market.cloud for offer in offers})
-        self.cloud_of = np.array([clouds.index(offer.market.cloud) for offer in offers])
+        cloud_numbers = [clouds.index(offer.market.cloud) for offer in offers]
+        self.cloud_of = np.array(cloud_numbers)
         self.checkpoint = _checkpoint_costs(offers, movement)
 
         # The cost of moving the dataset to each cloud, by the set of clouds (as bits) that already
@@ -274,15 +302,15 @@ class _Walk:
             [cloud for bit, cloud in enumerate(clouds) if mask >> bit & 1]
             for mask in range(1 << len(clouds))
         ]
-        self.data_by_held = np.array(
-            [[movement.dataset_usd(cloud, held) for cloud in clouds] for held in sets]
-        )
+        data_usd = [[movement.dataset_usd(cloud, held) for cloud in clouds] for held in sets]
+        self.data_by_held = np.array(data_usd)
         count = runs.start.size
         self.left = runs.work.copy()
         self.busy = np.zeros(count)
         self.at = np.full(count, -1, dtype=np.int64)
         self.held = np.zeros(count, dtype=np.int64)
-        self.usd, self.moved = np.zeros(count), np.zeros(count)
+        self.usd = np.zeros(count)
+        self.moved = np.zeros(count)
         self.moves = np.zeros(count, dtype=np.int64)
         self.first = np.zeros(count, dtype=np.int64)
         self.stop = np.full(count, np.nan)
@@ -292,13 +320,19 @@ class _Walk:
         prices = self.board.usd[self.index]
         steps = np.diff(prices, axis=1, prepend=prices[:, :1])
         for moment in range(self.board.hours.size):
-            here = np.flatnonzero((self.runs.start < edges[moment + 1]) & np.isnan(self.stop))
+            has_begun = self.runs.start < edges[moment + 1]
+            runs_on = np.isnan(self.stop)
+            here = np.flatnonzero(has_begun & runs_on)
             if here.size:
-                self._look(here, prices[:, moment], steps[:, moment])
+                usd_now = prices[:, moment]
+                steps_now = steps[:, moment]
+                self._look(here, usd_now, steps_now)
                 self._run(here, prices[:, moment], edges[moment], edges[moment + 1])
 
-        usd = np.where(np.isnan(self.stop), np.nan, self.usd)
-        return TrainingCost(usd, self.moved, self.stop, self.moves, self.index[self.first])
+        is_running = np.isnan(self.stop)
+        usd = np.where(is_running, np.nan, self.usd)
+        first_offers = self.index[self.first]
+        return TrainingCost(usd, self.moved, self.stop, self.moves, first_offers)
 
     def _look(self, jobs: Ints, usd_per_hour: Floats, steps: Floats) -> None:
         """Compares all offers for jobs that must choose, and only the offers that became cheaper
@@ -312,11 +346,14 @@ class _Walk:
         everything = fresh | (steps[self.at[jobs]] > 0)
         new = jobs[fresh]
         data = self.data_by_held[self.held[new]][:, self.cloud_of]
-        best = (self.left[new, None] * self.pace[new] * usd_per_hour + data).argmin(axis=1)
+        hours_left = self.left[new, None] * self.pace[new]
+        best = (hours_left * usd_per_hour + data).argmin(axis=1)
         self.first[new] = best
-        self._settle(new, best, data[np.arange(new.size), best])
+        data_of_best = data[np.arange(new.size), best]
+        self._settle(new, best, data_of_best)
         fallen = np.flatnonzero(steps < 0)
-        self._consider(jobs[everything & ~fresh], np.arange(usd_per_hour.size), usd_per_hour)
+        waiting = jobs[everything & ~fresh]
+        self._consider(waiting, np.arange(usd_per_hour.size), usd_per_hour)
         self._consider(jobs[~everything], fallen, usd_per_hour)
 
     def _consider(self, jobs: Ints, offers: Ints, usd_per_hour: Floats) -> None:
@@ -326,17 +363,25 @@ class _Walk:
             return
 
         at = self.at[jobs]
-        data = self.data_by_held[np.ix_(self.held[jobs], self.cloud_of[offers])]
+        cells = np.ix_(self.held[jobs], self.cloud_of[offers])
+        data = self.data_by_held[cells]
         moved = data + self.checkpoint[np.ix_(at, offers)]
         pace = self.pace[np.ix_(jobs, offers)]
-        costs = (self.move_hours + self.left[jobs, None] * pace) * usd_per_hour[offers] + moved
+        working = self.left[jobs, None] * pace
+        usd_there = (self.move_hours + working) * usd_per_hour[offers]
+        costs = usd_there + moved
         best = costs.argmin(axis=1)
         rows = np.arange(jobs.size)
-        staying = (self.busy[jobs] + self.left[jobs] * self.pace[jobs, at]) * usd_per_hour[at]
-        going = (costs[rows, best] < staying) & (offers[best] != at)
+        work_left = self.left[jobs] * self.pace[jobs, at]
+        hours_there = self.busy[jobs] + work_left
+        staying = hours_there * usd_per_hour[at]
+        is_cheaper = costs[rows, best] < staying
+        going = is_cheaper & (offers[best] != at)
         self.moves[jobs[going]] += 1
         self.busy[jobs[going]] = self.move_hours
-        self._settle(jobs[going], offers[best[going]], moved[rows, best][going])
+        next_offers = offers[best[going]]
+        moved_usd = moved[rows, best][going]
+        self._settle(jobs[going], next_offers, moved_usd)
 
     def _settle(self, jobs: Ints, offers: Ints, moved_usd: Floats) -> None:
         self.at[jobs] = offers
@@ -347,14 +392,17 @@ class _Walk:
     def _run(self, jobs: Ints, usd_per_hour: Floats, begin: float, end: float) -> None:
         """Runs these jobs from the later of `begin` and their start, to `end` or their own end."""
         start = np.maximum(self.runs.start[jobs], begin)
-        pace, price = self.pace[jobs, self.at[jobs]], usd_per_hour[self.at[jobs]]
+        pace = self.pace[jobs, self.at[jobs]]
+        price = usd_per_hour[self.at[jobs]]
         needed = self.busy[jobs] + self.left[jobs] * pace
         spent = np.minimum(needed, end - start)
         done = needed <= (end - start) * (1 + _ROUNDING)
         self.usd[jobs] += spent * price
         worked = np.maximum(0.0, spent - self.busy[jobs])
-        self.busy[jobs] = np.maximum(0.0, self.busy[jobs] - spent)
-        self.left[jobs] = np.where(done, 0.0, self.left[jobs] - worked / pace)
+        still_busy = self.busy[jobs] - spent
+        self.busy[jobs] = np.maximum(0.0, still_busy)
+        left = self.left[jobs] - worked / pace
+        self.left[jobs] = np.where(done, 0.0, left)
         self.stop[jobs[done]] = (start + spent)[done]
 
 
@@ -366,9 +414,10 @@ def _checkpoint_costs(offers: list[AcceleratorOffer], movement: Movement) -> Flo
     }
     markets = list(places.values())
     place_of = {place: i for i, place in enumerate(places)}
-    costs = np.array(
-        [[movement.checkpoint_usd(source, target) for target in markets] for source in markets]
-    )
+    costs_between = [
+        [movement.checkpoint_usd(source, target) for target in markets] for source in markets
+    ]
+    costs = np.array(costs_between)
     at = np.array(
         [place_of[offer.market.cloud, offer.market.region, offer.market.zone] for offer in offers]
     )

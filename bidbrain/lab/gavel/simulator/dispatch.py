@@ -97,15 +97,18 @@ class ByShares:
         self, scenario: ClusterSimulation, policy: Policy, rules: DispatchRules | None = None
     ) -> None:
         workload = scenario.workload
-        self._scenario, self._policy = scenario, policy
+        self._scenario = scenario
+        self._policy = policy
         self._rules = rules or DispatchRules()
-        self._rates, self._scale = workload.rates, workload.scale
-        self._best = np.where(
-            self._scale[:, None] <= scenario.cluster.workers, self._rates, 0.0
-        ).max(axis=1)
+        self._rates = workload.rates
+        self._scale = workload.scale
+        fits = self._scale[:, None] <= scenario.cluster.workers
+        usable = np.where(fits, self._rates, 0.0)
+        self._best = usable.max(axis=1)
         self._slo_seconds = workload.slo_factor * workload.alone_seconds()
         self._owed = np.zeros(self._rates.shape)
-        self._order: list[int] = np.argsort(-_speed(workload), kind="stable").tolist()
+        slowest = -_speed(workload)
+        self._order: list[int] = np.argsort(slowest, kind="stable").tolist()
         blind = (
             self._rules.blind
             or isinstance(policy, Agnostic)
@@ -116,7 +119,8 @@ class ByShares:
         self._drawn = random.Random(_ORDER_SEED) if blind else None  # noqa: S311
         # Time that the steps done so far would have taken with 1/n of the cluster, and the pace of
         # that.
-        self._isolated, self._pace = np.zeros(len(workload.names)), np.ones(len(workload.names))
+        self._isolated = np.zeros(len(workload.names))
+        self._pace = np.ones(len(workload.names))
         self._steps = workload.steps.copy()
         self._begun = np.full(len(workload.names), NO_TYPE)
 
@@ -125,11 +129,14 @@ class ByShares:
         self._allocated = np.zeros(len(workload.names), dtype=bool)
         # Half a round, so that a share with nothing received yet does not have infinite priority.
         self._head_start = scenario.round_seconds / 2
-        nobody, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+        nobody = np.zeros(0, dtype=np.int64)
+        nothing = np.zeros(0)
         among = RoundCandidates(nobody, nobody, nobody, nobody)
         self._grant = _Grant.of(among, nothing, nothing, scenario.cluster.workers)
         self._chosen = np.zeros(0, dtype=np.int64)
-        self._since, self._waits_from, self._stale = -np.inf, -np.inf, True
+        self._since = -np.inf
+        self._waits_from = -np.inf
+        self._stale = True
         self._last_arrival = float(workload.arrival[-1])
         self.allocations = 0
         again = max(scenario.allocation_seconds, scenario.round_seconds)
@@ -141,15 +148,14 @@ class ByShares:
         """Reallocates where due, and chooses; if no job could run, an allocation is always due."""
         old = now - self._since >= PLAN_ROUNDS * self._scenario.round_seconds
         self._stale |= changed or (self._rules.periodic and old)
-        due, wait = (
-            now - self._waits_from >= self._scenario.allocation_seconds,
-            self._rules.newcomers_wait,
-        )
+        due = now - self._waits_from >= self._scenario.allocation_seconds
+        wait = self._rules.newcomers_wait
 
         if not active.size:
             if wait and self._stale and due:
                 # As published, the allocation of an empty cluster counts.
-                self._waits_from, self._stale = now, False
+                self._waits_from = now
+                self._stale = False
             return self._grant.candidates
 
         if self._stale and due:
@@ -170,7 +176,8 @@ class ByShares:
         if finished.size:
             self._gone[finished] = True
             among = self._grant.candidates
-            left = ~(self._gone[among.first] | self._gone[among.second])
+            is_gone = self._gone[among.first] | self._gone[among.second]
+            left = ~is_gone
             self._grant = self._grant.only(left, self._scenario.cluster.workers)
 
     def _choose(self) -> RoundCandidates:
@@ -186,22 +193,32 @@ class ByShares:
 
         self._chosen = grant.choice.next(grant.share / grant.received, order)
         if self._rules.newcomers_wait:
-            self._chosen = self._chosen[self._allocated[grant.candidates.first[self._chosen]]]
+            first = grant.candidates.first[self._chosen]
+            is_allocated = self._allocated[first]
+            self._chosen = self._chosen[is_allocated]
 
         return grant.candidates.only(self._chosen)
 
     def _admit(self, active: Ints) -> None:
         """Adds jobs that came after the last allocation, with no share and owed nothing."""
-        grant, workers = self._grant, self._scenario.cluster.workers
+        grant = self._grant
+        workers = self._scenario.cluster.workers
         new = np.setdiff1d(active, grant.candidates.first)
-        row, type_ = np.nonzero((self._rates[new] > 0) & (self._scale[new, None] <= workers))
+        can_run = (self._rates[new] > 0) & (self._scale[new, None] <= workers)
+        row, type_ = np.nonzero(can_run)
         first = np.concatenate([grant.candidates.first, new[row]])
-        second = np.concatenate([grant.candidates.second, np.full(len(row), NO_JOB)])
+        alone = np.full(len(row), NO_JOB)
+        second = np.concatenate([grant.candidates.second, alone])
         types = np.concatenate([grant.candidates.type, type_])
-        owed = np.where(second == NO_JOB, self._owed[first, types], 0.0)
-        order = np.argsort(-np.round(owed, _DEBT_DIGITS), kind="stable")
-        among = RoundCandidates(first, second, types, self._scale[first]).only(order)
-        share = np.concatenate([grant.share, np.zeros(len(row))])[order]
+        owed_of_jobs = self._owed[first, types]
+        owed = np.where(second == NO_JOB, owed_of_jobs, 0.0)
+        rounded = np.round(owed, _DEBT_DIGITS)
+        order = np.argsort(-rounded, kind="stable")
+        candidates = RoundCandidates(first, second, types, self._scale[first])
+        among = candidates.only(order)
+        nothing = np.zeros(len(row))
+        shares = np.concatenate([grant.share, nothing])
+        share = shares[order]
         start, received = (
             np.concatenate([part, np.full(len(row), self._head_start)])[order]
             for part in (grant.start, grant.received)
@@ -214,18 +231,20 @@ class ByShares:
         elapsed = now - self._since if np.isfinite(self._since) else 0.0
         grant = self._grant
         by_itself = grant.candidates.second == NO_JOB
-        first, type_ = grant.candidates.first[by_itself], grant.candidates.type[by_itself]
+        first = grant.candidates.first[by_itself]
+        type_ = grant.candidates.type[by_itself]
         received = grant.received[by_itself] - grant.start[by_itself]
-        self._owed[first, type_] += grant.share[by_itself] * elapsed - received
+        due = grant.share[by_itself] * elapsed
+        self._owed[first, type_] += due - received
 
         problem = self._problem(now, active, steps_left)
         shares = self._policy(problem).shares
         # The first allocation is replaced as soon as a job comes or goes; as published, one at the
         # moment 0.
-        self._waits_from = (
-            now if (now > 0 if self._rules.newcomers_wait else self.allocations) else -np.inf
-        )
-        self._since, self._stale = now, False
+        is_late = now > 0 if self._rules.newcomers_wait else self.allocations
+        self._waits_from = now if is_late else -np.inf
+        self._since = now
+        self._stale = False
         self._allocated[:] = False
         self._allocated[active] = True
         self.allocations += 1
@@ -233,35 +252,42 @@ class ByShares:
         # The types that jobs are given all of the time, and at what pace they would progress in
         # isolation.
         alone = shares[: len(active)]
-        self._begun[active] = np.where((alone == 1).any(axis=1), alone.argmax(axis=1), NO_TYPE)
-        self._pace[active] = (problem.jobs.throughputs * isolated_shares(problem)).sum(axis=1)
+        has_one = (alone == 1).any(axis=1)
+        self._begun[active] = np.where(has_one, alone.argmax(axis=1), NO_TYPE)
+        isolated = problem.jobs.throughputs * isolated_shares(problem)
+        self._pace[active] = isolated.sum(axis=1)
         self._steps[active] = problem.jobs.steps
-        self._grant = self._granted(
-            active, problem.pairs, np.where(shares > _NO_SHARE, shares, 0.0)
-        )
+        clear = np.where(shares > _NO_SHARE, shares, 0.0)
+        self._grant = self._granted(active, problem.pairs, clear)
 
     def _problem(self, now: float, active: Ints, steps_left: Floats) -> AllocationProblem:
         workload = self._scenario.workload
         elapsed = now - workload.arrival[active]
-        done, pace = self._steps[active] - steps_left[active], self._pace[active]
-        self._isolated[active] += np.divide(done, pace, out=np.zeros(len(active)), where=pace > 0)
+        done = self._steps[active] - steps_left[active]
+        pace = self._pace[active]
+        no_time = np.zeros(len(active))
+        self._isolated[active] += np.divide(done, pace, out=no_time, where=pace > 0)
 
         # Jobs are planned to finish earlier than their deadlines, because rounds realize a plan up
         # to two rounds late. At most by their own reserve, less a little, so that the deadline is
         # not at the very edge.
-        in_hand = self._slo_seconds[active] - elapsed - steps_left[active] / self._best[active]
+        slack = self._slo_seconds[active] - elapsed
+        needed = steps_left[active] / self._best[active]
+        in_hand = slack - needed
         most = _MARGIN_ROUNDS * self._scenario.round_seconds
         margin = np.clip(_RESERVE_USED * in_hand, 0.0, most)
         numbers = active.tolist()
         owners = [workload.owner[m] if workload.entities else None for m in numbers]
+        names = tuple(workload.names[m] for m in numbers)
+        slo = self._slo_seconds[active] - margin
         jobs = ClusterJobs(
-            tuple(workload.names[m] for m in numbers),
+            names,
             self._rates[active],
             self._scale[active],
             workload.weight[active],
             steps_left[active],
             elapsed,
-            self._slo_seconds[active] - margin,
+            slo,
             workload.arrival[active],
             tuple(owners),
             self._isolated[active],
@@ -270,52 +296,77 @@ class ByShares:
 
         believed = self._scenario.believed
         pairs = None if believed is None else good_pairs(believed, workload.kind[active])
-        entities = tuple(entity for entity in workload.entities if entity.name in owners)
+        owners_entities = (entity for entity in workload.entities if entity.name in owners)
+        entities = tuple(owners_entities)
         return AllocationProblem(self._scenario.cluster, jobs, pairs, entities, centered=True)
 
     def _granted(self, active: Ints, pairs: Pairs | None, shares: Floats) -> "_Grant":
         """A candidate for each type on which a row of X can run; where priorities are equal, those
         owed most come first."""
-        first, second = active, np.full(len(active), NO_JOB)
+        first = active
+        second = np.full(len(active), NO_JOB)
         can_run = self._rates[active] > 0
         if pairs is not None:
-            first = np.concatenate([first, active[pairs.members[:, 0]]])
-            second = np.concatenate([second, active[pairs.members[:, 1]]])
-            can_run = np.concatenate([can_run, (pairs.throughputs > 0).all(axis=2)])
+            first_of_pairs = active[pairs.members[:, 0]]
+            first = np.concatenate([first, first_of_pairs])
+            second_of_pairs = active[pairs.members[:, 1]]
+            second = np.concatenate([second, second_of_pairs])
+            pairs_run = (pairs.throughputs > 0).all(axis=2)
+            can_run = np.concatenate([can_run, pairs_run])
 
         scale = self._scale[first]
         if not self._rules.beyond_shares:
             can_run = can_run & (shares > 0)
 
-        row, type_ = np.nonzero(can_run & (scale[:, None] <= self._scenario.cluster.workers))
-        owed = np.where(second[row] == NO_JOB, self._owed[first[row], type_], 0.0)
+        fits = scale[:, None] <= self._scenario.cluster.workers
+        row, type_ = np.nonzero(can_run & fits)
+        is_alone = second[row] == NO_JOB
+        owed_of_rows = self._owed[first[row], type_]
+        owed = np.where(is_alone, owed_of_rows, 0.0)
         # Without rounding errors, which are no debts.
-        order = np.argsort(-np.round(owed, _DEBT_DIGITS), kind="stable")
-        row, type_, owed = row[order], type_[order], owed[order]
+        rounded = np.round(owed, _DEBT_DIGITS)
+        order = np.argsort(-rounded, kind="stable")
+        row = row[order]
+        type_ = type_[order]
+        owed = owed[order]
 
         # Allocations are short: without carrying large debts over, jobs with many workers and small
         # shares would starve.
-        debt = np.maximum(owed - self._rules.debt_rounds * self._scenario.round_seconds, 0.0)
+        allowed = self._rules.debt_rounds * self._scenario.round_seconds
+        debt = np.maximum(owed - allowed, 0.0)
         start = np.maximum(self._head_start - debt, _MIN_RECEIVED * self._head_start)
         among = RoundCandidates(first[row], second[row], type_, scale[row])
-        return _Grant.of(among, shares[row, type_], start, self._scenario.cluster.workers)
+        shares_of_rows = shares[row, type_]
+        return _Grant.of(among, shares_of_rows, start, self._scenario.cluster.workers)
 
 
 def good_pairs(throughputs: Throughputs, kind: Ints) -> Pairs:
     """For each job its best partners among those with which sharing gains enough."""
-    alone, together = throughputs.alone, throughputs.together
-    both = (together > 0).all(axis=3) & (alone[:, None] > 0) & (alone[None, :] > 0)
+    alone = throughputs.alone
+    together = throughputs.together
+    together_run = (together > 0).all(axis=3)
+    first_runs = alone[:, None]
+    second_runs = alone[None, :]
+    both = together_run & (first_runs > 0) & (second_runs > 0)
     divisor = np.where(alone > 0, alone, 1.0)
-    sums = together[..., 0] / divisor[:, None] + together[..., 1] / divisor[None, :]
-    gain = np.where(both, sums, 0.0).max(axis=2, initial=0.0)[np.ix_(kind, kind)]
+    first_share = together[..., 0] / divisor[:, None]
+    second_share = together[..., 1] / divisor[None, :]
+    sums = first_share + second_share
+    useful = np.where(both, sums, 0.0)
+    most = useful.max(axis=2, initial=0.0)
+    cells = np.ix_(kind, kind)
+    gain = most[cells]
     np.fill_diagonal(gain, 0.0)
     count = min(_PARTNERS, max(len(kind) - 1, 0))
-    best = np.argsort(-gain, axis=1, kind="stable")[:, :count]
+    by_gain = np.argsort(-gain, axis=1, kind="stable")
+    best = by_gain[:, :count]
     wanted = np.zeros(gain.shape, dtype=bool)
     np.put_along_axis(wanted, best, True, axis=1)
-    first, second = np.nonzero(np.triu((wanted | wanted.T) & (gain > _SHARING_GAIN), k=1))
+    both_want = (wanted | wanted.T) & (gain > _SHARING_GAIN)
+    first, second = np.nonzero(np.triu(both_want, k=1))
 
-    return Pairs(np.column_stack([first, second]), together[kind[first], kind[second]])
+    members = np.column_stack([first, second])
+    return Pairs(members, together[kind[first], kind[second]])
 
 
 def _speed(workload: ClusterWorkload) -> Floats:
@@ -324,8 +375,12 @@ def _speed(workload: ClusterWorkload) -> Floats:
     """
     alone = workload.throughputs.alone
     best = alone.max(axis=1, keepdims=True)
-    relative = np.divide(alone, best, out=np.zeros(alone.shape), where=best > 0)
-    return np.asarray(relative.sum(axis=0) / np.maximum((alone > 0).sum(axis=0), 1))
+    zeros = np.zeros(alone.shape)
+    relative = np.divide(alone, best, out=zeros, where=best > 0)
+    runs_on = (alone > 0).sum(axis=0)
+    kinds = np.maximum(runs_on, 1)
+    speed = relative.sum(axis=0) / kinds
+    return np.asarray(speed)
 
 
 @dataclass(slots=True)
@@ -351,13 +406,8 @@ class _Grant:
     def only(self, kept: Bools, workers: Floats) -> "_Grant":
         """Without the other candidates."""
         among = self.candidates.only(kept)
-        return _Grant(
-            among,
-            self.share[kept],
-            self.start[kept],
-            self.received[kept],
-            RoundChoice(among, workers),
-        )
+        choice = RoundChoice(among, workers)
+        return _Grant(among, self.share[kept], self.start[kept], self.received[kept], choice)
 
 
 # Margin on the least cost of the jobs, so that rounding does not make it insufficient.
@@ -382,12 +432,18 @@ class InOrder:
         moves: bool = False,
         newcomers_wait: bool = False,
     ) -> None:
-        self._scenario, self._blind, self._moves = scenario, blind, moves
-        self._waits, self._last_arrival = newcomers_wait, float(scenario.workload.arrival[-1])
-        self._rates, self._scale = scenario.workload.rates, scenario.workload.scale
+        self._scenario = scenario
+        self._blind = blind
+        self._moves = moves
+        self._waits = newcomers_wait
+        self._last_arrival = float(scenario.workload.arrival[-1])
+        self._rates = scenario.workload.rates
+        self._scale = scenario.workload.scale
         self._type_of: dict[int, int] = {}
-        self._since, self._stale = -np.inf, True
-        self.allocations, self.patience = 0, np.inf
+        self._since = -np.inf
+        self._stale = True
+        self.allocations = 0
+        self.patience = np.inf
 
     def dispatch(
         self, now: float, active: Ints, _steps_left: Floats, *, changed: bool
@@ -399,16 +455,17 @@ class InOrder:
         if self._stale and (waited or idle):
             # The first decision is replaced as soon as a job comes or goes; as published, one at
             # the moment 0.
-            self._since, self._stale = (
-                now if (now > 0 if self._waits else self.allocations) else -np.inf,
-                False,
-            )
+            is_first = now > 0 if self._waits else self.allocations
+            self._since = now if is_first else -np.inf
+            self._stale = False
             self.allocations += 1
             self._start(active)
 
         jobs = np.fromiter(self._type_of, np.int64, len(self._type_of))
-        types = np.fromiter(self._type_of.values(), np.int64, len(self._type_of))
-        return RoundCandidates(jobs, np.full(len(jobs), NO_JOB), types, self._scale[jobs])
+        types_of_jobs = self._type_of.values()
+        types = np.fromiter(types_of_jobs, np.int64, len(self._type_of))
+        nobody = np.full(len(jobs), NO_JOB)
+        return RoundCandidates(jobs, nobody, types, self._scale[jobs])
 
     def book_round(self, _seconds: Floats, finished: Ints) -> None:
         """Finished jobs free their workers."""
@@ -435,9 +492,10 @@ class InOrder:
             if not room.size:
                 continue
 
-            type_ = int(
+            chosen = (
                 self._blind.choice(room) if self._blind else room[self._rates[job, room].argmax()]
             )
+            type_ = int(chosen)
             self._type_of[job] = type_
             free[type_] -= self._scale[job]
 
@@ -452,12 +510,14 @@ class WithinBudget:
     """
 
     def __init__(self, scenario: ClusterSimulation, policy: Policy, budget_usd: float) -> None:
-        self._policy, self._left = policy, budget_usd
+        self._policy = policy
+        self._left = budget_usd
         price = scenario.cluster.usd_per_hour
         self._usd_per_second = (
             np.zeros(len(scenario.cluster.types)) if price is None else price / 3600
         )
-        self._kept = float(self._usd_per_second @ scenario.cluster.workers) * scenario.round_seconds
+        usd_per_second = self._usd_per_second @ scenario.cluster.workers
+        self._kept = float(usd_per_second) * scenario.round_seconds
 
         # Idle workers are intended by this policy, so they stay idle.
         self._shares = ByShares(scenario, self._allocate, DispatchRules(beyond_shares=False))
@@ -475,9 +535,8 @@ class WithinBudget:
     def _allocate(self, problem: AllocationProblem, /) -> ClusterAllocation:
         """The policy's shares within the remaining budget, or at the least cost of all jobs."""
         try:
-            return self._policy(
-                replace(problem, budget_usd=max(self._left - self._kept, _MIN_BUDGET))
-            )
+            left = max(self._left - self._kept, _MIN_BUDGET)
+            return self._policy(replace(problem, budget_usd=left))
         except BudgetTooLow as error:
             usd = error.least_usd * _MIN_COST_MARGIN
             if self._running is None and error.least_usd > self._left:
@@ -494,7 +553,7 @@ class WithinBudget:
     def book_round(self, seconds: Floats, finished: Ints) -> None:
         """Pays for the round."""
         assert self._running is not None
-        self._left -= float(
-            (seconds * self._running.scale) @ self._usd_per_second[self._running.type]
-        )
+        price = self._usd_per_second[self._running.type]
+        spent = (seconds * self._running.scale) @ price
+        self._left -= float(spent)
         self._shares.book_round(seconds, finished)

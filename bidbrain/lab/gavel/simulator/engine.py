@@ -69,38 +69,50 @@ class _SimulationRun:
     def __init__(self, scenario: ClusterSimulation, dispatcher: Dispatcher) -> None:
         workload = scenario.workload
         jobs, types = workload.rates.shape
-        self._scenario, self._dispatcher = scenario, dispatcher
-        self._rates, self._together = workload.rates, workload.throughputs.together
+        self._scenario = scenario
+        self._dispatcher = dispatcher
+        self._rates = workload.rates
+        self._together = workload.throughputs.together
         self._left = workload.steps.copy()
         self._now = float(workload.arrival[0])
-        self._active, self._arrived, self._changed = np.zeros(0, dtype=np.int64), 0, False
+        self._active = np.zeros(0, dtype=np.int64)
+        self._arrived = 0
+        self._changed = False
         self._finish = np.full(jobs, np.inf)
         self._types = types
 
         # When and where a job last ran.
-        self._seats, self._seat = _Seats(types, jobs), np.full(jobs, _NEVER)
+        self._seats = _Seats(types, jobs)
+        self._seat = np.full(jobs, _NEVER)
         sizes = np.full(types, np.inf) if scenario.per_server is None else scenario.per_server
+        numbered = enumerate(zip(scenario.cluster.workers, sizes, strict=True))
         self._servers = {
             kind: Servers(int(count), int(size))
-            for kind, (count, size) in enumerate(zip(scenario.cluster.workers, sizes, strict=True))
+            for kind, (count, size) in numbered
             if np.isfinite(size)
         }
 
-        self._spread_seconds, self._place = np.zeros(jobs), np.zeros(jobs, dtype=np.int64)
-        self._whole = np.maximum(np.floor(self._rates * scenario.round_seconds), 1.0)
+        self._spread_seconds = np.zeros(jobs)
+        self._place = np.zeros(jobs, dtype=np.int64)
+        steps = self._rates * scenario.round_seconds
+        self._whole = np.maximum(np.floor(steps), 1.0)
         self._nobody = np.zeros(0, dtype=np.int64)
         self._rounds: list[tuple[float, float]] = []
         self._accounts = _Accounts(self._seats)
-        self._failures, self._idle = np.zeros(jobs, dtype=np.int64), 0
-        self.waiting, self.ended = len(scenario.measured), 0
+        self._failures = np.zeros(jobs, dtype=np.int64)
+        self._idle = 0
+        self.waiting = len(scenario.measured)
+        self.ended = 0
 
     def next_round(self) -> None:
         """Admits arrivals and plays one round; if no job can run, waits for the next arrival."""
         arrival = self._scenario.workload.arrival
         if self._arrived < len(arrival) and arrival[self._arrived] <= self._now:
             here = int(np.searchsorted(arrival, self._now, side="right"))
-            self._active = np.concatenate([self._active, np.arange(self._arrived, here)])
-            self._arrived, self._changed = here, True
+            arrived = np.arange(self._arrived, here)
+            self._active = np.concatenate([self._active, arrived])
+            self._arrived = here
+            self._changed = True
 
         self._changed, changed = False, self._changed
         chosen = self._dispatcher.dispatch(self._now, self._active, self._left, changed=changed)
@@ -143,7 +155,9 @@ class _SimulationRun:
         """One round: each job does whole steps within its length; it lasts until the last of them
         is done.
         """
-        job, type_, mate = chosen.first, chosen.type, chosen.second
+        job = chosen.first
+        type_ = chosen.type
+        mate = chosen.second
         scenario = self._scenario
         paired = self._nobody if scenario.believed is None else np.flatnonzero(mate != NO_JOB)
         if paired.size:
@@ -154,7 +168,8 @@ class _SimulationRun:
                 np.concatenate([mate, job[paired]]),
             )
 
-        spread, place = np.zeros(0, dtype=np.bool_), np.zeros(1, dtype=np.int64)
+        spread = np.zeros(0, dtype=np.bool_)
+        place = np.zeros(1, dtype=np.int64)
         if self._servers:
             spread = self._spread(chosen)[seat if paired.size else slice(None)]
             place = self._place[job]
@@ -170,9 +185,8 @@ class _SimulationRun:
             runs = rate > 0
             lost = self._seats.moved(self._seat[job], seats) * scenario.checkpoint_seconds * runs
             self._seat[job[runs]] = seats[runs]
-            steps = np.minimum(
-                np.maximum(np.floor(rate * (scenario.round_seconds - lost)), 1.0 * runs), left
-            )
+            whole_steps = np.floor(rate * (scenario.round_seconds - lost))
+            steps = np.minimum(np.maximum(whole_steps, 1.0 * runs), left)
             seconds = lost + np.divide(steps, rate, out=np.zeros(len(rate)), where=runs)
             if self._servers:
                 self._spread_seconds[job] += seconds * spread
@@ -185,22 +199,13 @@ class _SimulationRun:
         dropped = self._nobody
         if scenario.drops:
             failed = steps < chosen.scale
-            self._failures[job] = np.where(failed, self._failures[job] + 1, 0)
-            steps, seconds, dropped = (
-                steps * ~failed,
-                seconds * ~failed,
-                job[self._failures[job] >= _MAX_FAILURES],
-            )
-            self._changed |= bool(failed.any())
+            dropped = self._given_up(job, failed)
+            steps = steps * ~failed
+            seconds = seconds * ~failed
 
-        left -= steps
-        finished = job[left <= 0]
-        if finished.size:
-            self._finish[finished] = self._now + seconds[left <= 0]
-
-        self._left[job] = left
-        self._left[dropped], self._finish[dropped] = 0, self._now + length
-        of_seat, held = seconds, seconds
+        ended = self._ended(job, left - steps, seconds, dropped, length)
+        of_seat = seconds
+        held = seconds
         if paired.size:
             of_seat = seconds[: len(chosen.first)].copy()
             np.maximum.at(of_seat, paired, seconds[len(chosen.first) :])
@@ -210,9 +215,32 @@ class _SimulationRun:
             job, seats, held = (part[held > 0] for part in (job, seats, held))
 
         self._accounts.book(job, seats, held, of_seat * chosen.scale, chosen.type)
-        self._close(
-            length, of_seat, np.concatenate([finished, dropped]) if dropped.size else finished
-        )
+        self._close(length, of_seat, ended)
+
+    def _given_up(self, job: Ints, failed: Bools) -> Ints:
+        """The jobs that have now failed too many rounds in a row."""
+        failures = np.where(failed, self._failures[job] + 1, 0)
+        self._failures[job] = failures
+        self._changed |= bool(failed.any())
+        return job[failures >= _MAX_FAILURES]
+
+    def _ended(
+        self, job: Ints, left: Floats, seconds: Floats, dropped: Ints, length: float
+    ) -> Ints:
+        """The jobs that ended in a round of this length, done or dropped, after it notes what is
+        left of each job.
+        """
+        is_done = left <= 0
+        finished = job[is_done]
+        if finished.size:
+            self._finish[finished] = self._now + seconds[is_done]
+
+        self._left[job] = left
+        self._left[dropped] = 0
+        self._finish[dropped] = self._now + length
+        if dropped.size:
+            return np.concatenate([finished, dropped])
+        return finished
 
     def _spread(self, chosen: RoundCandidates) -> Bools:
         """Which candidates have their workers on several servers. Jobs that move to other workers
@@ -222,9 +250,9 @@ class _SimulationRun:
         for kind, servers in self._servers.items():
             here = np.flatnonzero(chosen.type == kind)
             first = chosen.first[here]
-            several, kept = servers.place(
-                dict(zip(first.tolist(), chosen.scale[here].tolist(), strict=True))
-            )
+            scales = zip(first.tolist(), chosen.scale[here].tolist(), strict=True)
+            scale_of_jobs = dict(scales)
+            several, kept = servers.place(scale_of_jobs)
             spread[here] = np.isin(first, list(several))
             moved = here[~np.isin(first, list(kept))]
             self._place[chosen.first[moved]] ^= 1
@@ -234,11 +262,12 @@ class _SimulationRun:
 
     def _kept_speed(self, job: Ints, type_: Ints, spread: Bools) -> Floats:
         """The part of a job's speed that is left where its workers are on several servers."""
-        throughputs, kind = self._scenario.workload.throughputs, self._scenario.workload.kind[job]
+        throughputs = self._scenario.workload.throughputs
+        kind = self._scenario.workload.kind[job]
         assert throughputs.spread is not None
-        return np.where(
-            spread, throughputs.spread[kind, type_] / throughputs.alone[kind, type_], 1.0
-        )
+        spread_speed = throughputs.spread[kind, type_]
+        alone_speed = throughputs.alone[kind, type_]
+        return np.where(spread, spread_speed / alone_speed, 1.0)
 
     def _rate(self, chosen: RoundCandidates, paired: Ints) -> Floats:
         """Steps per second: of all first jobs, then of their partners."""
@@ -246,23 +275,23 @@ class _SimulationRun:
         if not paired.size:
             return rate
         kind = self._scenario.workload.kind
-        first, second = kind[chosen.first[paired]], kind[chosen.second[paired]]
+        first = kind[chosen.first[paired]]
+        second = kind[chosen.second[paired]]
         both = self._together[first, second, chosen.type[paired]]
         rate[paired] = both[:, 0]
         return np.concatenate([rate, both[:, 1]])
 
     def _close(self, length: float, seconds: Floats, finished: Ints) -> None:
-        start, self._now, self._idle = (
-            self._now,
-            self._now + (length or self._scenario.round_seconds),
-            0,
-        )
+        start = self._now
+        self._now = self._now + (length or self._scenario.round_seconds)
+        self._idle = 0
 
         self._rounds.append((start, self._now))
         if finished.size:
             measured = self._scenario.measured
             self._active = self._active[self._left[self._active] > 0]
-            self.waiting -= int(((finished >= measured.start) & (finished < measured.stop)).sum())
+            among_measured = (finished >= measured.start) & (finished < measured.stop)
+            self.waiting -= int(among_measured.sum())
             self.ended += int((finished < measured.stop).sum())
             self._changed = True
 
@@ -287,7 +316,8 @@ class _Seats:
     def of(self, round_: int, type_: Ints, mate: Ints, place: Ints) -> Ints:
         """The seats of jobs on these types, with these partners."""
         seat = (type_ + self.types * place) * (self.jobs + 1)
-        return np.asarray(seat + (mate + (1 + self.each_round * round_)))
+        earlier = self.each_round * round_
+        return np.asarray(seat + (mate + (1 + earlier)))
 
     def type(self, seat: Ints) -> Ints:
         """The types of workers."""
@@ -295,7 +325,9 @@ class _Seats:
 
     def moved(self, last: Ints, seat: Ints) -> Bools:
         """Which jobs ran before, and not in the last round on these workers."""
-        return np.asarray((last != _NEVER) & (last != seat - self.each_round))
+        expected = seat - self.each_round
+        elsewhere = last != expected
+        return np.asarray((last != _NEVER) & elsewhere)
 
 
 class _Accounts:
@@ -321,23 +353,24 @@ class _Accounts:
         """The seconds that jobs held workers of each type, the moves of jobs, and the busy time in
         each round.
         """
-        job, seat, types, jobs = (
-            np.concatenate(self._job),
-            np.concatenate(self._seat),
-            self._seats.types,
-            self._seats.jobs,
-        )
+        job = np.concatenate(self._job)
+        seat = np.concatenate(self._seat)
+        types = self._seats.types
+        jobs = self._seats.jobs
 
         at = job * types + self._seats.type(seat)
-        held = np.bincount(at, np.concatenate(self._held), jobs * types).reshape(jobs, types)
+        seconds = np.bincount(at, np.concatenate(self._held), jobs * types)
+        held = seconds.reshape(jobs, types)
         order = np.argsort(job, kind="stable")
         again = job[order][1:] == job[order][:-1]
-        moved = again & self._seats.moved(seat[order][:-1], seat[order][1:])
-        moves = np.bincount(job[order][1:][moved], minlength=jobs)
-        rounds = np.repeat(np.arange(len(self._type)), [len(types) for types in self._type])
+        has_moved = self._seats.moved(seat[order][:-1], seat[order][1:])
+        moved = again & has_moved
+        jobs_moved = job[order][1:][moved]
+        moves = np.bincount(jobs_moved, minlength=jobs)
+        lengths = [len(types) for types in self._type]
+        rounds = np.repeat(np.arange(len(self._type)), lengths)
         of_type = rounds * types + np.concatenate(self._type)
-        busy = np.bincount(of_type, np.concatenate(self._busy), len(self._type) * types).reshape(
-            -1, types
-        )
+        busy_seconds = np.bincount(of_type, np.concatenate(self._busy), len(self._type) * types)
+        busy = busy_seconds.reshape(-1, types)
 
         return held.astype(np.float64), moves, busy.astype(np.float64)

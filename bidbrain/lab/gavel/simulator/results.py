@@ -73,38 +73,45 @@ class SimulationSummary:
 def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
     """The measured jobs, by arrival."""
     scenario = outcome.scenario
-    workload, types = scenario.workload, scenario.cluster.types
+    workload = scenario.workload
+    types = scenario.cluster.types
     jct = outcome.finish - workload.arrival
-    fairness, slo = finish_time_fairness(outcome), workload.slo_factor * workload.alone_seconds()
+    fairness = finish_time_fairness(outcome)
+    slo = workload.slo_factor * workload.alone_seconds()
     usd_per_hour = scenario.cluster.usd_per_hour
     cost: Floats | None = None
     if usd_per_hour is not None:
-        cost = np.asarray(outcome.held_seconds @ usd_per_hour / _SECONDS_PER_HOUR * workload.scale)
+        usd_of_workers = outcome.held_seconds @ usd_per_hour
+        cost = np.asarray(usd_of_workers / _SECONDS_PER_HOUR * workload.scale)
 
     results = []
     for m in scenario.measured:
         kind = workload.throughputs.kinds[int(workload.kind[m])]
         deadline = float(slo[m]) if np.isfinite(slo[m]) else None
-        results.append(
-            SimulatedJob(
-                job=workload.names[m],
-                kind=kind.name,
-                scale=kind.scale,
-                arrival_seconds=float(workload.arrival[m]),
-                finish_seconds=float(outcome.finish[m]),
-                jct_seconds=float(jct[m]),
-                held_seconds=dict(zip(types, outcome.held_seconds[m].tolist(), strict=True)),
-                moves=int(outcome.moves[m]),
-                finish_time_fairness=float(fairness[m]),
-                slo_seconds=deadline,
-                slo_met=None if deadline is None else bool(jct[m] <= deadline),
-                cost_usd=None if cost is None else float(cost[m]),
-                weight=float(workload.weight[m]),
-                entity=workload.owner[m] if workload.entities else "",
-                spread_seconds=float(outcome.spread_seconds[m]),
-                dropped=bool(outcome.dropped[m]),
-            )
+        seconds = outcome.held_seconds[m].tolist()
+        held = dict(zip(types, seconds, strict=True))
+        slo_met = None if deadline is None else bool(jct[m] <= deadline)
+        cost_of_job = None if cost is None else float(cost[m])
+        entity = workload.owner[m] if workload.entities else ""
+        result = SimulatedJob(
+            job=workload.names[m],
+            kind=kind.name,
+            scale=kind.scale,
+            arrival_seconds=float(workload.arrival[m]),
+            finish_seconds=float(outcome.finish[m]),
+            jct_seconds=float(jct[m]),
+            held_seconds=held,
+            moves=int(outcome.moves[m]),
+            finish_time_fairness=float(fairness[m]),
+            slo_seconds=deadline,
+            slo_met=slo_met,
+            cost_usd=cost_of_job,
+            weight=float(workload.weight[m]),
+            entity=entity,
+            spread_seconds=float(outcome.spread_seconds[m]),
+            dropped=bool(outcome.dropped[m]),
         )
+        results.append(result)
 
     return results
 
@@ -113,19 +120,17 @@ def _groups(results: Sequence[SimulatedJob]) -> tuple[JobGroup, ...]:
     """By entity where jobs have one, else by priority where they differ."""
     by_name: dict[str, list[SimulatedJob]] = {}
     for job in sorted(results, key=lambda job: (job.entity, job.weight)):
-        by_name.setdefault(job.entity or f"priority {job.weight:g}", []).append(job)
+        group_name = job.entity or f"priority {job.weight:g}"
+        by_name.setdefault(group_name, []).append(job)
     if len(by_name) == 1 and not results[0].entity:
         return ()
 
-    return tuple(
-        JobGroup(
-            name,
-            len(jobs),
-            float(np.mean([job.jct_seconds for job in jobs])),
-            float(np.mean([job.finish_time_fairness for job in jobs])),
-        )
-        for name, jobs in by_name.items()
-    )
+    groups = []
+    for name, jobs in by_name.items():
+        mean_jct = np.mean([job.jct_seconds for job in jobs])
+        mean_fairness = np.mean([job.finish_time_fairness for job in jobs])
+        groups.append(JobGroup(name, len(jobs), float(mean_jct), float(mean_fairness)))
+    return tuple(groups)
 
 
 def summarize(outcome: SimulationOutcome) -> SimulationSummary:
@@ -137,27 +142,41 @@ def summarize(outcome: SimulationOutcome) -> SimulationSummary:
     last = max(result.finish_seconds for result in results)
 
     # Worker-seconds of jobs on several workers, and those that they had on several servers.
-    wide = sum(sum(job.held_seconds.values()) * job.scale for job in results if job.scale > 1)
+    held_by_wide = []
+    for job in results:
+        if job.scale > 1:
+            held_of_job = sum(job.held_seconds.values())
+            held_by_wide.append(held_of_job * job.scale)
+    wide = sum(held_by_wide)
     spread = sum(job.spread_seconds * job.scale for job in results)
     per_server = outcome.scenario.per_server
 
+    mean_jct = np.mean([result.jct_seconds for result in done])
+    makespan = last - results[0].arrival_seconds
+    cost = sum(costs) if costs else None
+    violations = held.count(False) if held else None
+    mean_fairness = np.mean([result.finish_time_fairness for result in results])
+    mean_moves = np.mean([result.moves for result in results])
+    spread_part = None if per_server is None else spread / max(wide, 1.0)
     return SimulationSummary(
-        average_jct_seconds=float(np.mean([result.jct_seconds for result in done])),
-        makespan_seconds=last - results[0].arrival_seconds,
+        average_jct_seconds=float(mean_jct),
+        makespan_seconds=makespan,
         utilization=utilization(outcome),
-        cost_usd=sum(costs) if costs else None,
-        slo_violations=held.count(False) if held else None,
-        finish_time_fairness=float(np.mean([result.finish_time_fairness for result in results])),
-        moves_per_job=float(np.mean([result.moves for result in results])),
+        cost_usd=cost,
+        slo_violations=violations,
+        finish_time_fairness=float(mean_fairness),
+        moves_per_job=float(mean_moves),
         jobs=len(done),
         groups=_groups(results),
-        spread=None if per_server is None else spread / max(wide, 1.0),
+        spread=spread_part,
     )
 
 
 def utilization(outcome: SimulationOutcome) -> float:
     """Busy worker-seconds over available ones, from the first round to the last."""
-    there = outcome.scenario.cluster.workers.sum() * (outcome.end - outcome.round_start[0])
+    workers = outcome.scenario.cluster.workers.sum()
+    span = outcome.end - outcome.round_start[0]
+    there = workers * span
     return float(outcome.busy_worker_seconds.sum() / there)
 
 
@@ -168,23 +187,31 @@ def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
     n is the number of active jobs in this simulation. Infinite for unfinished jobs.
     """
     scenario = outcome.scenario
-    workload, workers = scenario.workload, scenario.cluster.workers
+    workload = scenario.workload
+    workers = scenario.cluster.workers
     total = workers.sum()
-    rate = np.where(workload.scale[:, None] <= workers, workload.rates, 0.0) @ (workers / total)
+    fits = workload.scale[:, None] <= workers
+    rates = np.where(fits, workload.rates, 0.0)
+    rate = rates @ (workers / total)
     rho = np.full(len(rate), np.inf)
     times, there = _population(outcome)
 
     for scale in np.unique(workload.scale).tolist():
-        share = np.minimum(total / (np.maximum(there, 1) * scale), 1.0)
-        received = np.concatenate([[0.0], np.cumsum(np.diff(times) * share[:-1])])
-        finished = np.flatnonzero((workload.scale == scale) & np.isfinite(outcome.finish))
+        shared = np.maximum(there, 1) * scale
+        share = np.minimum(total / shared, 1.0)
+        growth = np.diff(times) * share[:-1]
+        grown = [[0.0], np.cumsum(growth)]
+        received = np.concatenate(grown)
+        of_scale = (workload.scale == scale) & np.isfinite(outcome.finish)
+        finished = np.flatnonzero(of_scale)
         arrival = workload.arrival[finished]
-        target = np.interp(arrival, times, received) + workload.steps[finished] / rate[finished]
-        alone = (
-            np.interp(target, received, times)
-            + np.maximum(target - received[-1], 0.0) / share[-1]
-            - arrival
-        )
+        begun = np.interp(arrival, times, received)
+        needed = workload.steps[finished] / rate[finished]
+        target = begun + needed
+        inside = np.interp(target, received, times)
+        beyond = np.maximum(target - received[-1], 0.0)
+        after_last = beyond / share[-1]
+        alone = inside + after_last - arrival
         rho[finished] = (outcome.finish[finished] - arrival) / alone
 
     return rho
@@ -193,8 +220,11 @@ def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
 def _population(outcome: SimulationOutcome) -> tuple[Floats, Floats]:
     """Number of active jobs, from each time before the end at which it changed."""
     arrival = outcome.scenario.workload.arrival
-    came, went = arrival[arrival < outcome.end], outcome.finish[outcome.finish < outcome.end]
+    came = arrival[arrival < outcome.end]
+    went = outcome.finish[outcome.finish < outcome.end]
     events = np.concatenate([came, went])
     order = np.argsort(events, kind="stable")
-    there = np.cumsum(np.concatenate([np.ones(len(came)), -np.ones(len(went))])[order])
+    ones = np.ones(len(came))
+    changes = np.concatenate([ones, -np.ones(len(went))])
+    there = np.cumsum(changes[order])
     return events[order], there
