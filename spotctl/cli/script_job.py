@@ -112,7 +112,9 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
         }
         difference = None if compared is None else compared.difference
         files = {"file": str(request.job), "trainer": None if trainer is None else str(trainer)}
-        session.answer_json(as_json(WRITTEN, {**files, "script": about, "difference": difference}))
+        session.answer_json(
+            as_json(SCRIPT_WRITTEN, {**files, "script": about, "difference": difference})
+        )
         return
 
     if compared is None:
@@ -309,10 +311,6 @@ SCRIPT: tuple[Column[Mapping[str, Any]], ...] = (
 )
 
 
-def _of_task(row: Mapping[str, Any]) -> bool:
-    return "tool" in row
-
-
 _LEFT_OUT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("line", "line of the task"),
     Column("key", "the part of the task that the job lacks, such as `resources.ports`"),
@@ -320,11 +318,11 @@ _LEFT_OUT: tuple[Column[Mapping[str, Any]], ...] = (
 )
 TASK_WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     Column("file", "the job file that was written"),
-    Column("tool", "with a task of another tool, which: SkyPilot or dstack", only=_of_task),
-    Column("left_out", "parts of the task without a counterpart", each=_LEFT_OUT, only=_of_task),
+    Column("tool", "with a task of another tool, which: SkyPilot or dstack"),
+    Column("left_out", "parts of the task without a counterpart", each=_LEFT_OUT),
 )
 """The JSON of `spotctl init` with a task of another tool."""
-WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
+SCRIPT_WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     Column("file", "the job file that was written"),
     Column(
         "trainer", "with a script, the file of the trainer that was written; null without --trainer"
@@ -333,8 +331,8 @@ WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
         "difference", "how far three steps of script and trainer are apart; null without --trainer"
     ),
     Column("script", "with a script, what was read in it", of=SCRIPT),
-    *TASK_WRITTEN[1:],
 )
+WRITTEN = (*SCRIPT_WRITTEN, *TASK_WRITTEN[1:])
 """The JSON of `spotctl init`; without a script, only the first."""
 
 

@@ -234,7 +234,7 @@ def footprint(
     )
     y = canvas.y(values)
     parts = [
-        markup.value_axis(canvas, y, values, lambda value: f"{value:,.0f}"),
+        markup.value_axis(canvas, y, values, "{:,.0f}".format),
         markup.time_axis(canvas, x),
     ]
     floor = [(at, 0.0) for at, _ in levels[0]]
@@ -317,7 +317,7 @@ def prices(canvas: markup.Canvas, title: str, series: Sequence[PriceLine]) -> Ht
     values = markup.nice(max(100.0, *(percent for _, _, percent in pieces)), 4)
     y = canvas.y(values)
     parts = [
-        markup.value_axis(canvas, y, values, lambda value: f"{value:.0f}%"),
+        markup.value_axis(canvas, y, values, "{:.0f}%".format),
         markup.time_axis(canvas, x),
     ]
     parts.append(

@@ -5,6 +5,7 @@ runs.
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from statistics import median
 
 from pricing_data.units import HOUR, MINUTE, counted, moment, to_datetime, usd_text
@@ -56,9 +57,11 @@ _LAYERS = (
 
 def latest_of(report: Report) -> list[RunTimeline]:
     """The latest run with machines of each job, the newest first."""
-    rented = sorted((run for run in report.runs if run.mixes), key=lambda run: -run.wall_began)
+    rented = sorted(
+        (run for run in report.runs if run.mixes), key=attrgetter("wall_began"), reverse=True
+    )
     latest = {run.job: run for run in reversed(rented)}
-    return sorted(latest.values(), key=lambda run: -run.wall_began)[:MAX_JOBS]
+    return sorted(latest.values(), key=attrgetter("wall_began"), reverse=True)[:MAX_JOBS]
 
 
 # -- machines --------------------------------------------------------------------------------------
@@ -104,9 +107,7 @@ def _footprint(run: RunTimeline) -> Html:
         f"Machines of {run.run} over time: at most {max(map(sum, counts))}, {len(run.evictions)} "
         "evicted"
     )
-    picture = for_both_widths(
-        lambda canvas: footprint(canvas, title, layers, stages, marks), 300, 52
-    )
+    picture = for_both_widths(footprint, title, layers, stages, marks, height=300, top=52)
     keys = [(layer.class_, layer.name) for layer in layers if any(value for _, value in layer.data)]
     rows = [(moment(mix.at), *map(str, held)) for mix, held in zip(run.mixes, counts, strict=True)]
     heads = [ColumnHead("from (provider's clock)", is_text=True)]
@@ -122,9 +123,7 @@ def _run_heading(run: RunTimeline) -> Html:
 def _marks(evictions: Sequence[Eviction]) -> list[EvictionMark]:
     """A mark for all machines that were evicted at one moment."""
     marks = []
-    for (at, warned), group in groupby(
-        evictions, key=lambda eviction: (eviction.at, eviction.warned)
-    ):
+    for (at, warned), group in groupby(evictions, key=attrgetter("at", "warned")):
         evicted = list(group)
         markets = ", ".join(sorted({str(eviction.market) for eviction in evicted}))
         how = "with a warning" if warned else "without warning"
@@ -163,7 +162,7 @@ def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> 
 
     title = f"Prices paid by {run.run} in percent of on-demand, in {len(lines)} markets"
     lines += minimum_bids(run, markets)
-    picture = for_both_widths(lambda canvas: prices(canvas, title, lines))
+    picture = for_both_widths(prices, title, lines)
     held = [(line.name, pieces) for line in lines for pieces in unbroken(line.data)]
     begins = times([pieces[0][0] for _, pieces in held])
     rows = []
@@ -217,7 +216,7 @@ def plan_section(report: Report) -> Html:
             )
         alt = f"Cost of {len(dots)} runs with their planned ranges"
         keys = (("plan", "planned range"), ("s0", "actual cost"))
-        parts.append(figure(for_both_widths(lambda canvas: dot_chart(canvas, alt, dots)), keys))
+        parts.append(figure(for_both_widths(dot_chart, alt, dots), keys))
 
     return section(title, *parts)
 
@@ -329,7 +328,7 @@ def _against(
 def trend_section(report: Report) -> Html:
     """The runs of each job compared with the ones before them."""
     latest = {cost.timeline.job: cost.timeline for cost in report.history}
-    newest = sorted(latest.values(), key=lambda run: -run.wall_began)
+    newest = sorted(latest.values(), key=attrgetter("wall_began"), reverse=True)
     parts = [part for run in newest[:MAX_JOBS] if (part := _trend(report, run.job))]
     if not parts:
         return section("Trend", paragraph("No earlier run of the same job to compare with."))
@@ -364,7 +363,7 @@ def _trend(report: Report, job: str) -> Html:
 
     unit = "dollars per clock" if by_work else "dollars per run"
     alt = f"{job}: {unit} of {len(runs)} runs"
-    picture = for_both_widths(lambda canvas: dot_chart(canvas, alt, dots, usual), 240)
+    picture = for_both_widths(dot_chart, alt, dots, usual, height=240)
 
     before = len(ended) - 1
     reference = "the run before it" if before == 1 else f"the median of the {before} runs before it"
@@ -388,7 +387,9 @@ def runs_section(report: Report) -> Html:
     """All runs of the report, the newest first."""
     cost_of = {cost.timeline.run: cost for cost in report.history}
     newest = sorted(
-        (cost_of[run.run] for run in report.runs), key=lambda cost: -cost.timeline.wall_began
+        (cost_of[run.run] for run in report.runs),
+        key=attrgetter("timeline.wall_began"),
+        reverse=True,
     )
     listed, digits = newest[:MAX_RUNS], fmt.digits_of(report)
     heads = [
@@ -422,7 +423,7 @@ def runs_section(report: Report) -> Html:
         )
 
     unsuccessful = [run for run in report.runs if run.outcome not in (None, DONE) and run.message]
-    unsuccessful.sort(key=lambda run: -run.wall_began)
+    unsuccessful.sort(key=attrgetter("wall_began"), reverse=True)
     parts += [
         paragraph(f"{run.run}: {run.outcome}. {run.message}") for run in unsuccessful[:MAX_MESSAGES]
     ]
