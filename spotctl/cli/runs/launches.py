@@ -14,6 +14,7 @@ from spotctl.cli.runs import remote_runner
 from spotctl.cli.runs.live_runs import live_view
 from spotctl.cli.runs.run_end import finish, finish_all, finish_withdrawn
 from spotctl.home import account_quotas
+from spotctl.home.callbacks import unheard
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.jobs import left_behind
@@ -24,7 +25,6 @@ from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_
 from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
 from spotctl.run.start.local_market import on_one_market
 from spotctl.run.start.machine_packages import check_machine_packages
-from spotctl.run.start.observing import unheard
 from spotctl.run.start.order_checks import checked
 from spotctl.run.turn.live_strategy import expectation
 from spotctl.show.metrics import publishing
