@@ -91,8 +91,11 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
         trainer, compared = _write_trainer(request, script, answers)
     else:
         seen = _seen(session, request, script)
-        if seen is not None:
-            script = _as_seen(script, seen)
+        if seen is not None and seen.verdict != "not seen":
+            # Changes that do not help are not proposed.
+            resumed = seen.verdict == "resumed"
+            if not (script.changes and resumed):
+                script = replace(script, changes=(), seen=resumed)
         fill_in = tuple(
             _write_job(request, script, answers, seen, editor_line(session.settings.home))
         )
@@ -202,14 +205,6 @@ def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> J
     if changed:
         seen = replace(seen, saw=f"with {counted(count, 'changed line')}: {seen.saw}")
     return seen
-
-
-def _as_seen(script: TrainingScript, seen: Judgement) -> TrainingScript:
-    """The script as a trial saw it: changes that do not help are not proposed."""
-    if seen.verdict == "not seen":
-        return script
-    resumed = seen.verdict == "resumed"
-    return script if script.changes and resumed else replace(script, changes=(), seen=resumed)
 
 
 def _write_job(

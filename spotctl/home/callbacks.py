@@ -1,17 +1,15 @@
-"""Callbacks that stand for somebody who does not ask: defaults where a caller listens to nothing,
-or leaves a question to the callee.
-"""
+"""Defaults of callbacks, for callers that listen to nothing, or leave a question to the callee."""
 
 
 def unheard(*_: object) -> None:
-    """Takes a report that nobody listens to; also the answer that nothing is known."""
+    """Takes a report, and says nothing; also the answer that something is not known."""
 
 
 def never(*_: object) -> bool:
-    """The answer to a question, such as whether to stop, that nobody else answers."""
+    """Answers no to a question that the caller leaves open, such as whether to stop."""
     return False
 
 
 def always(*_: object) -> bool:
-    """The answer to a question, such as whether an order fits, that nobody else answers."""
+    """Answers yes to a question that the caller leaves open, such as whether an order fits."""
     return True

@@ -124,7 +124,7 @@ _OF_MACHINE: Mapping[type[Event], Mapping[str, str]] = {
     ev.TrafficCounted: {"traffic": _EVENT, "traffic_at": _AT},
     ev.MachineListedAgain: {},
 }
-"""The same for fields of the machine that the event names."""
+"""Fields of the machine that the event names, likewise."""
 _CONSTANTS: Mapping[type[Event], Mapping[str, Any]] = {
     ev.LoginWorks: {"login": None},
     ev.MachineRan: {"running": True, "stage": "agent"},

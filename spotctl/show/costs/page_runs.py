@@ -17,7 +17,9 @@ from spotctl.show.costs import columns as fmt
 from spotctl.show.costs.charts import (
     Dot,
     EvictionMark,
+    Layer,
     Series,
+    StageBand,
     dot_chart,
     footprint,
     prices,
@@ -89,26 +91,24 @@ def _footprint(run: RunTimeline) -> Html:
     points = [(mix.at, held) for mix, held in zip(run.mixes, counts, strict=True)]
     if run.until > points[-1][0]:
         points.append((run.until, points[-1][1]))
-    layers = [
-        Series(class_, name, tuple((at, float(held[i])) for at, held in points))
-        for i, (class_, name) in enumerate(_LAYERS[:used])
-    ]
-    ends = [
-        *(later for later, _ in run.stages[1:]),
-        *(max(run.until, at) for at, _ in run.stages[-1:]),
-    ]
-    stages = [
-        (at, end, min(max(number, 1), 3))
-        for (at, number), end in zip(run.stages, ends, strict=True)
-    ]
-    marks = _marks(run.evictions)
+    layers, keys = list[Layer](), list[tuple[str, str]]()
+    for i, (class_, name) in enumerate(_LAYERS[:used]):
+        levels = tuple((at, float(held[i])) for at, held in points)
+        layers.append(Series(class_, name, levels))
+        if any(level for _, level in levels):
+            keys.append((class_, name))
 
-    title = (
-        f"Machines of {run.run} over time: at most {max(map(sum, counts))}, {len(run.evictions)} "
-        "evicted"
-    )
+    # Each stage ends where the next one begins, the last one with the run.
+    stages = list[StageBand]()
+    for i, (at, number) in enumerate(run.stages):
+        is_last = i == len(run.stages) - 1
+        end = max(run.until, at) if is_last else run.stages[i + 1][0]
+        stages.append((at, end, min(max(number, 1), 3)))
+
+    most = max(map(sum, counts))
+    title = f"Machines of {run.run} over time: at most {most}, {len(run.evictions)} evicted"
+    marks = _marks(run.evictions)
     picture = for_both_widths(footprint, title, layers, stages, marks, height=300, top=52)
-    keys = [(layer.class_, layer.name) for layer in layers if any(value for _, value in layer.data)]
     rows = [(moment(mix.at), *map(str, held)) for mix, held in zip(run.mixes, counts, strict=True)]
     heads = [ColumnHead("from (provider's clock)", is_text=True)]
     heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot", "reserved")[:used]]
@@ -168,10 +168,10 @@ def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> 
     rows = []
 
     for (name, pieces), begin in zip(held, begins, strict=True):
+        _, end, _ = pieces[-1]
         percents = [percent for _, _, percent in pieces]
-        rows.append(
-            (name, begin, moment(pieces[-1][1]), f"{min(percents):.1f}%", f"{max(percents):.1f}%")
-        )
+        lowest, highest = f"{min(percents):.1f}%", f"{max(percents):.1f}%"
+        rows.append((name, begin, moment(end), lowest, highest))
 
     heads = [ColumnHead("market", is_text=True), ColumnHead("from", is_text=True)]
     heads.append(ColumnHead("to", is_text=True, wide_only=True))
@@ -201,19 +201,12 @@ def plan_section(report: Report) -> Html:
     if len(planned) > 1:
         dots = list[Dot]()
         for cost in planned[-MAX_TREND:]:
-            run, expected, paid = cost.timeline, cost.timeline.expected, usd(cost.figures.total)
-            tooltip = f"{run.run}: {usd_text(paid, 4)}, planned {usd_text(expected.usd or 0.0, 4)}"
+            run, expected = cost.timeline, cost.timeline.expected
+            paid, hoped = usd(cost.figures.total), expected.usd or 0.0
+            tooltip = f"{run.run}: {usd_text(paid, 4)}, planned {usd_text(hoped, 4)}"
+            day, is_running = fmt.short_day(run.wall_began), run.is_running
             low, high = expected.usd_low, expected.usd_high
-            dots.append(
-                Dot(
-                    fmt.short_day(run.wall_began),
-                    tooltip,
-                    paid,
-                    is_running=run.is_running,
-                    low=low,
-                    high=high,
-                )
-            )
+            dots.append(Dot(day, tooltip, paid, is_running=is_running, low=low, high=high))
         alt = f"Cost of {len(dots)} runs with their planned ranges"
         keys = (("plan", "planned range"), ("s0", "actual cost"))
         parts.append(figure(for_both_widths(dot_chart, alt, dots), keys))
@@ -232,9 +225,8 @@ def _plan_text(ended: Sequence[RunCost], word: str) -> str:
         inside = 0
         for cost in ended:
             low, high = cost.timeline.expected.usd_low, cost.timeline.expected.usd_high
-            inside += (
-                low is not None and high is not None and low <= usd(cost.figures.total) <= high
-            )
+            if low is not None and high is not None:
+                inside += low <= usd(cost.figures.total) <= high
         text += f"; {inside} of {len(ended)} runs fell inside the predicted range"
 
     if any(cost.timeline.expected.assumed for cost in ended):

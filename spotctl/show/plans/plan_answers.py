@@ -74,7 +74,7 @@ _UNKNOWN_LENGTH = {
 
 
 def _expected(plan: JobPlan) -> dict[str, Any]:
-    """What is expected of a plan: a row of `EXPECTED`. A job of unknown length has no figures of
+    """The forecast of a plan: a row of `EXPECTED`. A job of unknown length has no figures of
     the whole job, but what it costs per hour is known."""
     forecast = forecast_of(plan)
     rates = {"basis": forecast.basis, "usd_per_hour": forecast.usd_per_hour}
@@ -393,7 +393,7 @@ MODE: tuple[Column[Mapping[str, Any]], ...] = (
 
 
 def _reasons(planned: JobPlans) -> dict[str, Any]:
-    """What `--explain` adds to the plans: a row of `REASONS`."""
+    """The additions of `--explain` to the plans: a row of `REASONS`."""
     plan = planned.plans[0]
     return {
         "pace": [{"plan": other, "change": change_of_pace(plan, other)} for other in planned.pace],
