@@ -312,9 +312,8 @@ def metrics() -> Iterator[str]:
     yield "file, so watch `spotctl_updated_timestamp_seconds`:"
     yield "`time() - spotctl_updated_timestamp_seconds > 300 and on(instance) spotctl_running == 1`.\n"
     yield "| metric | type | meaning |\n| --- | --- | --- |"
-    for one in vars(metrics_text).values():
-        if isinstance(one, metrics_text._Metric):
-            yield f"| `{one.name}` | {one.kind} | {_cell(one.meaning)} |"
+    for one in metrics_text.METRICS:
+        yield f"| `{one.name}` | {one.kind} | {_cell(one.meaning)} |"
 
 
 def _parsed(text: str, command: str, complaint: str) -> Any:

@@ -30,6 +30,7 @@ from spotctl.clouds.doctor import Finding, Level, all_found, exit_code, refused
 from spotctl.clouds.errors import Answers, ProviderError
 from spotctl.clouds.wiring import cloud_provider, doctor_of
 from spotctl.files.job.reader import load
+from spotctl.home.callbacks import unheard
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
@@ -289,7 +290,7 @@ def _runs(settings: Settings) -> Iterator[Finding]:
         for state in log.latest:
             _, attended = present_of(state, settings)
             words.append((state, status_word(state, attended=attended)))
-        searched = orphans(settings, lambda _: None, ("local", *log.clouds))
+        searched = orphans(settings, unheard, ("local", *log.clouds))
     except (SpotctlError, PricingDataError) as error:
         yield Finding("runs", "log", Level.FAILS, str(error), "run spotctl --debug status")
         return

@@ -13,7 +13,6 @@ from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
     from spotctl.clouds.doctor import Finding
-    from spotctl.run.start.launch_plans import JobPlans
 
 
 def plan(
@@ -75,8 +74,9 @@ def plan(
     specs = [load(file, home=session.settings.home) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli.doctor_checks import FINDINGS, report
-    from spotctl.cli.progress import planning
+    from spotctl.cli.progress import planning, waiting
     from spotctl.clouds.doctor import exit_code
+    from spotctl.run.start.admission import checked
     from spotctl.run.start.launch_plans import explained, stored_plans
     from spotctl.run.start.local_market import on_one_market
     from spotctl.show.columns import as_json
@@ -104,7 +104,11 @@ def plan(
         plan_plots.draw(planned.plans, plot)
         session.remark(f"drew {plot}")
 
-    checks = _checks(session, planned) if check else [()] * len(planned.plans)
+    checks = list[Sequence[Finding]]([()] * len(planned.plans))
+    if check:
+        with waiting(session, "asking the clouds"):
+            checks = [checked(plan, session.settings).findings for plan in planned.plans]
+
     if json_:
         answers = plan_answers.answers(planned)
         if check:
@@ -139,12 +143,3 @@ def plan(
     for findings in checks if check else ():
         session.out.print("", report(findings))
     raise typer.Exit(exit_code(chain.from_iterable(checks)))
-
-
-def _checks(session: Session, planned: JobPlans) -> list[Sequence[Finding]]:
-    """The findings of the clouds about the first orders of each plan."""
-    from spotctl.cli.progress import waiting
-    from spotctl.run.start.order_checks import checked
-
-    with waiting(session, "asking the clouds"):
-        return [checked(plan, session.settings).findings for plan in planned.plans]

@@ -186,7 +186,7 @@ def _remove(
         f"{given_up}"
     )
 
-    with waits_said(lambda: f"{awaited}; data costs its storage meanwhile", session.remark):
+    with waits_said(f"{awaited}; data costs its storage meanwhile", session.remark):
         if copies:
             failures += remove_copies(session.settings, copies)
         try:

@@ -91,8 +91,11 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
         trainer, compared = _write_trainer(request, script, answers)
     else:
         seen = _seen(session, request, script)
-        if seen is not None:
-            script = _as_seen(script, seen)
+        if seen is not None and seen.verdict != "not seen":
+            # Changes that do not help are not proposed.
+            resumed = seen.verdict == "resumed"
+            if not (script.changes and resumed):
+                script = replace(script, changes=(), seen=resumed)
         fill_in = tuple(
             _write_job(request, script, answers, seen, editor_line(session.settings.home))
         )
@@ -112,7 +115,9 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
         }
         difference = None if compared is None else compared.difference
         files = {"file": str(request.job), "trainer": None if trainer is None else str(trainer)}
-        session.answer_json(as_json(WRITTEN, {**files, "script": about, "difference": difference}))
+        session.answer_json(
+            as_json(SCRIPT_WRITTEN, {**files, "script": about, "difference": difference})
+        )
         return
 
     if compared is None:
@@ -200,14 +205,6 @@ def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> J
     if changed:
         seen = replace(seen, saw=f"with {counted(count, 'changed line')}: {seen.saw}")
     return seen
-
-
-def _as_seen(script: TrainingScript, seen: Judgement) -> TrainingScript:
-    """The script as a trial saw it: changes that do not help are not proposed."""
-    if seen.verdict == "not seen":
-        return script
-    resumed = seen.verdict == "resumed"
-    return script if script.changes and resumed else replace(script, changes=(), seen=resumed)
 
 
 def _write_job(
@@ -309,10 +306,6 @@ SCRIPT: tuple[Column[Mapping[str, Any]], ...] = (
 )
 
 
-def _of_task(row: Mapping[str, Any]) -> bool:
-    return "tool" in row
-
-
 _LEFT_OUT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("line", "line of the task"),
     Column("key", "the part of the task that the job lacks, such as `resources.ports`"),
@@ -320,11 +313,11 @@ _LEFT_OUT: tuple[Column[Mapping[str, Any]], ...] = (
 )
 TASK_WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     Column("file", "the job file that was written"),
-    Column("tool", "with a task of another tool, which: SkyPilot or dstack", only=_of_task),
-    Column("left_out", "parts of the task without a counterpart", each=_LEFT_OUT, only=_of_task),
+    Column("tool", "with a task of another tool, which: SkyPilot or dstack"),
+    Column("left_out", "parts of the task without a counterpart", each=_LEFT_OUT),
 )
 """The JSON of `spotctl init` with a task of another tool."""
-WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
+SCRIPT_WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     Column("file", "the job file that was written"),
     Column(
         "trainer", "with a script, the file of the trainer that was written; null without --trainer"
@@ -333,8 +326,8 @@ WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
         "difference", "how far three steps of script and trainer are apart; null without --trainer"
     ),
     Column("script", "with a script, what was read in it", of=SCRIPT),
-    *TASK_WRITTEN[1:],
 )
+WRITTEN = (*SCRIPT_WRITTEN, *TASK_WRITTEN[1:])
 """The JSON of `spotctl init`; without a script, only the first."""
 
 

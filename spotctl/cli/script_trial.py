@@ -102,7 +102,7 @@ def rehearsed_jobs(session: Session, specs: Sequence[JobSpec], *, asks: bool) ->
     """The jobs with the checkpoints that were seen: of all, or of those that are new on a cloud and
     may be tried.
     """
-    from spotctl.run.start.runs import check_launchable
+    from spotctl.run.start.admission import check_launchable
     from spotctl.trials.rehearsal import rehearse
     from spotctl.trials.sandbox import ALLOWABLE
     from spotctl.trials.starts import SECONDS, TrialTerms

@@ -83,6 +83,7 @@ def try_(
     from spotctl.home.cloud import rented_clouds
     from spotctl.log.ledger.same_work import final_figures
     from spotctl.run.start import runs
+    from spotctl.run.start.admission import check_launchable
     from spotctl.run.start.launch_plans import plans_to_launch
     from spotctl.run.trial import conduct
     from spotctl.run.trial.conduct import open_kit
@@ -110,7 +111,7 @@ def try_(
 
     known = session.library
     spec = conduct.trial_job(cloud, region or (), known, session.settings.home)
-    runs.check_launchable(spec)
+    check_launchable(spec)
     (plan,) = plans_to_launch((spec,), session.settings).plans
     if not json_:
         session.out.print(plan_tables.plan_view(plan, session.out.width, explain=False))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pricing_data.units import MINUTE
@@ -92,7 +93,7 @@ def silent(
 def never_answered(state: RunState, reason: str) -> str:
     """The end of machines in a row, with a cure; `reason` is why an agent last did not answer."""
     last = max(
-        (held for held in state.machines.values() if held.useless), key=lambda held: held.allocation
+        (held for held in state.machines.values() if held.useless), key=attrgetter("allocation")
     )
     console = f"the console of {last.id} ends: {last.console}" if last.console else ""
     cure = "name another image or other types in the job file" if last.stage in STAGES[:3] else ""

@@ -50,6 +50,7 @@ NO_MARKET = ("NotFound", "NotHere")
 """Why an order is refused that names a market which does not exist for the account: asking again
 does not help."""
 
+_Outcome = ev.Rented | ev.RentRefused | ev.Renewed | ev.Returned | ev.BidChanged
 _Value = TypeVar("_Value", RunState, Held)
 
 
@@ -103,39 +104,59 @@ def _step(state: RunState, row: LogRow) -> RunState:
         ) from error
 
 
-def _began(state: RunState, event: ev.RunBegan, at: int) -> RunState:
-    return _changed(state, began=event, started=at, quotas=event.quotas)
-
-
-_LAST: Mapping[type[Event], str] = {
-    ev.Planned: "planned",
-    ev.LoginAwaited: "login",
-    ev.RunEnded: "ended",
+_EVENT, _AT = "*event", "*at"
+"""Stand in the tables below for the event itself, and for its time."""
+_OF_STATE: Mapping[type[Event], Mapping[str, str]] = {
+    ev.RunBegan: {"began": _EVENT, "started": _AT, "quotas": "quotas"},
+    ev.QuotasShared: {"quotas": "quotas", "waits": "waits"},
+    ev.Planned: {"planned": _EVENT},
+    ev.LoginAwaited: {"login": _EVENT},
+    ev.ClockStood: {"stood_seconds": "seconds"},
+    ev.LoginWorks: {},
+    ev.RunEnded: {"ended": _EVENT},
 }
+"""Fields of the state that an event gives a value, and the field of the event that has the
+value."""
+_OF_MACHINE: Mapping[type[Event], Mapping[str, str]] = {
+    ev.BootAdvanced: {"stage": "stage", "sign": "sign", "signed_at": _AT},
+    ev.MachineRan: {"ran": _AT},
+    ev.CardsUsed: {"gpus": _EVENT, "gpus_at": _AT},
+    ev.TrafficCounted: {"traffic": _EVENT, "traffic_at": _AT},
+    ev.MachineListedAgain: {},
+}
+"""Fields of the machine that the event names, likewise."""
+_CONSTANTS: Mapping[type[Event], Mapping[str, Any]] = {
+    ev.LoginWorks: {"login": None},
+    ev.MachineRan: {"running": True, "stage": "agent"},
+    ev.MachineListedAgain: {"ended": None, "end_reason": ""},
+}
+"""Values of such fields that are the same for each event of the kind."""
 _ALL: Mapping[type[Event], str] = {
     ev.Sent: "sent",
     ev.Corrected: "corrections",
     ev.RowsLost: "lost",
 }
-_LAST_OF_MACHINE: Mapping[type[Event], str] = {ev.CardsUsed: "gpus", ev.TrafficCounted: "traffic"}
-"""Where the state keeps events as they are: the last one of a kind, all of them, or the last one of
-each machine, and when it was."""
+"""Where the state keeps all events of a kind."""
 
 
 # Of a kind in the tables above.
 def _kept(state: RunState, event: Any, at: int) -> RunState:  # noqa: ANN401
     kind = type(event)
-    if kind in _LAST_OF_MACHINE:
-        name = _LAST_OF_MACHINE[kind]
-        return _machine(state, event.id, **{name: event, f"{name}_at": at})
-    if kind in _LAST:
-        return _changed(state, **{_LAST[kind]: event})
+    if kind in _ALL:
+        if kind is ev.Corrected and event.id not in state.machines:
+            raise KeyError(event.id)
+        name = _ALL[kind]
+        return _changed(state, **{name: (*getattr(state, name), event)})
 
-    if kind is ev.Corrected and event.id not in state.machines:
-        raise KeyError(event.id)
+    own = {_EVENT: event, _AT: at}
+    changes = dict(_CONSTANTS.get(kind, {}))
+    fields = _OF_STATE[kind] if kind in _OF_STATE else _OF_MACHINE[kind]
+    for field, source in fields.items():
+        changes[field] = own[source] if source in own else getattr(event, source)
 
-    name = _ALL[kind]
-    return _changed(state, **{name: (*getattr(state, name), event)})
+    if kind in _OF_STATE:
+        return _changed(state, **changes)
+    return _machine(state, event.id, **changes)
 
 
 def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
@@ -149,7 +170,10 @@ def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
     return _changed(state, reason=event.reason, left_plan=(*state.left_plan, *new))
 
 
-def _intended(state: RunState, event: Intended, _: int) -> RunState:
+def _intended(state: RunState, event: Intended, at: int) -> RunState:
+    """An intent is open until its outcome is known. Machines count as returned from then on."""
+    if isinstance(event, ev.ReturnIntended):
+        state = _machines(state, event.machines, returned_at=at)
     return _changed(
         state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event}
     )
@@ -196,7 +220,7 @@ def _rented(state: RunState, event: ev.Rented, at: int) -> RunState:
     denied = frozenset(
         side for side in state.denied if not came or side[1] is not (order.bid is not None)
     )
-    closed = _closed(state, event.intent)
+    closed = _closed(state, event)
     refused = {
         key: refusal
         for key, refusal in state.refused.items()
@@ -221,7 +245,7 @@ def _rented(state: RunState, event: ev.Rented, at: int) -> RunState:
 
 def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     if event.why == NOT_SENT:
-        return _closed(state, event.intent)
+        return _closed(state, event)
 
     order = state.orders[event.intent]
     market, spot = order.market, order.bid is not None
@@ -232,7 +256,7 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     if event.why in NO_MARKET:
         absent = BackOff(at + DAY, 1, None, exists=False, scope=event.scope)
         missing = dict.fromkeys(((market, True), (market, False)), absent)
-        return _changed(_closed(state, event.intent), back_offs={**state.back_offs, **missing})
+        return _changed(_closed(state, event), back_offs={**state.back_offs, **missing})
 
     if event.why == ABANDONED:
         state = _changed(state, unclear={**state.unclear, event.intent: at})
@@ -249,9 +273,7 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
 
     # Where on-demand machines are sold out, so are spot machines; a quota is of one kind.
     sides = (spot,) if spot or event.why == NO_QUOTA else (True, False)
-    return _backed_off(
-        _closed(state, event.intent), market, sides, at, eviction=False, scope=event.scope
-    )
+    return _backed_off(_closed(state, event), market, sides, at, eviction=False, scope=event.scope)
 
 
 def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:
@@ -269,7 +291,7 @@ def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
         state = _with(
             state, (_changed(held, lease_until=max(until, held.lease_until)) for held in alive)
         )
-    return _closed(state, event.intent)
+    return _closed(state, event)
 
 
 def _bids_more(state: RunState, event: ev.BidIntended, at: int) -> RunState:
@@ -286,7 +308,7 @@ def _bid_changed(state: RunState, event: ev.BidChanged, at: int) -> RunState:
         bids = tuple(before)
     if event.bid != bids[-1][1]:
         bids = (*bids, (at, event.bid))
-    return _machine(_closed(state, event.intent), event.id, bids=bids)
+    return _machine(_closed(state, event), event.id, bids=bids)
 
 
 def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
@@ -305,9 +327,7 @@ def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     if not first:
         return state
 
-    return _avoided(
-        state, event.id, until, lambda held: held.warned_until == event.deadline, eviction=True
-    )
+    return _avoided(state, event.id, until, warned_until=event.deadline)
 
 
 def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
@@ -316,38 +336,35 @@ def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
     if state.machines[event.id].silence:
         return state
     if state.machines[event.id].useless:
-        return _avoided(state, event.id, at, lambda held: held.useless, eviction=False)
+        return _avoided(state, event.id, at, useless=True)
     if event.reason != EVICTED:
         return state
 
     state = _changed(state, evictions=state.evictions + 1)
-    return (
-        state
-        if warned
-        else _avoided(state, event.id, at, lambda held: held.ended == event.at, eviction=True)
-    )
+    return state if warned else _avoided(state, event.id, at, ended=event.at)
 
 
 def _silent(state: RunState, event: ev.BootSilent, at: int) -> RunState:
     state = _machine(state, event.id, silence=event.why, silent_at=at, console=event.console)
-    return _avoided(state, event.id, at, lambda held: held.useless, eviction=False)
+    return _avoided(state, event.id, at, useless=True)
 
 
-def _avoided(
-    state: RunState, machine: str, at: int, together: Callable[[Held], bool], *, eviction: bool
-) -> RunState:
-    """The market of a machine goes into back-off. Machines that go together count once."""
+def _avoided(state: RunState, machine: str, at: int, **together: object) -> RunState:
+    """The market of a machine goes into back-off. Machines that go together count once: those of
+    its allocation whose field has the value that is given here. Only a useless machine says
+    something about the on-demand machines of the market, too.
+    """
+    ((field, value),) = together.items()
     number = state.machines[machine].allocation
-    others = (
-        held for held in state.machines.values() if held.allocation == number and held.id != machine
-    )
-    market, sides = state.allocations[number].market, (True,) if eviction else (True, False)
+    for held in state.machines.values():
+        is_other = held.allocation == number and held.id != machine
+        if is_other and getattr(held, field) == value:
+            return state
 
-    return (
-        state
-        if any(map(together, others))
-        else _backed_off(state, market, sides, at, eviction=eviction)
-    )
+    is_eviction = field != "useless"
+    sides = (True,) if is_eviction else (True, False)
+    market = state.allocations[number].market
+    return _backed_off(state, market, sides, at, eviction=is_eviction)
 
 
 def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
@@ -360,9 +377,15 @@ def _turns(state: RunState, event: ev.Progressed) -> RunState:
     """Machines that began or stopped to work, and work that was repeated."""
     for works, moments in ((True, event.ready), (False, event.left)):
         at_of = {moment.id: moment.at for moment in moments if moment.id in state.machines}
-        state = _with(
-            state, [_turned(state.machines[name], at, works=works) for name, at in at_of.items()]
-        )
+        turned = []
+        for name, at in at_of.items():
+            held = state.machines[name]
+            worked = len(held.turns) % 2 == 1
+            # A restarted controller may report the same event twice.
+            if works != worked:
+                turned.append(_changed(held, turns=(*held.turns, max((at, *held.turns[-1:])))))
+        state = _with(state, turned)
+
     if state.resumed_clock is None:
         state = _changed(state, resumed_clock=event.resumed_clock)
     return _changed(state, redone=(*state.redone, *event.redone)) if event.redone else state
@@ -373,16 +396,6 @@ def _add_pace(paces: list[tuple[int, int]], at: int, clock: int) -> None:
         if len(paces) >= MAX_PACES:
             del paces[1::2]
         paces.append((at, clock))
-
-
-def _turned(held: Held, at: int, *, works: bool) -> Held:
-    worked = len(held.turns) % 2 == 1
-    # A restarted controller may report the same event twice.
-    return (
-        held
-        if works == worked
-        else _changed(held, turns=(*held.turns, max((at, *held.turns[-1:]))))
-    )
 
 
 def _attempt_began(state: RunState, event: ev.AttemptBegan, at: int) -> RunState:
@@ -447,10 +460,10 @@ def _priced(state: RunState, event: ev.Priced, _: int) -> RunState:
     return _changed(state, prices={**state.prices, event.market: event})
 
 
-def _closed(state: RunState, intent: int) -> RunState:
-    return _changed(
-        state, open={number: event for number, event in state.open.items() if number != intent}
-    )
+def _closed(state: RunState, event: _Outcome, _: int = 0) -> RunState:
+    """An intent is no longer open once its outcome is known."""
+    still_open = {number: intent for number, intent in state.open.items() if number != event.intent}
+    return _changed(state, open=still_open)
 
 
 def _machine(state: RunState, name: str, **changes: Any) -> RunState:  # noqa: ANN401 - of any field
@@ -492,10 +505,8 @@ def _backed_off(
 
 
 _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
-    ev.RunBegan: _began,
-    ev.QuotasShared: lambda state, event, _: _changed(
-        state, quotas=event.quotas, waits=event.waits
-    ),
+    ev.RunBegan: _kept,
+    ev.QuotasShared: _kept,
     ev.Planned: _kept,
     ev.Decided: _decided,
     ev.RentIntended: _ordered,
@@ -504,27 +515,19 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.OrderSettled: _settled,
     ev.RenewIntended: _intended,
     ev.Renewed: _renewed,
-    ev.ReturnIntended: lambda state, event, at: _machines(
-        _intended(state, event, at), event.machines, returned_at=at
-    ),
-    ev.Returned: lambda state, event, _: _closed(state, event.intent),
+    ev.ReturnIntended: _intended,
+    ev.Returned: _closed,
     ev.ReturnScheduled: _leaves,
     ev.BidIntended: _bids_more,
     ev.BidChanged: _bid_changed,
-    ev.BootAdvanced: lambda state, event, at: _machine(
-        state, event.id, stage=event.stage, sign=event.sign, signed_at=at
-    ),
+    ev.BootAdvanced: _kept,
     ev.BootSilent: _silent,
-    ev.MachineRan: lambda state, event, at: _machine(
-        state, event.id, running=True, ran=at, stage="agent"
-    ),
+    ev.MachineRan: _kept,
     ev.MachineWarned: _warned,
     ev.CardsUsed: _kept,
     ev.TrafficCounted: _kept,
     ev.MachineEnded: _ended,
-    ev.MachineListedAgain: lambda state, event, _: _machine(
-        state, event.id, ended=None, end_reason=""
-    ),
+    ev.MachineListedAgain: _kept,
     ev.Sent: _kept,
     ev.Progressed: _progressed,
     ev.AttemptBegan: _attempt_began,
@@ -536,8 +539,8 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ),
     ev.BudgetSet: _budget_set,
     ev.LoginAwaited: _kept,
-    ev.LoginWorks: lambda state, *_: _changed(state, login=None),
-    ev.ClockStood: lambda state, event, _: _changed(state, stood_seconds=event.seconds),
+    ev.LoginWorks: _kept,
+    ev.ClockStood: _kept,
     ev.StopRequested: _stop,
     ev.RunEnded: _kept,
     ev.Priced: _priced,

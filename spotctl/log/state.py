@@ -404,7 +404,7 @@ class RunState:
     def useless(self, since: int) -> int:
         """How many machines in a row, of orders after number `since`, were `Held.useless`."""
         in_a_row = 0
-        for held in sorted(self.machines.values(), key=lambda held: held.allocation):
+        for held in sorted(self.machines.values(), key=attrgetter("allocation")):
             if held.ran is not None:
                 in_a_row = 0
             elif held.useless and held.allocation > since:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 from pricing_data.units import DAY
+from spotctl.home.callbacks import always
 from spotctl.home.paths import make_private_file, make_private_folder
 from spotctl.log import schema
 from spotctl.log.jobs import is_used_elsewhere
@@ -115,7 +116,7 @@ class EventLog(AbstractContextManager["EventLog"]):
         """Appends an event; when this returns, it is on disk, and the cost of a run that it ends,
         too.
         """
-        row = self.append_if(run, at, event, lambda: True)
+        row = self.append_if(run, at, event, always)
         assert row is not None
         return row
 

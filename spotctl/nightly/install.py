@@ -18,7 +18,7 @@ from spotctl.nightly import environment, schedulers
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.schedulers import Crontab, UserManager
 from spotctl.nightly.state_dir import Installed, StateDir
-from spotctl.run.start.runs import check_launchable
+from spotctl.run.start.admission import check_launchable
 
 CRON_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
 """The environment that cron gives a command, apart from the user's names."""

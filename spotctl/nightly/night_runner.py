@@ -52,7 +52,7 @@ from spotctl.nightly.steps import (
 )
 from spotctl.run.notify import hidden, notify_of_alarm, secret_values
 from spotctl.run.start import runs
-from spotctl.run.start.machine_packages import check_machine_packages
+from spotctl.run.start.admission import check_launchable, check_machine_packages
 from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.stop_signals import stop_signals
 from spotctl.show.metrics import NightFigures
@@ -253,7 +253,7 @@ class NightRunner:
             )
 
         self._check_secrets(spec.secrets)
-        runs.check_launchable(spec)
+        check_launchable(spec)
         check_machine_packages(spec, self.settings)
         self.log.write([f"launching {self.nightly.file}"])
         spec = with_night_deadline(spec, night, self.clock(), self.zone)

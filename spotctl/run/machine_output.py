@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import merge
+from operator import attrgetter
 from pathlib import Path
 
 from pricing_data.units import DAY, SECOND
@@ -95,7 +96,7 @@ class RunOutput:
         lines = [self._reading(CLUSTER).new_lines(last=last)] if self._on_ray else []
         lines += [
             self._reading(held.id).new_lines(last=last or not held.alive, gone=not held.alive)
-            for held in sorted(state.machines.values(), key=lambda held: held.started)
+            for held in sorted(state.machines.values(), key=attrgetter("started"))
         ]
         return merge(*lines, key=lambda line: line.at or 0)
 

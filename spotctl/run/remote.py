@@ -11,6 +11,7 @@ from spotctl.clouds.errors import NotFound
 from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
+from spotctl.home.callbacks import unheard
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
@@ -92,7 +93,7 @@ def run(
         return CommandResult(CANNOT_START, err=f"{command[0]}: {error.strerror or error}")
 
     # Interrupts are the command's.
-    before = signal.signal(signal.SIGINT, lambda *_: None)
+    before = signal.signal(signal.SIGINT, unheard)
     try:
         # A machine that ends kills its processes, but may have looked for them just before this
         # command started.

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def waits_said(awaited: Callable[[], str], say: Callable[[str], object]) -> Iterator[None]:
+def waits_said(awaited: str | Callable[[], str], say: Callable[[str], object]) -> Iterator[None]:
     """While the block lasts, says what it waits for, as `awaited` words it; that is empty while
     nothing is waited for.
 
@@ -51,7 +51,7 @@ def waits_said(awaited: Callable[[], str], say: Callable[[str], object]) -> Iter
     def watch() -> None:
         since, due, said = None, 0.0, ""
         while not over.wait(_LOOK_SECONDS):
-            now, text = time.monotonic(), awaited()
+            now, text = time.monotonic(), awaited if isinstance(awaited, str) else awaited()
             since = None if not text else now if since is None else since
             if since is not None and text != said and now >= max(since + SAY_AFTER, due):
                 said, due = text, now + SAY_AGAIN

@@ -5,7 +5,8 @@ An answer is a tuple of columns:
 
     POINT = (
         Column("hours", "length of the jobs", heading="hours", show="{:g}"),
-        Column("cost_low", "lower end of the 95% interval", lambda point: point.cost.low),
+        Column("cost_low", "lower end of the 95% interval", "cost.low"),
+        Column("at", "moment of the decision", form=format_time),
     )
     ANSWER = (Column("points", "strategies by length", each=POINT),)
 
@@ -17,7 +18,7 @@ without a meaning cannot be printed.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -41,8 +42,13 @@ class Column(Generic[RowT]):
     """Its key in JSON and in CSV; `*` for all entries of a mapping whose keys are data."""
     meaning: str = ""
     """Its meaning in the documentation; empty if the class of the rows says so behind its field."""
-    value: Callable[[RowT], Any] | None = None
-    """Where it comes from; None: the attribute, or the entry, with that key."""
+    value: str | Callable[[RowT], Any] | None = None
+    """Where it comes from: a path of attributes, entries and positions, such as `rent.offer.market`
+    or `steps.0`, or a function; empty: the row; None: the attribute or entry with that key."""
+    form: Callable[[Any], Any] | None = None
+    """How JSON has a value that is known, such as `str` or `format_time`; None: as it is."""
+    per: int | None = None
+    """The unit in which JSON has the number, such as `HOUR` for hours of a time in microseconds."""
     value_at: Callable[[RowT, int], Any] | None = None
     """Where it comes from, if it depends on the present time, which the caller then passes as
     `now`."""
@@ -55,6 +61,8 @@ class Column(Generic[RowT]):
     """The cell of a row, where it shows more than the value."""
     unknown: str = UNKNOWN
     """The text of a cell whose row has no value."""
+    empty: str = ""
+    """The text of a cell whose value is an empty text."""
     rank: int = 0
     """A narrow terminal leaves out the columns with the highest ranks, but none of rank 0."""
     of: Fields | None = None
@@ -65,15 +73,17 @@ class Column(Generic[RowT]):
     """If the value is a mapping: the column of each of its values, or only what these mean."""
     optional: bool = False
     """Whether JSON leaves the key out if there is no value; otherwise the value is null."""
-    only: Callable[[RowT], bool] | None = None
-    """The rows whose JSON has the key; None: all."""
+    only: str = ""
+    """The path of a value without which JSON leaves the key out; empty: every row has the key."""
 
     def read(self, row: RowT, now: int = 0) -> Any:  # noqa: ANN401  # a figure is any value
         if self.value_at is not None:
             return self.value_at(row, now)
-        if self.value is not None:
-            return self.value(row)
-        return _entry(row, self.key)
+        if self.value is None:
+            return at_path(row, self.key)
+        if isinstance(self.value, str):
+            return at_path(row, *self.value.split(".")) if self.value else row
+        return self.value(row)
 
     def text(self, row: RowT, now: int = 0) -> str | Text:
         """The cell of a row."""
@@ -82,10 +92,14 @@ class Column(Generic[RowT]):
         value = self.read(row, now)
         if value is None:
             return self.unknown
+        if value == "":
+            return self.empty
         return self.show.format(value) if isinstance(self.show, str) else self.show(value)
 
     def json(self, value: Any, now: int = 0) -> Any:  # noqa: ANN401  # JSON is any value
         """The value as JSON, with the fields inside it."""
+        if value is not None and self.form is not None:
+            value = self.form(value)
         if value is None:
             return None
         if self.of is not None:
@@ -95,7 +109,7 @@ class Column(Generic[RowT]):
         if isinstance(self.named, Column):
             return {name: self.named.json(inner, now) for name, inner in value.items()}
 
-        return finite(value)
+        return finite(value if self.per is None else value / self.per)
 
 
 WALL_SECONDS: Column[Any] = Column("wall_seconds", "time that the command took")
@@ -110,14 +124,14 @@ def as_json(fields: Fields, row: Any, now: int = 0) -> dict[str, Any]:  # noqa: 
     """The JSON of an object, in the order of its fields; unknown values are null."""
     if isinstance(fields, type):
         whole = asdict(row) if is_dataclass(row) and not isinstance(row, type) else row
-        return {name: finite(_entry(whole, name)) for name in fields.__annotations__}
+        return {name: finite(at_path(whole, name)) for name in fields.__annotations__}
 
     entries: dict[str, Any] = {}
     for column in fields:
         if isinstance(column, type):
             entries |= as_json(column, row)
             continue
-        if column.only is not None and not column.only(row):
+        if column.only and at_path(row, *column.only.split(".")) is None:
             continue
         if column.key == "*":
             entries |= {name: column.json(row[name], now) for name in row}
@@ -129,8 +143,31 @@ def as_json(fields: Fields, row: Any, now: int = 0) -> dict[str, Any]:  # noqa: 
     return entries
 
 
-def _entry(row: Any, key: str) -> Any:  # noqa: ANN401  # a row and its entries are any values
-    return row[key] if isinstance(row, Mapping) else getattr(row, key)
+def at_path(row: Any, *path: str) -> Any:  # noqa: ANN401  # a row and its parts are any values
+    """The value at a path of attributes, entries of mappings and positions; None from the first
+    part on that is None.
+    """
+    for part in path:
+        if row is None:
+            return None
+        if isinstance(row, Mapping):
+            row = row[part]
+        elif part.isdigit():
+            row = row[int(part)]
+        else:
+            row = getattr(row, part)
+
+    return row
+
+
+def texts(values: Iterable[object]) -> list[str]:
+    """Each value as text, for columns whose values are lists of markets, files and the like."""
+    return [str(value) for value in values]
+
+
+def if_any(value: Any) -> Any:  # noqa: ANN401  # a text, a list or a mapping
+    """The value, or None if it is empty."""
+    return value or None
 
 
 def finite(value: Any) -> Any:  # noqa: ANN401  # JSON is any value

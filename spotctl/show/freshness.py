@@ -48,7 +48,7 @@ CLOUD_PRICES: tuple[Column[CloudPrices], ...] = (
     Column(
         "newest",
         "moment of its newest stored price; null if none is stored",
-        lambda prices: None if prices.newest is None else format_time(prices.newest),
+        form=format_time,
     ),
     Column(
         "age_seconds",

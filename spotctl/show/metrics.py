@@ -12,7 +12,7 @@ import secrets
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from errno import EISDIR
@@ -22,13 +22,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Lock, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agileml.runtime.ground import replaced
 from bidbrain.billing import usd
 from pricing_data.units import SECOND
+from spotctl.home.callbacks import unheard
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import read_or_create
+from spotctl.show.columns import at_path
 from spotctl.show.runs.run_view import RunView
 from spotctl.show.tracking import TrackedRuns
 
@@ -40,89 +42,126 @@ Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Metric:
+class Metric:
+    """A metric: its name, type and meaning in Prometheus, and the path of its value in a row, as
+    columns of tables have it; rows without a value have no sample."""
+
     name: str
     kind: str
     meaning: str
+    value: str = ""
+    form: Callable[[Any], float] | None = None
 
 
-_SPENT = _Metric("spotctl_spent_dollars", "gauge", "Paid so far; refunds lower it.")
-_COMMITTED = _Metric(
-    "spotctl_committed_dollars", "gauge", "Spent, or reserved until the leases end."
+_MONEY = (
+    Metric("spotctl_spent_dollars", "gauge", "Paid so far; refunds lower it.", "money.spent", usd),
+    Metric(
+        "spotctl_committed_dollars",
+        "gauge",
+        "Spent, or reserved until the leases end.",
+        "money.committed",
+        usd,
+    ),
+    Metric(
+        "spotctl_on_demand_dollars",
+        "gauge",
+        "Cost of the same work on demand.",
+        "money.on_demand",
+        usd,
+    ),
+    Metric(
+        "spotctl_budget_dollars",
+        "gauge",
+        "Spending stops before it exceeds this.",
+        "money.budget",
+        usd,
+    ),
 )
-_ON_DEMAND = _Metric("spotctl_on_demand_dollars", "gauge", "Cost of the same work on demand.")
-_BUDGET = _Metric("spotctl_budget_dollars", "gauge", "Spending stops before it exceeds this.")
-_MACHINES = _Metric("spotctl_machines", "gauge", "Machines held now.")
-_GPU = _Metric("spotctl_gpu_busy_ratio", "gauge", "Share of time in which GPUs compute, by market.")
-_EVICTIONS = _Metric("spotctl_evictions_total", "counter", "Machines that the cloud evicted.")
-_CLOCK = _Metric("spotctl_clock", "gauge", "The newest finished clock of a training.")
-_GOAL = _Metric("spotctl_clocks", "gauge", "The clock at which the training ends.")
-_LOSS = _Metric("spotctl_loss", "gauge", "The loss of the model before the newest clock.")
-_LOST = _Metric(
-    "spotctl_updates_lost_total",
-    "counter",
-    "Updates that were lost; known at the end of a training.",
-)
-_SILENCE = _Metric(
-    "spotctl_last_clock_age_seconds", "gauge", "Market time since the newest clock was finished."
-)
-_END = _Metric("spotctl_expected_end_seconds", "gauge", "Market time until the expected end.")
-_RUNNING = _Metric("spotctl_running", "gauge", "1 until the run has ended.")
-_UPDATED = _Metric(
-    "spotctl_updated_timestamp_seconds",
-    "gauge",
-    "When these metrics were written, in seconds since 1970. They stop changing if the runner is "
-    "killed.",
-)
-_NIGHT_RUNNING = _Metric(
-    "spotctl_night_running", "gauge", "1 while a process attends to a night of the job."
-)
-_NIGHT_DONE = _Metric(
-    "spotctl_night_done", "gauge", "1 if the job was done in the last night that has ended."
-)
-_NIGHT_COST = _Metric(
-    "spotctl_night_cost_dollars", "gauge", "Billed for the last night that has ended."
-)
-_NIGHT_END = _Metric(
-    "spotctl_night_end_timestamp_seconds", "gauge", "When the last night ended, since 1970."
-)
-_NIGHT_SUCCESS = _Metric(
-    "spotctl_night_success_timestamp_seconds",
-    "gauge",
-    "When the last night ended in which the job was done.",
-)
-_REPLAYED = {
-    metric: replace(
+_REPLAYED = tuple(
+    replace(
         metric,
         name=metric.name.replace("spotctl_", "spotctl_replayed_"),
         meaning=f"{metric.meaning} On the local market, which bills nothing.",
     )
-    for metric in (_SPENT, _COMMITTED, _ON_DEMAND, _BUDGET)
-}
+    for metric in _MONEY
+)
 """The money of replayed runs has names of its own, so that no sum over a metric has both kinds of
 money."""
-_METRICS = (
-    _SPENT,
-    _COMMITTED,
-    _ON_DEMAND,
-    _BUDGET,
-    *_REPLAYED.values(),
-    _MACHINES,
-    _GPU,
-    _EVICTIONS,
-    _CLOCK,
-    _GOAL,
-    _LOSS,
-    _LOST,
-    _SILENCE,
-    _END,
-    _RUNNING,
-    _NIGHT_RUNNING,
-    _NIGHT_DONE,
-    _NIGHT_COST,
-    _NIGHT_END,
-    _NIGHT_SUCCESS,
+_MACHINES = Metric("spotctl_machines", "gauge", "Machines held now.", "held")
+_GPU = Metric(
+    "spotctl_gpu_busy_ratio",
+    "gauge",
+    "Share of time in which GPUs compute, by market.",
+    "gpus.0",
 )
+_OF_RUN = (
+    Metric("spotctl_evictions_total", "counter", "Machines that the cloud evicted.", "evictions"),
+    Metric("spotctl_clock", "gauge", "The newest finished clock of a training.", "clock"),
+    Metric("spotctl_clocks", "gauge", "The clock at which the training ends.", "goal"),
+    Metric("spotctl_loss", "gauge", "The loss of the model before the newest clock.", "loss"),
+    Metric(
+        "spotctl_updates_lost_total",
+        "counter",
+        "Updates that were lost; known at the end of a training.",
+        "updates_lost",
+    ),
+    Metric(
+        "spotctl_last_clock_age_seconds",
+        "gauge",
+        "Market time since the newest clock was finished.",
+        "clock_age",
+    ),
+    Metric(
+        "spotctl_expected_end_seconds", "gauge", "Market time until the expected end.", "to_end"
+    ),
+    Metric("spotctl_running", "gauge", "1 until the run has ended.", "running"),
+)
+_UPDATED = Metric(
+    "spotctl_updated_timestamp_seconds",
+    "gauge",
+    "When these metrics were written, in seconds since 1970. They stop changing if the runner is "
+    "killed.",
+    "seconds",
+)
+_OF_NIGHT = (
+    Metric(
+        "spotctl_night_running",
+        "gauge",
+        "1 while a process attends to a night of the job.",
+        "running",
+        int,
+    ),
+    Metric(
+        "spotctl_night_done",
+        "gauge",
+        "1 if the job was done in the last night that has ended.",
+        "done",
+        int,
+    ),
+    Metric(
+        "spotctl_night_cost_dollars",
+        "gauge",
+        "Billed for the last night that has ended.",
+        "cost_usd",
+    ),
+    Metric(
+        "spotctl_night_end_timestamp_seconds",
+        "gauge",
+        "When the last night ended, since 1970.",
+        "end",
+    ),
+    Metric(
+        "spotctl_night_success_timestamp_seconds",
+        "gauge",
+        "When the last night ended in which the job was done.",
+        "success",
+    ),
+)
+METRICS = (*_MONEY, _MACHINES, _GPU, *_OF_RUN, _UPDATED, *_OF_NIGHT)
+"""The metrics as the reference lists them: those of replayed runs mean the same."""
+
+Rows = list[tuple[Labels, Any]]
+"""The rows of some metrics, each with the labels of its samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,81 +180,83 @@ class NightFigures:
 
 def metrics_text(runs: Sequence[RunView], seconds: float, night: NightFigures | None = None) -> str:
     """The metrics of some runs, as they were at `seconds` since 1970 on this computer's clock."""
-    samples = [sample for view in runs for sample in _samples(view)]
-    if night is not None:
-        figures = (
-            (_NIGHT_RUNNING, int(night.running)),
-            (_NIGHT_DONE, None if night.done is None else int(night.done)),
-            (_NIGHT_COST, night.cost_usd),
-            (_NIGHT_END, night.end),
-            (_NIGHT_SUCCESS, night.success),
-        )
-        for metric, value in figures:
-            samples += _known(metric, (("job", night.job),), value)
+    labeled = [((("job", view.job), ("run", view.run)), view) for view in runs]
+    billed: Rows = [(labels, view) for labels, view in labeled if not view.is_replayed]
+    replayed: Rows = [(labels, view) for labels, view in labeled if view.is_replayed]
+    machines, markets, figures = Rows(), Rows(), Rows()
+    for run, view in labeled:
+        machines += _machines(run, view)
+        for used in view.markets:
+            markets.append(((*run, ("market", str(used.market))), used))
+        figures.append((run, _figures(view)))
+
+    nights: Rows = [] if night is None else [((("job", night.job),), night)]
+    tables = (
+        (_MONEY, billed),
+        (_REPLAYED, replayed),
+        ((_MACHINES,), machines),
+        ((_GPU,), markets),
+        (_OF_RUN, figures),
+        (_OF_NIGHT, nights),
+        ((_UPDATED,), [((), {"seconds": round(seconds, 3)})]),
+    )
 
     lines = list[str]()
-    for metric in _METRICS:
+    for metrics, rows in tables:
         # The format wants the samples of one metric together, also those of several runs.
-        lines += _lines(
-            metric, [(labels, value) for sampled, labels, value in samples if sampled is metric]
-        )
+        for metric in metrics:
+            lines += _lines(metric, rows)
 
-    return "".join(f"{line}\n" for line in [*lines, *_lines(_UPDATED, [((), round(seconds, 3))])])
-
-
-def _lines(metric: _Metric, samples: Sequence[tuple[Labels, float]]) -> Iterator[str]:
-    if not samples:
-        return
-
-    yield f"# HELP {metric.name} {metric.meaning}"
-    yield f"# TYPE {metric.name} {metric.kind}"
-    for labels, value in samples:
-        escaped = (
-            (name, text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n"))
-            for name, text in labels
-        )
-        shown = ",".join(f'{name}="{text}"' for name, text in escaped)
-        yield f"{metric.name}{f'{{{shown}}}' if shown else ''} {value}"
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _samples(view: RunView) -> Iterator[tuple[_Metric, Labels, float]]:
-    run, money = (("job", view.job), ("run", view.run)), view.money
-    amounts = ((_SPENT, money.spent), (_COMMITTED, money.committed), (_ON_DEMAND, money.on_demand))
-    for metric, amount in (*amounts, (_BUDGET, money.budget)):
-        named = _REPLAYED[metric] if view.is_replayed else metric
-        yield from _known(named, run, None if amount is None else usd(amount))
-
+def _machines(run: Labels, view: RunView) -> Rows:
+    """The machines that a run holds, by kind. A kind that was held counts as 0 once its machines
+    are gone."""
     held = Counter((machine.market, machine.reliable, machine.pricing) for machine in view.machines)
+    rows = Rows()
     for market, reliable, pricing in view.kinds:
-        # A kind that was held counts as 0 once its machines are gone.
         kind = "reliable" if reliable else "transient"
         labels = (("kind", kind), ("market", str(market)), ("pricing", pricing))
-        yield _MACHINES, (*run, *labels), held[market, reliable, pricing]
+        rows.append(((*run, *labels), {"held": held[market, reliable, pricing]}))
 
-    for used in view.markets:
-        if used.gpus is not None:
-            yield _GPU, (*run, ("market", str(used.market))), used.gpus[0]
-
-    yield _EVICTIONS, run, view.evictions
-    yield from _known(_CLOCK, run, view.clock)
-    yield from _known(_LOSS, run, view.loss)
-    if view.clock is not None:
-        yield from _known(_GOAL, run, view.goal)
-    if view.clock_at is not None:
-        yield _SILENCE, run, (view.now - view.clock_at) / SECOND
-
-    if view.ended is not None:
-        yield from _known(_LOST, run, view.updates_lost)
-    elif view.expected_end is not None:
-        yield _END, run, max(view.expected_end - view.now, 0) / SECOND
-
-    yield _RUNNING, run, int(view.ended is None)
+    return rows
 
 
-def _known(
-    metric: _Metric, labels: Labels, value: float | None
-) -> Iterable[tuple[_Metric, Labels, float]]:
-    return [] if value is None else [(metric, labels, value)]
+def _figures(view: RunView) -> dict[str, float | None]:
+    """The figures of a run, as far as they are known and say something at that moment."""
+    clock_at, end = view.clock_at, view.expected_end
+    is_open = view.ended is None
+    return {
+        "evictions": view.evictions,
+        "clock": view.clock,
+        "goal": None if view.clock is None else view.goal,
+        "loss": view.loss,
+        "updates_lost": None if is_open else view.updates_lost,
+        "clock_age": None if clock_at is None else (view.now - clock_at) / SECOND,
+        "to_end": max(end - view.now, 0) / SECOND if is_open and end is not None else None,
+        "running": int(is_open),
+    }
+
+
+def _lines(metric: Metric, rows: Rows) -> list[str]:
+    lines = list[str]()
+    for labels, row in rows:
+        value = at_path(row, *metric.value.split("."))
+        if value is None:
+            continue
+        shown = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
+        number = value if metric.form is None else metric.form(value)
+        lines.append(f"{metric.name}{f'{{{shown}}}' if shown else ''} {number}")
+
+    if not lines:
+        return []
+    head = (f"# HELP {metric.name} {metric.meaning}", f"# TYPE {metric.name} {metric.kind}")
+    return [*head, *lines]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 _EVERY_SECONDS = 1.0
@@ -290,7 +331,7 @@ def absolute(place: str, home: Path) -> str:
     """The place for a command that runs in another folder. Refuses a place that cannot be used
     now."""
     if place:
-        with _place(place, lambda _: None, home):
+        with _place(place, unheard, home):
             pass
     return place if not place or place.isdecimal() else str(Path(place).absolute())
 

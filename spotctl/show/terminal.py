@@ -70,53 +70,33 @@ def one_market(
     machine, figures = about
     rows = list[tuple[str, str]]()
     if machine is not None:
-        gpus = f", {machine.accelerators} x {machine.accelerator}" if machine.accelerators else ""
-        processors = (
-            "" if machine.traits.architecture is None else f", {machine.traits.architecture}"
-        )
-        burst = (
-            f", burstable: {machine.steady_vcpus:g} vCPUs all the time"
-            if machine.is_burstable
-            else ""
-        )
-        source = (
-            ""
-            if machine.as_of is None
-            else f"; shipped list as of {format_time(machine.as_of)[:10]}"
-        )
         size = f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB"
-        rows.append(("machine", f"{size}{gpus}{processors}{burst}{source}"))
+        if machine.accelerators:
+            size += f", {machine.accelerators} x {machine.accelerator}"
+        if machine.traits.architecture is not None:
+            size += f", {machine.traits.architecture}"
+        if machine.is_burstable:
+            size += f", burstable: {machine.steady_vcpus:g} vCPUs all the time"
+        if machine.as_of is not None:
+            size += f"; shipped list as of {format_time(machine.as_of)[:10]}"
+        rows.append(("machine", size))
 
-    rows += [
-        ("price now", f"${format_usd(summary.price_now)}/h, {age(summary.age_seconds(now))} ago"),
-        (
-            "mean",
-            f"{dollars(summary.mean)}, median {dollars(summary.median)}, range "
-            f"{dollars(summary.lowest)} to"
-            f" {dollars(summary.highest)}",
-        ),
-        ("on-demand", _on_demand(summary)),
-        (
-            "history",
-            f"{summary.events:,} price changes from {format_time(summary.first)} to "
-            f"{format_time(summary.last)}",
-        ),
-        (
-            "observed",
-            f"{percent(summary.coverage)} of that time ({age(summary.observed / SECOND)}); figures "
-            "are for the observed"
-            " time",
-        ),
-        (
-            "volatility",
-            f"{summary.changes_per_day:.0f} changes/day, {summary.spikes_per_day:.2f} spikes/day",
-        ),
-    ]
+    seen = age(summary.age_seconds(now))
+    rows.append(("price now", f"${format_usd(summary.price_now)}/h, {seen} ago"))
+    median, lowest, highest = map(dollars, (summary.median, summary.lowest, summary.highest))
+    middle = f"{dollars(summary.mean)}, median {median}"
+    rows.append(("mean", f"{middle}, range {lowest} to {highest}"))
+    rows.append(("on-demand", _on_demand(summary)))
 
+    first, last = format_time(summary.first), format_time(summary.last)
+    rows.append(("history", f"{summary.events:,} price changes from {first} to {last}"))
+    observed = f"{percent(summary.coverage)} of that time ({age(summary.observed / SECOND)})"
+    rows.append(("observed", f"{observed}; figures are for the observed time"))
+    spikes = f"{summary.spikes_per_day:.2f} spikes/day"
+    rows.append(("volatility", f"{summary.changes_per_day:.0f} changes/day, {spikes}"))
     if summary.outliers:
-        rows.append(
-            ("suspicious", f"{summary.outliers} prices above 20 x the median or 10 x on-demand")
-        )
+        above = "above 20 x the median or 10 x on-demand"
+        rows.append(("suspicious", f"{summary.outliers} prices {above}"))
 
     newest = {figure.measure: figure for figure in figures}
     rows += [(measure, _figure(figure, figures)) for measure, figure in newest.items()]

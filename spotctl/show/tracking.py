@@ -151,7 +151,7 @@ class TrackedRuns:
             f"track: waiting {_CLOSE_SECONDS:g} s at most for the last points to be taken; nothing "
             "costs meanwhile"
         )
-        with waits_said(lambda: awaited, self._remark):
+        with waits_said(awaited, self._remark):
             for (run, name), writer in self._writers.items():
                 writer.thread.join(max(end - time.monotonic(), 0.0))
                 if writer.thread.is_alive():

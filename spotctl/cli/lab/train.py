@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.callbacks import unheard
 from spotctl.home.errors import BadRequest, Interrupted, require_plots
 
 if TYPE_CHECKING:
@@ -327,7 +328,7 @@ def _tell(listeners: Sequence[Listener], iteration: Iteration) -> None:
 def _live_view(session: Session) -> Iterator[Listener]:
     """Shows events and progress if stderr is a terminal."""
     if not session.err.is_terminal:
-        yield lambda _: None
+        yield unheard
         return
 
     from rich.text import Text

@@ -14,18 +14,24 @@ from spotctl.cli.runs import remote_runner
 from spotctl.cli.runs.live_runs import live_view
 from spotctl.cli.runs.run_end import finish, finish_all, finish_withdrawn
 from spotctl.home import account_quotas
+from spotctl.home.callbacks import unheard
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.jobs import left_behind
 from spotctl.run.remote_runner.installing import packages_on
 from spotctl.run.start import concurrent_runs, runs
+from spotctl.run.start.admission import (
+    bucket_location,
+    check_launchable,
+    check_machine_packages,
+    checked,
+    far_data,
+    misplaced_buckets,
+    stored_data,
+)
 from spotctl.run.start.concurrent_runs import Launched, begin_late
-from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_buckets, stored_data
 from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
 from spotctl.run.start.local_market import on_one_market
-from spotctl.run.start.machine_packages import check_machine_packages
-from spotctl.run.start.observing import unheard
-from spotctl.run.start.order_checks import checked
 from spotctl.run.turn.live_strategy import expectation
 from spotctl.show.metrics import publishing
 from spotctl.show.runs.reading import RunViews
@@ -85,7 +91,7 @@ def prepare(
 ) -> Prepared:
     """Checks and plans jobs; nothing is rented yet."""
     for spec in specs:
-        runs.check_launchable(spec)
+        check_launchable(spec)
         check_installed(spec)
 
     limit = parse_usd(max_cost, "--max-cost", MAX_USD, unit="") if max_cost else None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 
 from pricing_data.units import counted, moment
+from spotctl.home.callbacks import unheard
 from spotctl.home.errors import Interrupted, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
@@ -23,7 +24,7 @@ from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
 from spotctl.run.notify import hidden, secret_values
 from spotctl.run.start import runs
-from spotctl.run.start.observing import RunObserver, unheard
+from spotctl.run.start.observing import RunObserver
 from spotctl.run.stop_signals import noticing, stop_signals
 from spotctl.run.waits import waits_said
 from spotctl.show.runs import lines as run_lines
@@ -202,6 +203,6 @@ def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -
         "notifies, for a minute"
         " each at most"
     )
-    with waits_said(lambda: awaited, session.remark):
+    with waits_said(awaited, session.remark):
         deliveries = notify_of_end(spec, state, ended)
     session.remark(*(delivery.text for delivery in deliveries if delivery.failure))

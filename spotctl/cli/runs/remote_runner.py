@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from spotctl.home.callbacks import unheard
+
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
     from spotctl.files.job.spec import JobSpec
@@ -215,7 +217,7 @@ def launch(
 
 
 def follow(
-    session: Session, place: RunPlace, publish: Callable[[RunState], None] = lambda _: None
+    session: Session, place: RunPlace, publish: Callable[[RunState], None] = unheard
 ) -> RunEnd | None:
     """Shows a run until it has ended; None after Ctrl-C, which leaves the run alone."""
     from spotctl.cli.runs.live_runs import live_view

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from pricing_data.units import format_time
 from spotctl.cli.options import ShownOutput
 from spotctl.files.job.reader import restored
+from spotctl.home.callbacks import unheard
 from spotctl.home.paths import Paths
 from spotctl.home.printable import printable
 from spotctl.log.event_json import to_json
@@ -36,7 +37,7 @@ def line_printer(
         return _EventLines(settings, sys.stdout).show
     if output is ShownOutput.SCRIPT:
         return _ScriptLines(settings, sys.stdout, several=several).show
-    return lambda _: None
+    return unheard
 
 
 class _EventLines:

@@ -24,6 +24,7 @@ from spotctl.cli.runs import remote_runner
 from spotctl.cli.runs.handover import FoundRunner, ResumeOrder, RunnerTask, started_runner
 from spotctl.cli.runs.live_runs import LiveRuns
 from spotctl.cli.runs.run_end import EXIT_CODES
+from spotctl.home.callbacks import unheard
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
 from spotctl.log.jobs import is_running, left_behind, runner_of, waiting_jobs
@@ -57,7 +58,7 @@ def hand_over(
     jobs: Sequence[str],
     *,
     debug: bool,
-    show: Callable[[RunState], None] = lambda _: None,
+    show: Callable[[RunState], None] = unheard,
 ) -> NoReturn:
     """Starts a runner in a process of its own, and shows its runs; exits with the code of the
     runner.
@@ -105,7 +106,7 @@ class RunWindow:
         jobs: Sequence[str],
         runner: AttendedRuns,
         before: Collection[str] = (),
-        print_lines: Callable[[RunState], None] = lambda _: None,
+        print_lines: Callable[[RunState], None] = unheard,
     ) -> None:
         self._print_lines = print_lines
         self._session, self._log, self._jobs, self._runner, self._before = (

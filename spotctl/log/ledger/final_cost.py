@@ -3,6 +3,7 @@ Pure.
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from pricing_data.units import usd
 from spotctl.log import events as ev
@@ -75,7 +76,7 @@ def timeline_of(
         outcome=None if ended is None else ended.outcome,
         message="" if ended is None else ended.message,
         work=_work(state),
-        evictions=tuple(sorted(evictions, key=lambda eviction: (eviction.at, eviction.machine))),
+        evictions=tuple(sorted(evictions, key=attrgetter("at", "machine"))),
         mixes=_mixes(state),
         stages=tuple(stages),
         minimum_bids=tuple(minimum_bids),

@@ -9,6 +9,7 @@ cannot differ from the log.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 
@@ -124,7 +125,7 @@ def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False)
 
 
 def _in_order(state: RunState) -> list[Held]:
-    return sorted(state.machines.values(), key=lambda held: (held.started, held.id))
+    return sorted(state.machines.values(), key=attrgetter("started", "id"))
 
 
 def _rows_of_machine(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from math import exp, inf
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def replacements(state: RunState) -> frozenset[str]:
     evicted = (held for held in state.machines.values() if held.end_reason == EVICTED)
     evictions = sorted(held.ended for held in evicted if held.ended is not None)
     replacing: list[str] = []
-    for held in sorted(state.machines.values(), key=lambda held: (held.started, held.id)):
+    for held in sorted(state.machines.values(), key=attrgetter("started", "id")):
         before = sum(at <= held.started for at in evictions)
         if not state.allocations[held.allocation].reliable and before > len(replacing):
             replacing.append(held.id)

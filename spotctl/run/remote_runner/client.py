@@ -23,6 +23,7 @@ from spotctl.clouds.provider import CloudProvider, Machine, MachineState
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.callbacks import never
 from spotctl.home.config import Settings
 from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.home.paths import Paths
@@ -276,7 +277,7 @@ def stop_run(
     try:
         if runner not in in_time({runner: partial(_ask, client)}, HEAR_SECONDS, hears, costs, note):
             raise RunnerLost(f"run {client.place.run}: its runner has not heard that its run ends")
-        ending = client.follow(on_turn, lambda: False, note)
+        ending = client.follow(on_turn, never, note)
         assert ending is not None
     except RunnerLost as error:
         note(str(error))
@@ -357,7 +358,7 @@ def take_over(
     copier = LogCopier(client.place.store(LAUNCHER), own_log, run, fence.epoch, start)
 
     def fenced(provider: CloudProvider) -> CloudProvider:
-        return FencedProvider(provider, fence, copier.copy, "", lambda: False, 0)
+        return FencedProvider(provider, fence, copier.copy, "", never, 0)
 
     observer = RunObserver(on_turn=on_turn, on_remark=lambda _, line: note(line))
     ending = runs.resume(client.place.job, client.settings, observer, runs.ON_REQUEST, fenced)

@@ -28,7 +28,7 @@ from spotctl.clouds.link import LeaseTimes
 from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
-from spotctl.files.job.spec import JobSpec, ProgramKind
+from spotctl.files.job.spec import ProgramKind
 from spotctl.home import config
 from spotctl.home.config import Settings
 from spotctl.home.errors import SpotctlError
@@ -98,7 +98,12 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
         if not is_due(claim):
             return
         fence = Fence(claim, start.machine)
-        stop_with = _complete_log(place, paths, spec, fence)
+        settle(fence)
+        with EventLog(paths.log) as log:
+            add_missing(log, place.run, LogCopy(place.store(MACHINE)).rows())
+        if spec.kind is not ProgramKind.COMMAND:
+            why = "the machine of its runner is gone, and with it the state of the training"
+            stop_with = StopRequested(FAILED, why)
         # What is missing in it is only for people to read.
         with suppress(OSError):
             fetch_output(place.location, paths.output(start.run), MACHINE)
@@ -110,20 +115,6 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
         up()
 
     _serve(start, settings, place, fence, LeaseTimes.of(spec).lease, stop_with)
-
-
-def _complete_log(
-    place: RunPlace, paths: Paths, spec: JobSpec, fence: Fence
-) -> StopRequested | None:
-    """Completes the log of a standby; returns why the run cannot go on, None if it can."""
-    settle(fence)
-    with EventLog(paths.log) as log:
-        add_missing(log, place.run, LogCopy(place.store(MACHINE)).rows())
-    if spec.kind is ProgramKind.COMMAND:
-        return None
-    return StopRequested(
-        FAILED, "the machine of its runner is gone, and with it the state of the training"
-    )
 
 
 def _serve(

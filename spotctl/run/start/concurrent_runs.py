@@ -35,6 +35,7 @@ from spotctl.log.queue import JobJoined
 from spotctl.log.store import EventLog
 from spotctl.planning.values import JobPlan
 from spotctl.run.start import runs
+from spotctl.run.start.admission import check_launchable
 from spotctl.run.start.local_market import begin_market
 from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.start.shared_queue import SharedQueue, queue_of
@@ -266,14 +267,21 @@ def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> Ru
             f" 'spotctl stop {job.name}' forgets the other"
         )
 
-    runs.check_launchable(spec)
+    check_launchable(spec)
     queue = queue_of(spec, settings)
     turns = _Turns(queue, settings, observer, fresh=False, expected={})
     with JobLock(paths.locks, job.name):
         parts: Mapping[str, int] | None = {}
         if queue.has(job.name):
             if queue.parts(job.name) is None:
-                ahead = [_with_cure(name, paths) for name in queue.ahead(job.name)]
+                ahead = [
+                    name
+                    if is_running(paths.locks, name)
+                    # Its process is gone.
+                    else f"{name}, which no process attends to: its machines end with their leases "
+                    f"('spotctl resume {name}' continues it, 'spotctl stop {name}' ends it)"
+                    for name in queue.ahead(job.name)
+                ]
                 observer.on_remark(job.name, f"waits for {' and '.join(ahead) or 'its turn'}")
             parts = turns.awaited_parts(job.name)
         elif not remove_waiting(paths, job.name):
@@ -285,14 +293,3 @@ def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> Ru
             return None
         finally:
             queue.leave(job.name)
-
-
-def _with_cure(job: str, paths: Paths) -> str:
-    """A job that others wait for, and what can be done if its process is gone."""
-    if is_running(paths.locks, job):
-        return job
-    return (
-        f"{job}, which no process attends to: its machines end with their leases ('spotctl resume "
-        f"{job}' continues it,"
-        f" 'spotctl stop {job}' ends it)"
-    )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.callbacks import never, unheard
 from spotctl.log.events import FINISH, Alarm, RunEnded
 from spotctl.log.state import RunState
 from spotctl.run.turn.service import Runner
@@ -15,10 +16,6 @@ them."""
 
 RunEnd = tuple[RunState, RunEnded]
 """The last state of a run, and its last event."""
-
-
-def unheard(*_: object) -> None:
-    """Stands for a callback of somebody who does not ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class RunObserver:
     on_end: Callable[[JobSpec, RunState, RunEnded], None] = unheard
     on_alarm: Callable[[JobSpec, RunState, Alarm], None] = unheard
     on_remark: Callable[[str, str], None] = unheard
-    is_stopped: Callable[[], bool] = lambda: False
+    is_stopped: Callable[[], bool] = never
 
 
 def turn_reports(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callable[[], None]:

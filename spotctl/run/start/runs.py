@@ -18,12 +18,8 @@ from pathlib import Path
 from pricing_data.errors import StoreError
 from pricing_data.fetched_rows import FetchedRows
 from spotctl.agent.data.locations import StoreIdentity
-from spotctl.agent.data.transfer import described
-from spotctl.agent.errors import AgentError
 from spotctl.clouds.provider import CloudProvider
-from spotctl.clouds.remote.job_folder import check_folder
 from spotctl.clouds.wiring import library, price_store, provider_of
-from spotctl.files.job.checks import launch_problems
 from spotctl.files.job.programs import Command
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
@@ -62,7 +58,6 @@ from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.service import Runner
 from spotctl.run.waits import end_awaited, waits_said
 from spotctl.run.work import resume_state
-from spotctl.run.work.workload import check_podman
 
 LOOK_SECONDS = 0.2
 ON_REQUEST = StopRequested(STOPPED, "stopped on request")
@@ -289,23 +284,6 @@ def request_stop(job: str, settings: Settings, request: StopRequested = ON_REQUE
         state = latest_run(log, job)
         if state is not None and state.ended is None:
             log.append(state.run, state.at, request)
-
-
-def check_launchable(spec: JobSpec) -> None:
-    """Refuses a job that cannot run where it asks for machines, before anything is rented."""
-    for problem in launch_problems(spec):
-        raise BadRequest(f"{spec.name}: {'.'.join(map(str, problem.loc))}: {problem.message}")
-    check_podman(spec)
-    secrets_of(spec)
-    if not spec.is_local and not spec.on_ray:
-        check_folder(spec.workdir)
-
-    for place in spec.data.values():
-        if "://" not in place:
-            try:
-                described(Path(place))
-            except AgentError as error:
-                raise BadRequest(f"{spec.name}: {error}") from error
 
 
 def _conduct(

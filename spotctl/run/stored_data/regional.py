@@ -28,6 +28,7 @@ from spotctl.agent.data.stores import Bucket, StoreRefused, StoreUnavailable
 from spotctl.clouds.wiring import buckets_of
 from spotctl.files.job.data_places import bucket_at, copy_in
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.callbacks import unheard
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.state import RunState
 from spotctl.run.stored_data.removing import DataUse, DataUses, claim, user_key
@@ -104,7 +105,7 @@ def copy_set(
     near: SetLocation,
     installation: str,
     identity: StoreIdentity,
-    check: Callable[[float], object] = lambda _: None,
+    check: Callable[[float], object] = unheard,
 ) -> Mapping[str, int]:
     """Copies a data set to another bucket, as far as it is not there; returns the sizes of the
     files that were not there before, by digest. Its mark `WHOLE` comes last.

@@ -20,6 +20,7 @@ from spotctl.agent.errors import TransferFailed
 from spotctl.agent.files import replace_json
 from spotctl.files.job.data_places import bucket_of, stored_folders
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.callbacks import never
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, Interrupted
 from spotctl.home.installation import installation_id
@@ -48,7 +49,7 @@ def store_data(
     spec: JobSpec,
     settings: Settings,
     say: Callable[[str], object],
-    is_stopped: Callable[[], bool] = lambda: False,
+    is_stopped: Callable[[], bool] = never,
     identity: StoreIdentity = LAUNCHER,
 ) -> JobSpec:
     """The job with its local data in its bucket, where the machines fetch them, and with those of

@@ -15,6 +15,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -334,7 +335,7 @@ def fitting_types(
             f" spotctl prices fetch --cloud {cloud}{where}"
         )
 
-    return sorted(fitting, key=lambda machine: (machine.vcpus, machine.memory_gib, machine.name))
+    return sorted(fitting, key=attrgetter("vcpus", "memory_gib", "name"))
 
 
 class TrialPatience:

@@ -101,10 +101,12 @@ def evict(kit: Kit) -> Iterator[StepResult]:
     save, check = (_SAVE, _RESTORED) if kit.bucket else ("true", "true")
     job = TrialJob(kit, "evicted", _EVICTED.format(save=save, check=check, checkpoint=checkpoint))
 
+    def is_saved(state: RunState) -> bool:
+        has_begun = state.work.attempt is not None and works(state)
+        return has_begun and (not kit.bucket or state.work.checkpoint is not None)
+
     with job.launched("--attached") as process:
-        state = job.wait_for(
-            process, lambda state: _is_ready(state, saves=bool(kit.bucket)), "its work was saved"
-        )
+        state = job.wait_for(process, is_saved, "its work was saved")
         (machine,) = (held.id for held in state.machines.values() if is_at_work(held))
         asked = provider.now()
         provider.simulate_eviction(machine)
@@ -181,11 +183,6 @@ def move_runner(kit: Kit) -> Iterator[StepResult]:
         f"the runner moved, the result is in the bucket, {counted(len(state.machines), 'machine')}"
     )
     yield StepResult("runner", PASSED, detail, figures={"machines": len(state.machines)})
-
-
-def _is_ready(state: RunState, *, saves: bool) -> bool:
-    has_begun = state.work.attempt is not None and works(state)
-    return has_begun and (not saves or state.work.checkpoint is not None)
 
 
 class TrialJob:

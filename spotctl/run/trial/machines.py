@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 from pricing_data.catalog import InstanceType
@@ -330,7 +331,7 @@ def family_of(name: str) -> str:
 
 def _one_of_each_family(kit: Kit) -> list[InstanceType]:
     smallest: dict[str, InstanceType] = {}
-    for machine in sorted(kit.types, key=lambda known: (known.vcpus, known.memory_gib, known.name)):
+    for machine in sorted(kit.types, key=attrgetter("vcpus", "memory_gib", "name")):
         smallest.setdefault(family_of(machine.name), machine)
     if not smallest:
         raise StepSkipped(

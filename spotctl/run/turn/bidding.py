@@ -7,7 +7,7 @@ go is returned like one that a strategy moves, and the strategy rents again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from math import isfinite
 
 import numpy as np
@@ -58,24 +58,33 @@ class LiveBids:
         if every is None:
             return []
 
-        held = [each for each in self._journal.state.alive if self._may_change(each)]
+        state = self._journal.state
+        held = [each for each in state.alive if self._may_change(each)]
+        markets = dict.fromkeys(self._market(each) for each in held)
+        due = [market for market in markets if now >= self._look_at.setdefault(market, now + every)]
+        if not due:
+            return []
+
+        plan = self._plan()
+        # The hours that one machine would take for its part of the work that is left.
+        hours_left = self._work_left(plan, state, now) / plan.decider.most_nu / HOUR
+        if not isfinite(hours_left):
+            hours_left = _UNKNOWN_HOURS
+        unsaved_hours = max(state.work.done(now) - state.work.safe, 0) / HOUR
+
         changes = list[Instruction]()
-        for market in dict.fromkeys(self._market(each) for each in held):
-            if now >= self._look_at.setdefault(market, now + every):
-                own = [each for each in held if self._market(each) == market]
-                changes += self._changes(market, own)
+        for market in due:
+            adviser = self._adviser(market)
+            if adviser is None:
+                continue
+            for own in held:
+                if self._market(own) == market:
+                    assert own.host is not None
+                    assert own.bid is not None
+                    place = HeldBid(own.host, own.bid, 0, runs=True, unsaved_hours=unsaved_hours)
+                    changes += self._step(own, adviser.advice(place, hours_left))
 
         return changes
-
-    def _changes(self, market: Market, own: Iterable[Held]) -> Iterator[Instruction]:
-        if (adviser := self._adviser(market)) is None:
-            return
-        for held in own:
-            assert held.host is not None
-            assert held.bid is not None
-            place = HeldBid(held.host, held.bid, 0, runs=True, unsaved_hours=self._unsaved_hours())
-            advice = adviser.advice(place, self._hours_left())
-            yield from self._step(held, advice)
 
     def _step(self, held: Held, advice: Advice) -> Iterator[Instruction]:
         """The instruction that an advice asks for. A machine goes alone only if its order brought
@@ -141,20 +150,6 @@ class LiveBids:
 
     def _market(self, held: Held) -> Market:
         return self._journal.state.allocations[held.allocation].market
-
-    def _hours_left(self) -> float:
-        """The hours that one machine would take for its part of the work that is left."""
-        plan = self._plan()
-        left = (
-            self._work_left(plan, self._journal.state, self._journal.now())
-            / plan.decider.most_nu
-            / HOUR
-        )
-        return left if isfinite(left) else _UNKNOWN_HOURS
-
-    def _unsaved_hours(self) -> float:
-        work = self._journal.state.work
-        return max(work.done(self._journal.now()) - work.safe, 0) / HOUR
 
 
 def own_runs(state: RunState, market: Market, record: HostRecord) -> list[OwnRun]:

@@ -23,6 +23,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, bid_usd, counted, usd_text
 from spotctl.clouds.boot import first_lease
 from spotctl.clouds.link import LeaseTimes
+from spotctl.home.callbacks import unheard
 from spotctl.home.errors import SpotctlError
 from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
@@ -116,7 +117,7 @@ class BudgetForecast:
         self,
         rest: Callable[[float], PlayedRest | None],
         limit: int,
-        note: Callable[[str], None] = lambda _: None,
+        note: Callable[[str], None] = unheard,
     ) -> None:
         self._rest, self.limit, self._note = rest, limit, note
         self._asked, self._expected = -1, 0
@@ -191,7 +192,7 @@ class BudgetCheck:
         limit: int | None,
         least: int = 1,
         holdings: Callable[[Rent], int] = lambda _: 0,
-        rest: Callable[[float], PlayedRest | None] = lambda _: None,
+        rest: Callable[[float], PlayedRest | None] = unheard,
     ) -> None:
         self._holdings, self._rest = holdings, rest
         self._journal = journal

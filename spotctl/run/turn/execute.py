@@ -34,6 +34,7 @@ from spotctl.clouds.errors import (
     unknown_code,
 )
 from spotctl.clouds.provider import EndReason, Machine, MachineRequest, MachineState, Resource
+from spotctl.home.callbacks import always
 from spotctl.home.cloud import mapped_ports
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
@@ -111,9 +112,7 @@ class Journal:
         """
         return self.write_within(intent, lambda log, now: fits(log, intent, now))
 
-    def write_within(
-        self, event: Event, holds: Callable[[EventLog, int], bool] = lambda *_: True
-    ) -> bool:
+    def write_within(self, event: Event, holds: Callable[[EventLog, int], bool] = always) -> bool:
         """Appends an event that follows from the budget, if that is still the one that was
         `decided_on`: otherwise the next turn decides again."""
         now = self.now()
@@ -186,7 +185,7 @@ class Executor:
         environment: RunEnvironment,
         workload: Workload,
         retries: RetryPolicy | None = None,
-        fits: Callable[[EventLog, ev.RentIntended, int], bool] = lambda *_: True,
+        fits: Callable[[EventLog, ev.RentIntended, int], bool] = always,
     ) -> None:
         self._journal = journal
         self._provider = environment.provider

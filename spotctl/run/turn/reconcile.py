@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from math import inf
+from operator import attrgetter
 
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
 from pricing_data.market import Market
@@ -99,7 +100,7 @@ def looks(state: RunState) -> tuple[Look, ...]:
         elif granted and len(ended) == len(came):
             observed.append(Look(max(held.ended or 0 for held in ended), order.market, up=True))
 
-    return tuple(sorted(observed, key=lambda look: look.at))
+    return tuple(sorted(observed, key=attrgetter("at")))
 
 
 def situation(

@@ -15,6 +15,7 @@ from bidbrain.strategies.base import Strategy
 from pricing_data.units import MINUTE
 from spotctl.clouds.errors import LoginNeeded, NotHere, NotPermitted, ProviderError
 from spotctl.clouds.provider import Machine
+from spotctl.home.callbacks import always, never, unheard
 from spotctl.home.errors import BadRequest
 from spotctl.log import boots, events as ev
 from spotctl.log.budget import Tariff
@@ -68,12 +69,12 @@ class RunRules:
     strategy: Callable[[], tuple[Strategy, StrategyTerms]]
     tariff: Tariff
     limits: RunLimits = field(default_factory=RunLimits)
-    share_left: Callable[[], float | None] = lambda: None
-    rest: Callable[[float], PlayedRest | None] = lambda _: None
-    quotas: Callable[[RunState], ev.QuotasShared | None] = lambda _: None
+    share_left: Callable[[], float | None] = unheard
+    rest: Callable[[float], PlayedRest | None] = unheard
+    quotas: Callable[[RunState], ev.QuotasShared | None] = unheard
     surplus: Callable[[RunState], tuple[str, ...]] = lambda _: ()
-    shared: Callable[[RunState], bool] = lambda _: False
-    fits: Callable[[EventLog, ev.RentIntended, int], bool] = lambda *_: True
+    shared: Callable[[RunState], bool] = never
+    fits: Callable[[EventLog, ev.RentIntended, int], bool] = always
     bids: LiveBids | None = None
 
 
@@ -144,7 +145,7 @@ class Runner:
         self,
         pause: Callable[[], None],
         wall_us: Callable[[], int],
-        before_end: Callable[[], None] = lambda: None,
+        before_end: Callable[[], None] = unheard,
     ) -> ev.RunEnded:
         """Runs to the end; `pause` is called between turns, and `before_end` before what is left is
         removed.

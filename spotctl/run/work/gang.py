@@ -11,6 +11,7 @@ amount of data sent, its cost, and the time it takes.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from bidbrain.strategies.base import SavedState
 from pricing_data.list_prices import ListPrices, Location, egress
@@ -278,7 +279,7 @@ def _nodes(state: RunState) -> list[Held]:
         and not state.allocations[held.allocation].reliable
         and state.leaves_at(held) is None
     ]
-    return sorted(staying, key=lambda held: (held.allocation, held.id))
+    return sorted(staying, key=attrgetter("allocation", "id"))
 
 
 def _is_free(machine: Machine, shape: GangShape) -> bool:

@@ -23,6 +23,7 @@ from spotctl.agent.layout import PYTHON_VARIABLE
 from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.provider import Machine
 from spotctl.files.job.spec import JobSpec
+from spotctl.home.callbacks import unheard
 from spotctl.home.errors import BadRequest
 from spotctl.log.events import Event, Progressed, RentIntended
 from spotctl.log.state import RunState
@@ -172,6 +173,6 @@ class DataHere:
                 # What is wrong in the end, the run says.
                 near = self._near.get(variable, "")
                 copy = partial(local_copy, location, self._cache, self._who, near)
-                self._copies[variable] = str(patiently(copy, lambda _: None))
+                self._copies[variable] = str(patiently(copy, unheard))
         except AgentError as error:
             self._failure = error

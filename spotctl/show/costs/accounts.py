@@ -9,6 +9,7 @@ account.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -54,7 +55,7 @@ def gather(
     with without_garbage_collection():
         # Only these jobs are read: missing prices of another job must not prevent this report.
         parts, lost = accounts(settings, jobs, elsewhere)
-        runs = sorted(parts, key=lambda part: (part.run.wall_began, part.run.run))
+        runs = sorted(parts, key=attrgetter("run.wall_began", "run.run"))
         check_tags(by, (part.run.tags for part in runs))
         made = report_on(runs, period, by, now, settings.monthly_budget, local=local)
         billed = [(part.run, part.rows) for part in runs if not part.run.is_replayed]

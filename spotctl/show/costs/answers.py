@@ -2,11 +2,12 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import format_time
+from spotctl.log.ledger.account import RunTimeline
 from spotctl.log.ledger.rows import Use, usd
 from spotctl.show import columns as kit
 from spotctl.show.columns import Column
@@ -17,7 +18,6 @@ from spotctl.show.costs.columns import (
     MARKDOWN,
     clock,
     digits_of,
-    dollars,
     doubts,
     headings,
     headline,
@@ -25,7 +25,7 @@ from spotctl.show.costs.columns import (
     span_of,
     texts,
 )
-from spotctl.show.costs.cost import Figures, Group, Report, UnitTrend, trends_of
+from spotctl.show.costs.cost import Figures, Report, UnitTrend, trends_of
 from spotctl.show.costs.periods import By, Grouping, Month
 
 if TYPE_CHECKING:
@@ -36,31 +36,32 @@ SAVING: tuple[Column[Figures], ...] = (
     Column(
         "on_demand_usd",
         "on-demand cost of the same work; null if it is unknown",
-        dollars("on_demand"),
+        "on_demand",
+        form=usd,
     ),
-    Column("on_demand_low_usd", "lower end of its interval", dollars("on_demand_low")),
-    Column("on_demand_high_usd", "upper end of its interval", dollars("on_demand_high")),
+    Column("on_demand_low_usd", "lower end of its interval", "on_demand_low", form=usd),
+    Column("on_demand_high_usd", "upper end of its interval", "on_demand_high", form=usd),
     Column(
         "steps",
         "amounts that lead from the on-demand cost to the cost paid",
         each=(
-            Column("name", "what saved money, or cost it", lambda step: step[0]),
-            Column("usd", "amount saved; negative if it cost money", lambda step: usd(step[1])),
+            Column("name", "what saved money, or cost it", "0"),
+            Column("usd", "amount saved; negative if it cost money", "1", form=usd),
         ),
     ),
-    Column("paid_usd", "cost paid", dollars("total")),
+    Column("paid_usd", "cost paid", "total", form=usd),
     Column("on_demand_unknown", "why the on-demand cost is unknown; empty if it is known"),
 )
 """The on-demand cost of the same work with its interval, and the steps from there to what was
 paid."""
 
 MONTH: tuple[Column[Month], ...] = (
-    Column("month", "the month, as in 2026-06", lambda month: month.name),
-    Column("paid_usd", "cost so far", dollars("paid")),
-    Column("forecast_usd", "expected cost of the whole month", dollars("forecast")),
-    Column("forecast_low_usd", "lower end of the 80% interval of the forecast", dollars("low")),
-    Column("forecast_high_usd", "upper end of the 80% interval of the forecast", dollars("high")),
-    Column("budget_usd", "monthly budget; null if none is set", lambda month: month.budget),
+    Column("month", "the month, as in 2026-06", "name"),
+    Column("paid_usd", "cost so far", "paid", form=usd),
+    Column("forecast_usd", "expected cost of the whole month", "forecast", form=usd),
+    Column("forecast_low_usd", "lower end of the 80% interval of the forecast", "low", form=usd),
+    Column("forecast_high_usd", "upper end of the 80% interval of the forecast", "high", form=usd),
+    Column("budget_usd", "monthly budget; null if none is set", "budget"),
     Column(
         "paid_low_usd",
         "the least that it has cost so far",
@@ -80,18 +81,15 @@ REPLAYED: tuple[Column[Report], ...] = (
     Column(
         "reported",
         "whether the report is on these runs: then nothing in it was billed",
-        lambda report: report.is_replayed,
+        "is_replayed",
     ),
-    Column("runs", "number of these runs in the period", lambda report: report.replayed.runs),
-    Column(
-        "total_usd", "their cost at the replayed prices", lambda report: usd(report.replayed.total)
-    ),
+    Column("runs", "number of these runs in the period", "replayed.runs"),
+    Column("total_usd", "their cost at the replayed prices", "replayed.total", form=usd),
     Column(
         "on_demand_usd",
         "cost of the same work on on-demand machines at the replayed prices; null if it is unknown",
-        lambda report: (
-            None if report.replayed.on_demand is None else usd(report.replayed.on_demand)
-        ),
+        "replayed.on_demand",
+        form=usd,
     ),
 )
 """The runs on the local market. No other amount contains theirs, unless the report is on them
@@ -100,21 +98,33 @@ alone."""
 _SAVING = "where the difference to on-demand prices comes from"
 
 
+def _departures(report: Report) -> list[RunTimeline]:
+    """The runs that departed from their plans."""
+    return [run for run in report.runs if run.left_plan]
+
+
+def _group_rows(report: Report) -> list[dict[str, Any]]:
+    """The groups of a report: a value for each property of `--by`, and the figures."""
+    rows = list[dict[str, Any]]()
+    for group in report.groups:
+        values = {by.value: value for by, value in group.key.items()}
+        rows.append({**values, "figures": group.figures})
+
+    return rows
+
+
 def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
     """The JSON fields of a report whose groups have these properties."""
 
-    def value_of(each: Grouping) -> Callable[[Group], str]:
-        return lambda group: group.key[each]
-
-    group: tuple[Column[Group], ...] = (
-        *(Column(each.value, f"value of --by {each.value}", value_of(each)) for each in by),
+    group: tuple[Column[Mapping[str, Any]], ...] = (
+        *(Column(each.value, f"value of --by {each.value}") for each in by),
         *(column.of("figures") for column in JSON_GROUP),
-        Column("saving", _SAVING, lambda group: group.figures, of=SAVING),
+        Column("saving", _SAVING, "figures", of=SAVING),
     )
 
     return (
         *(column.of("whole") for column in JSON_WHOLE),
-        Column("saving", _SAVING, lambda report: report.whole, of=SAVING),
+        Column("saving", _SAVING, "whole", of=SAVING),
         Column(
             "trend",
             "cost of a unit of work, by job with two successful runs or more",
@@ -127,7 +137,7 @@ def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
         Column(
             "left_plan",
             "runs that departed from their plans",
-            lambda report: [run for run in report.runs if run.left_plan],
+            _departures,
             each=(
                 Column("run", "id of the run"),
                 Column(
@@ -145,13 +155,11 @@ def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
         Column(
             "replayed",
             "runs on the local market, which bills nothing",
-            lambda report: report,
+            "",
             of=REPLAYED,
         ),
-        Column(
-            "time_zone", "time zone of days and months in groups", lambda report: str(report.zone)
-        ),
-        Column("groups", "the report by the values of --by", each=group),
+        Column("time_zone", "time zone of days and months in groups", "zone", form=str),
+        Column("groups", "the report by the values of --by", _group_rows, each=group),
     )
 
 
@@ -164,7 +172,7 @@ CORRECTIONS: tuple[Column[Any], ...] = (
             Column(
                 "made",
                 "moment of the last of these corrections",
-                lambda bill: format_time(bill.made),
+                form=format_time,
             ),
             Column(
                 "change_usd",

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Generic, TypeVar
 
-import numpy as np
-
 from spotctl.show.costs import markup
 from spotctl.show.costs.markup import Html, el, fragment
 
@@ -49,9 +47,8 @@ class Bar:
 
 def stacked_bars(canvas: markup.Canvas, title: str, bars: Sequence[Bar]) -> Html:
     """Dollars as stacked bars side by side."""
-    values = markup.nice(
-        max((bar.value for bar in bars), default=0.0), 3 if canvas.is_narrow else 4
-    )
+    highest = max((bar.value for bar in bars), default=0.0)
+    values = markup.nice(highest, 3 if canvas.is_narrow else 4)
     y = canvas.y(values)
     spacing = (canvas.width - canvas.left - canvas.right) / max(len(bars), 1)
     width = min(max(spacing * 0.72, 1.0), 56.0)
@@ -66,15 +63,9 @@ def stacked_bars(canvas: markup.Canvas, title: str, bars: Sequence[Bar]) -> Html
         for part in bar.parts:
             if part.data <= 0:
                 continue
-            top, foot = y(base + part.data), y(base)
-            piece = el(
-                "rect",
-                x=middle - width / 2,
-                y=top,
-                width=width,
-                height=foot - top,
-                class_=part.class_,
-            )
+            top, foot, left = y(base + part.data), y(base), middle - width / 2
+            height = foot - top
+            piece = el("rect", x=left, y=top, width=width, height=height, class_=part.class_)
             parts.append(markup.titled(piece, f"{bar.name}: {part.name}, ${part.data:,.4f}"))
             base += part.data
         if i % every == 0:
@@ -89,13 +80,11 @@ def share_bar(title: str, parts: Sequence[BarPart]) -> Html:
     total = sum(part.data for part in known) or 1.0
     x, pieces = 0.0, []
     for part in known:
+        share = part.data / total
         width = 1000 * part.data / total
-        rect = el(
-            "rect", x=x, y=0, width=max(width - 2, 0.5), height=_SHARE_HEIGHT, class_=part.class_
-        )
-        pieces.append(
-            markup.titled(rect, f"{part.name}: ${part.data:,.4f}, {part.data / total:.1%}")
-        )
+        drawn = max(width - 2, 0.5)
+        rect = el("rect", x=x, y=0, width=drawn, height=_SHARE_HEIGHT, class_=part.class_)
+        pieces.append(markup.titled(rect, f"{part.name}: ${part.data:,.4f}, {share:.1%}"))
         x += width
 
     # It has no text, so it may be stretched to the available width.
@@ -133,35 +122,27 @@ def dot_chart(
     """Runs from left to right; planned ranges are bars behind the dots, the median is a dashed
     line.
     """
-    highest = max([run.value for run in runs] + [run.high for run in runs if run.high is not None])
+    highest = max(run.value for run in runs)
+    for run in runs:
+        if run.high is not None:
+            highest = max(highest, run.high)
     values = markup.nice(highest * 1.02, 3 if canvas.is_narrow else 4)
     y = canvas.y(values)
     spacing = (canvas.width - canvas.left - canvas.right) / len(runs)
     parts = [markup.value_axis(canvas, y, values, markup.dollars_axis(values))]
 
     if median is not None:
-        at = y(median)
-        parts.append(
-            el(
-                "line",
-                x1=canvas.left,
-                x2=canvas.width - canvas.right,
-                y1=at,
-                y2=at,
-                class_="listed",
-            )
-        )
+        at, right = y(median), canvas.width - canvas.right
+        parts.append(el("line", x1=canvas.left, x2=right, y1=at, y2=at, class_="listed"))
 
     every = -(-len(runs) // (4 if canvas.is_narrow else 10))
     for i, run in enumerate(runs):
         middle = canvas.left + spacing * (i + 0.5)
         behind, width = Html(), min(spacing * 0.5, 14.0)
         if run.low is not None and run.high is not None:
-            top, foot = y(run.high), y(run.low)
+            top, foot, left = y(run.high), y(run.low), middle - width / 2
             height = max(foot - top, 3.0)
-            behind = el(
-                "rect", x=middle - width / 2, y=top, width=width, height=height, rx=2, class_="plan"
-            )
+            behind = el("rect", x=left, y=top, width=width, height=height, rx=2, class_="plan")
         class_ = "dot open" if run.is_running else "dot" if run.is_reported else "dot earlier"
         dot = el("circle", cx=middle, cy=y(run.value), r=4.5, class_=class_)
         parts.append(markup.titled(fragment(behind, dot), run.tooltip))
@@ -176,29 +157,27 @@ _MAX_POINTS = 600
 
 def line_chart(canvas: markup.Canvas, title: str, points: Sequence[tuple[int, float]]) -> Html:
     """Values by step, with a dot for the latest; steps whose values are not finite are left out."""
-    known = [(step, value) for step, value in points if isfinite(value)]
-    latest = known[-1:]
-    known = [*known[: -1 : len(known) // _MAX_POINTS + 1], *latest] or [(0, 0.0)]
-    steps, values = (np.array(column) for column in zip(*known, strict=True))
-    ticks = markup.spanning(min(0.0, float(values.min())), max(float(values.max()), 0.0))
-    x, y = canvas.x(float(steps[0]), float(steps[-1])), canvas.y(ticks)
-    first, last = float(steps[0]), float(steps[-1])
+    finite = [(step, value) for step, value in points if isfinite(value)]
+    latest = finite[-1:]
+    every = len(finite) // _MAX_POINTS + 1
+    known = [*finite[:-1:every], *latest] or [(0, 0.0)]
+    values = [value for _, value in known]
+    ticks = markup.spanning(min(0.0, *values), max(0.0, *values))
+    first, last = float(known[0][0]), float(known[-1][0])
+    x, y = canvas.x(first, last), canvas.y(ticks)
     labeled = [tick for tick in markup.whole(int(last)) if first < tick <= last]
     if not labeled or labeled[0] - first >= (last - first) / 10:
         # Else the label of the first step would touch another.
         labeled = [first, *labeled]
 
-    return canvas.drawing(
-        title,
-        markup.value_axis(canvas, y, ticks, "{:.3g}".format),
-        *(markup.axis_label(canvas, x(step), f"{step:,.0f}") for step in labeled),
-        el(
-            "path",
-            d=markup.path([(x(step), y(value)) for step, value in known]),
-            class_="stroke s0",
-        ),
-        *(el("circle", cx=x(step), cy=y(value), r=4, class_="dot") for step, value in latest),
-    )
+    parts = [markup.value_axis(canvas, y, ticks, "{:.3g}".format)]
+    parts += [markup.axis_label(canvas, x(step), f"{step:,.0f}") for step in labeled]
+    line = markup.path([(x(step), y(value)) for step, value in known])
+    parts.append(el("path", d=line, class_="stroke s0"))
+    for step, value in latest:
+        parts.append(el("circle", cx=x(step), cy=y(value), r=4, class_="dot"))
+
+    return canvas.drawing(title, *parts)
 
 
 _BAND = 20
@@ -229,22 +208,26 @@ def footprint(
     begin, end = _span(layers)
     x = canvas.x(begin, end)
     levels = _stacked(layers)
-    values = markup.whole(
-        max((int(top) for _, top in levels[-1]), default=0), 3 if canvas.is_narrow else 4
-    )
+    highest = max((int(top) for _, top in levels[-1]), default=0)
+    values = markup.whole(highest, 3 if canvas.is_narrow else 4)
     y = canvas.y(values)
     parts = [
-        markup.value_axis(canvas, y, values, lambda value: f"{value:,.0f}"),
+        markup.value_axis(canvas, y, values, "{:,.0f}".format),
         markup.time_axis(canvas, x),
     ]
     floor = [(at, 0.0) for at, _ in levels[0]]
 
     for layer, top in zip(layers, levels, strict=True):
-        there = markup.stepped([*((x(at), y(value)) for at, value in top), (x(end), y(top[-1][1]))])
-        back = markup.stepped(
-            [*((x(at), y(value)) for at, value in floor), (x(end), y(floor[-1][1]))]
-        )
-        area = el("path", d=markup.path([*there, *reversed(back)]) + "Z", class_=layer.class_)
+        edges = list[list[tuple[float, float]]]()
+        for edge in (top, floor):
+            corners = [(x(at), y(value)) for at, value in edge]
+            _, last_value = edge[-1]
+            corners.append((x(end), y(last_value)))
+            edges.append(markup.stepped(corners))
+
+        there, back = edges
+        outline = markup.path([*there, *reversed(back)]) + "Z"
+        area = el("path", d=outline, class_=layer.class_)
         parts.append(markup.titled(area, layer.name))
         floor = top
 
@@ -252,29 +235,21 @@ def footprint(
     for since, until, number in stages:
         left, right, name = x(since), x(until), f"stage {number}"
         width = right - left
-        band = el(
-            "rect",
-            x=left,
-            y=band_top,
-            width=max(width - 1, 0.5),
-            height=_BAND,
-            class_=f"stage{number}",
-        )
-        words = name if width > 52 else str(number) if width > 14 else ""
-        label = (
-            markup.text((left + right) / 2, band_top + 14, words, "band", "middle")
-            if words
-            else Html()
-        )
+        drawn = max(width - 1, 0.5)
+        class_ = f"stage{number}"
+        band = el("rect", x=left, y=band_top, width=drawn, height=_BAND, class_=class_)
+        label = Html()
+        if width > 14:
+            words = name if width > 52 else str(number)
+            label = markup.text((left + right) / 2, band_top + 14, words, "band", "middle")
         parts.append(markup.titled(fragment(band, label), name))
 
     for moment, warned, tooltip in marks:
         # A triangle: filled for an eviction without warning, empty with one.
         at, above = x(moment), canvas.top - 11
-        points = f"{at - 5:.1f},{above:.1f} {at + 5:.1f},{above:.1f} {at:.1f},{above + 9:.1f}"
-        line = el(
-            "line", x1=at, x2=at, y1=above + 9, y2=canvas.height - canvas.bottom, class_="evicted"
-        )
+        foot, bottom = above + 9, canvas.height - canvas.bottom
+        points = f"{at - 5:.1f},{above:.1f} {at + 5:.1f},{above:.1f} {at:.1f},{foot:.1f}"
+        line = el("line", x1=at, x2=at, y1=foot, y2=bottom, class_="evicted")
         shape = el("polygon", points=points, class_="warned" if warned else "unwarned")
         parts.append(markup.titled(fragment(line, shape), tooltip))
 
@@ -313,31 +288,25 @@ def prices(canvas: markup.Canvas, title: str, series: Sequence[PriceLine]) -> Ht
     line.
     """
     pieces = [piece for line in series for piece in line.data]
-    x = canvas.x(min(begin for begin, _, _ in pieces), max(end for _, end, _ in pieces))
-    values = markup.nice(max(100.0, *(percent for _, _, percent in pieces)), 4)
+    begins, ends, percents = zip(*pieces, strict=True)
+    x = canvas.x(min(begins), max(ends))
+    values = markup.nice(max(100.0, *percents), 4)
     y = canvas.y(values)
+    right, listed = canvas.width - canvas.right, y(100)
     parts = [
-        markup.value_axis(canvas, y, values, lambda value: f"{value:.0f}%"),
+        markup.value_axis(canvas, y, values, "{:.0f}%".format),
         markup.time_axis(canvas, x),
     ]
-    parts.append(
-        el(
-            "line",
-            x1=canvas.left,
-            x2=canvas.width - canvas.right,
-            y1=y(100),
-            y2=y(100),
-            class_="listed",
-        )
-    )
-
-    parts.append(markup.text(canvas.width - canvas.right, y(100) - 6, "on demand", "strong", "end"))
+    parts.append(el("line", x1=canvas.left, x2=right, y1=listed, y2=listed, class_="listed"))
+    parts.append(markup.text(right, listed - 6, "on demand", "strong", "end"))
     for line in series:
         for run in unbroken(line.data):
-            corners = [(x(at), y(percent)) for begin, end, percent in run for at in (begin, end)]
-            percents = [percent for _, _, percent in run]
+            corners = list[tuple[float, float]]()
+            for begin, end, percent in run:
+                corners += [(x(begin), y(percent)), (x(end), y(percent))]
             stroke = el("path", d=markup.path(corners), class_=f"stroke {line.class_}")
-            text = f"{line.name}: {min(percents):.0f}% to {max(percents):.0f}% of on-demand"
+            paid = [percent for _, _, percent in run]
+            text = f"{line.name}: {min(paid):.0f}% to {max(paid):.0f}% of on-demand"
             parts.append(markup.titled(stroke, text))
 
     return canvas.drawing(title, *parts)

@@ -298,18 +298,6 @@ _TEXTS: Mapping[Unit, Callable[[int | float], str]] = {
 }
 
 
-def dollars(amount: str) -> Callable[[Any], float | None]:
-    """The value of a column that is an amount of its object, in dollars; None if the object does
-    not have it.
-    """
-
-    def value(row: object) -> float | None:
-        known = getattr(row, amount)
-        return None if known is None else usd(known)
-
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class FigureColumn:
     """A column; `name` is its key in JSON and CSV, `figure` its attribute of `Figures`, and
@@ -336,7 +324,7 @@ class FigureColumn:
 
     def of(self, holder: str) -> Column[Any]:
         """The JSON column for objects that hold their figures in the attribute `holder`."""
-        return Column(self.name, self.meaning, lambda row: self.json(getattr(row, holder)))
+        return Column(self.name, self.meaning, holder, form=self.json)
 
     def csv(self, figures: Figures) -> str:
         """The figure in CSV: dollars with all nine decimals, empty for unknown."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 from itertools import chain, groupby
-from operator import attrgetter
+from operator import add, attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -151,53 +151,53 @@ class Figures:
 
 
 def total_of(sums: Iterable[Sums]) -> Sums:
-    addends = (_NONE, *sums)
-    return Sums(
-        on_demand=sum(addend.on_demand for addend in addends),
-        on_demand_low=sum(addend.on_demand_low for addend in addends),
-        on_demand_high=sum(addend.on_demand_high for addend in addends),
-        free=sum(addend.free for addend in addends),
-        other_charges=sum(addend.other_charges for addend in addends),
-        unsettled=sum(addend.unsettled for addend in addends),
-        doubtful=sum(addend.doubtful for addend in addends),
-        machine_micros=sum(addend.machine_micros for addend in addends),
-        uses=tuple(map(sum, zip(*(addend.uses for addend in addends), strict=True))),
-        steps=tuple(map(sum, zip(*(addend.steps for addend in addends), strict=True))),
-    )
+    amounts = dict.fromkeys(_AMOUNTS, 0)
+    uses, steps = [0] * len(Use), [0] * len(STEPS)
+    for addend in sums:
+        for name in _AMOUNTS:
+            amounts[name] += getattr(addend, name)
+        uses = list(map(add, uses, addend.uses))
+        steps = list(map(add, steps, addend.steps))
+
+    return Sums(**amounts, uses=tuple(uses), steps=tuple(steps))
 
 
-_NONE = Sums(0, 0, 0, 0, 0, 0, 0, 0, (0,) * len(Use), (0,) * len(STEPS))
+_AMOUNTS = tuple(name for name in Sums._fields if name not in ("uses", "steps"))
 
 
 def figures_of(sums: Sums, runs: Sequence[RunTimeline], evictions: int, *, whole: bool) -> Figures:
     """The figures of rows with these sums; without `whole`, they are parts of runs, whose work is
     not known.
     """
-    uses, steps = dict(zip(Use, sums.uses, strict=True)), dict(zip(STEPS, sums.steps, strict=True))
+    amounts: dict[str, Any] = {name: getattr(sums, name) for name in _AMOUNTS}
+    steps = dict(zip(STEPS, sums.steps, strict=True))
+    shown_steps = tuple(steps.items())
+    why_unknown = ""
+
     unknown = [f"{run.run}: {run.same_work.unknown}" for run in runs if run.same_work.unknown]
-    more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    if unknown:
+        amounts |= dict.fromkeys(("on_demand", "on_demand_low", "on_demand_high"))
+        # The first step begins at the on-demand cost.
+        shown_steps = shown_steps[1:]
+        more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        why_unknown = f"{unknown[0]}{more}"
+
+    work = _worked(runs) if whole else {"work": None}
     return Figures(
+        **amounts,
+        **work,
         total=sum(sums.uses) + sums.other_charges,
-        on_demand=None if unknown else sums.on_demand,
-        free=sums.free,
-        uses=uses,
-        other_charges=sums.other_charges,
-        unsettled=sums.unsettled,
-        doubtful=sums.doubtful,
+        uses=dict(zip(Use, sums.uses, strict=True)),
+        steps=shown_steps,
+        on_demand_unknown=why_unknown,
+        loss=-steps["failed runs"],
         is_least=any(run.is_least for run in runs),
         rows_lost=sum(run.rows_lost for run in runs),
-        on_demand_low=None if unknown else sums.on_demand_low,
-        on_demand_high=None if unknown else sums.on_demand_high,
-        on_demand_unknown=f"{unknown[0]}{more}" if unknown else "",
-        loss=-steps["failed runs"],
-        steps=tuple(steps.items())[bool(unknown) :],
-        machine_micros=sums.machine_micros,
         evictions=evictions,
         runs=len(runs),
         running=sum(run.is_running for run in runs),
         successes=sum(run.outcome == DONE for run in runs),
         replayed_runs=sum(run.is_replayed for run in runs),
-        **(_worked(runs) if whole else {"work": None}),
     )
 
 
@@ -309,28 +309,30 @@ def report_on(
     A row that the period cuts counts in proportion to its time. Work is not known of a run that is
     cut. Replayed runs are left out unless there are no others; with `local`, the others are.
     """
-    billed, replayed = (
-        [part for part in every if part.run.is_replayed is kind] for kind in (False, True)
-    )
+    billed = [part for part in every if not part.run.is_replayed]
+    replayed = [part for part in every if part.run.is_replayed]
     whole = replayed if local or not billed else billed
     parts = _all_within(whole, period, at)
+
     jobs = {part.run.job for part in parts}
+    history = [RunCost(part.run, figures([part])) for part in whole if part.run.job in jobs]
+    number_of_rows = sum(len(part.rows) for part in parts)
+    rows = RowsInTurn(number_of_rows, lambda: chain.from_iterable(part.rows for part in parts))
+    month = month_of([(part.run, part.rows) for part in billed], at, month_budget)
+    without_machines = [part for part in parts if not part.rows and not part.run.evictions]
 
     return Report(
-        figures(parts),
-        tuple(by),
-        groups(parts, by, period.zone),
-        RowsInTurn(
-            sum(len(part.rows) for part in parts),
-            lambda: chain.from_iterable(part.rows for part in parts),
-        ),
-        tuple(part.run for part in parts),
-        at,
-        tuple(RunCost(part.run, figures([part])) for part in whole if part.run.job in jobs),
-        month_of([(part.run, part.rows) for part in billed], at, month_budget),
-        figures(_all_within(replayed, period, at)),
-        period.zone,
-        sum(not part.rows and not part.run.evictions for part in parts),
+        whole=figures(parts),
+        by=tuple(by),
+        groups=groups(parts, by, period.zone),
+        rows=rows,
+        runs=tuple(part.run for part in parts),
+        made_at=at,
+        history=tuple(history),
+        month=month,
+        replayed=figures(_all_within(replayed, period, at)),
+        zone=period.zone,
+        without_machines=len(without_machines),
     )
 
 

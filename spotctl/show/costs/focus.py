@@ -120,40 +120,39 @@ def _constant(row: LedgerRow) -> dict[str, str]:
         ChargeKind.UNKNOWN: "rest of",
     }
 
-    verb, is_rest, has_sku = (
-        verbs.get(row.kind, ""),
-        row.kind is ChargeKind.UNKNOWN,
-        row.kind not in _WITHOUT_QUANTITY,
-    )
-
+    verb = verbs.get(row.kind, "")
+    is_rest = row.kind is ChargeKind.UNKNOWN
     to = f" to {row.target}" if row.target else ""
     description = f"{verb} {how} {charge.noun} {row.market}{to} ({row.use.value})"
+
+    sku, pricing = dict[str, str](), ""
+    if row.kind not in _WITHOUT_QUANTITY:
+        sku = _sku(row, charge)
+        pricing = "Dynamic" if row.spot else "Standard"
+
+    market = row.market
     return {
-        **dict.fromkeys(COLUMNS, ""),
-        "BillingAccountId": f"spotctl:{row.market.cloud}",
-        "BillingAccountName": "",
-        "BillingAccountType": "spotctl ledger",
-        "BillingCurrency": _CURRENCY,
-        "CapacityReservationId": row.market.reservation,
-        "CapacityReservationStatus": "Used" if row.market.reservation else "",
+        **_EQUAL_IN_ALL,
+        **sku,
+        "BillingAccountId": f"spotctl:{market.cloud}",
+        "CapacityReservationId": market.reservation,
+        "CapacityReservationStatus": "Used" if market.reservation else "",
         "ChargeCategory": "Adjustment" if is_rest else "Usage",
         "ChargeClass": "Correction" if row.kind is ChargeKind.CORRECTION else "",
         "ChargeDescription": description.strip(),
         "ChargeFrequency": "One-Time" if is_rest else "Usage-Based",
         "InvoiceIssuerName": names.provider,
-        "PricingCategory": "" if not has_sku else "Dynamic" if row.spot else "Standard",
+        "PricingCategory": pricing,
         "ProviderName": names.provider,
         "PublisherName": names.provider,
-        "RegionId": row.market.region,
-        "RegionName": row.market.region,
-        "AvailabilityZone": "" if row.market.zone == NO_ZONE else row.market.zone,
+        "RegionId": market.region,
+        "RegionName": market.region,
+        "AvailabilityZone": "" if market.zone == NO_ZONE else market.zone,
         "ResourceType": charge.resource if row.machine else "",
         "ServiceCategory": charge.category,
         # A service is in one category only.
         "ServiceName": names.service if charge is _MACHINE else f"{names.service} ({charge.noun})",
         "ServiceSubcategory": charge.subcategory,
-        **(_sku(row, charge) if has_sku else {}),
-        "PricingCurrency": _CURRENCY,
         "x_SpotctlKind": row.kind.value,
         "x_SpotctlUse": row.use.value,
         "x_SpotctlSettled": str(row.settled).lower(),
@@ -230,7 +229,9 @@ def _money(row: LedgerRow) -> dict[str, str]:
     }
 
 
-_price = lru_cache(maxsize=1 << 12)(lambda nanos: _ratio(nanos, NANOS_PER_DOLLAR))
+@lru_cache(maxsize=1 << 12)
+def _price(nanos: int) -> str:
+    return _ratio(nanos, NANOS_PER_DOLLAR)
 
 
 def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
@@ -293,3 +294,11 @@ _SINCE_1_1 = frozenset(
 
 COLUMNS_1_0 = tuple(name for name in COLUMNS if name not in _SINCE_1_1)
 """The columns of FOCUS 1.0: those of 1.2 without the ones that later versions introduced."""
+
+_EQUAL_IN_ALL = {
+    **dict.fromkeys(COLUMNS, ""),
+    "BillingAccountType": "spotctl ledger",
+    "BillingCurrency": _CURRENCY,
+    "PricingCurrency": _CURRENCY,
+}
+"""The columns that are equal for all rows."""

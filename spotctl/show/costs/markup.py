@@ -184,7 +184,7 @@ def dollars_axis(values: Sequence[float]) -> Callable[[float], str]:
     digits = next((n for n in range(7) if abs(round(step, n) - step) < step * 1e-6), 6)
     # $0.50 rather than $0.5.
     digits = 2 if digits == 1 else digits
-    return lambda value: f"${value:,.{digits}f}"
+    return f"${{:,.{digits}f}}".format
 
 
 _STEPS = (
@@ -319,11 +319,14 @@ def times(moments: Sequence[int]) -> list[Html]:
     return shown
 
 
-def for_both_widths(draw: Callable[[Canvas], Html], height: int = 280, top: int = 16) -> Html:
-    """A chart for screens and paper, and one for phones; the style sheet shows the one that
-    fits."""
+def for_both_widths(
+    draw: Callable[..., Html], *content: object, height: int = 280, top: int = 16
+) -> Html:
+    """A chart for screens and paper, and one for phones; the style sheet shows the one that fits.
+    `draw` gets a canvas and the content, which begins with the title."""
+    screen = Canvas(960, height, top=top)
     phone = Canvas(340, max(height - 60, 180), left=50, right=4, top=top)
-    return fragment(draw(Canvas(960, height, top=top)), draw(phone))
+    return fragment(draw(screen, *content), draw(phone, *content))
 
 
 def figure(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 
@@ -91,7 +92,7 @@ def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], s
     """The cost of each run by market, or of each month if there are too many runs; and `run` or
     `month`.
     """
-    runs = sorted(report.runs, key=lambda run: run.wall_began)
+    runs = sorted(report.runs, key=attrgetter("wall_began"))
     by_run: defaultdict[str, list[LedgerRow]] = defaultdict(list)
     for row in report.rounded_rows():
         by_run[row.run].append(row)

@@ -289,7 +289,7 @@ def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
         layers = cumulative_of(report.rows, markets)
         alt = f"Cumulative cost of {report.runs[0].run}, {fmt.total(report.whole, 2)} in total"
         lead = f"Amount {fmt.paid(report)} up to each moment of the run, net of refunds."
-        picture = for_both_widths(lambda canvas: cumulative(canvas, alt, layers))
+        picture = for_both_widths(cumulative, alt, layers)
         return section(title, paragraph(lead, "lead"), figure(picture, keys))
 
     bars, unit = bars_of(report, markets)
@@ -299,7 +299,7 @@ def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
         lead = "Each bar is a run, at the date on which it began by this computer's clock."
     rows = [(bar.name, f"${bar.value:,.4f}") for bar in bars]
     figures = table((ColumnHead(unit, is_text=True), ColumnHead(fmt.paid(report))), rows)
-    picture = for_both_widths(lambda canvas: stacked_bars(canvas, alt, bars))
+    picture = for_both_widths(stacked_bars, alt, bars)
 
     return section(title, paragraph(lead, "lead"), figure(picture, keys, figures))
 

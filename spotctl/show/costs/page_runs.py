@@ -5,6 +5,7 @@ runs.
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from statistics import median
 
 from pricing_data.units import HOUR, MINUTE, counted, moment, to_datetime, usd_text
@@ -16,7 +17,9 @@ from spotctl.show.costs import columns as fmt
 from spotctl.show.costs.charts import (
     Dot,
     EvictionMark,
+    Layer,
     Series,
+    StageBand,
     dot_chart,
     footprint,
     prices,
@@ -56,9 +59,11 @@ _LAYERS = (
 
 def latest_of(report: Report) -> list[RunTimeline]:
     """The latest run with machines of each job, the newest first."""
-    rented = sorted((run for run in report.runs if run.mixes), key=lambda run: -run.wall_began)
+    rented = sorted(
+        (run for run in report.runs if run.mixes), key=attrgetter("wall_began"), reverse=True
+    )
     latest = {run.job: run for run in reversed(rented)}
-    return sorted(latest.values(), key=lambda run: -run.wall_began)[:MAX_JOBS]
+    return sorted(latest.values(), key=attrgetter("wall_began"), reverse=True)[:MAX_JOBS]
 
 
 # -- machines --------------------------------------------------------------------------------------
@@ -86,28 +91,24 @@ def _footprint(run: RunTimeline) -> Html:
     points = [(mix.at, held) for mix, held in zip(run.mixes, counts, strict=True)]
     if run.until > points[-1][0]:
         points.append((run.until, points[-1][1]))
-    layers = [
-        Series(class_, name, tuple((at, float(held[i])) for at, held in points))
-        for i, (class_, name) in enumerate(_LAYERS[:used])
-    ]
-    ends = [
-        *(later for later, _ in run.stages[1:]),
-        *(max(run.until, at) for at, _ in run.stages[-1:]),
-    ]
-    stages = [
-        (at, end, min(max(number, 1), 3))
-        for (at, number), end in zip(run.stages, ends, strict=True)
-    ]
-    marks = _marks(run.evictions)
+    layers, keys = list[Layer](), list[tuple[str, str]]()
+    for i, (class_, name) in enumerate(_LAYERS[:used]):
+        levels = tuple((at, float(held[i])) for at, held in points)
+        layers.append(Series(class_, name, levels))
+        if any(level for _, level in levels):
+            keys.append((class_, name))
 
-    title = (
-        f"Machines of {run.run} over time: at most {max(map(sum, counts))}, {len(run.evictions)} "
-        "evicted"
-    )
-    picture = for_both_widths(
-        lambda canvas: footprint(canvas, title, layers, stages, marks), 300, 52
-    )
-    keys = [(layer.class_, layer.name) for layer in layers if any(value for _, value in layer.data)]
+    # Each stage ends where the next one begins, the last one with the run.
+    stages = list[StageBand]()
+    for i, (at, number) in enumerate(run.stages):
+        is_last = i == len(run.stages) - 1
+        end = max(run.until, at) if is_last else run.stages[i + 1][0]
+        stages.append((at, end, min(max(number, 1), 3)))
+
+    most = max(map(sum, counts))
+    title = f"Machines of {run.run} over time: at most {most}, {len(run.evictions)} evicted"
+    marks = _marks(run.evictions)
+    picture = for_both_widths(footprint, title, layers, stages, marks, height=300, top=52)
     rows = [(moment(mix.at), *map(str, held)) for mix, held in zip(run.mixes, counts, strict=True)]
     heads = [ColumnHead("from (provider's clock)", is_text=True)]
     heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot", "reserved")[:used]]
@@ -122,9 +123,7 @@ def _run_heading(run: RunTimeline) -> Html:
 def _marks(evictions: Sequence[Eviction]) -> list[EvictionMark]:
     """A mark for all machines that were evicted at one moment."""
     marks = []
-    for (at, warned), group in groupby(
-        evictions, key=lambda eviction: (eviction.at, eviction.warned)
-    ):
+    for (at, warned), group in groupby(evictions, key=attrgetter("at", "warned")):
         evicted = list(group)
         markets = ", ".join(sorted({str(eviction.market) for eviction in evicted}))
         how = "with a warning" if warned else "without warning"
@@ -163,16 +162,16 @@ def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> 
 
     title = f"Prices paid by {run.run} in percent of on-demand, in {len(lines)} markets"
     lines += minimum_bids(run, markets)
-    picture = for_both_widths(lambda canvas: prices(canvas, title, lines))
+    picture = for_both_widths(prices, title, lines)
     held = [(line.name, pieces) for line in lines for pieces in unbroken(line.data)]
     begins = times([pieces[0][0] for _, pieces in held])
     rows = []
 
     for (name, pieces), begin in zip(held, begins, strict=True):
+        _, end, _ = pieces[-1]
         percents = [percent for _, _, percent in pieces]
-        rows.append(
-            (name, begin, moment(pieces[-1][1]), f"{min(percents):.1f}%", f"{max(percents):.1f}%")
-        )
+        lowest, highest = f"{min(percents):.1f}%", f"{max(percents):.1f}%"
+        rows.append((name, begin, moment(end), lowest, highest))
 
     heads = [ColumnHead("market", is_text=True), ColumnHead("from", is_text=True)]
     heads.append(ColumnHead("to", is_text=True, wide_only=True))
@@ -202,22 +201,15 @@ def plan_section(report: Report) -> Html:
     if len(planned) > 1:
         dots = list[Dot]()
         for cost in planned[-MAX_TREND:]:
-            run, expected, paid = cost.timeline, cost.timeline.expected, usd(cost.figures.total)
-            tooltip = f"{run.run}: {usd_text(paid, 4)}, planned {usd_text(expected.usd or 0.0, 4)}"
+            run, expected = cost.timeline, cost.timeline.expected
+            paid, hoped = usd(cost.figures.total), expected.usd or 0.0
+            tooltip = f"{run.run}: {usd_text(paid, 4)}, planned {usd_text(hoped, 4)}"
+            day, is_running = fmt.short_day(run.wall_began), run.is_running
             low, high = expected.usd_low, expected.usd_high
-            dots.append(
-                Dot(
-                    fmt.short_day(run.wall_began),
-                    tooltip,
-                    paid,
-                    is_running=run.is_running,
-                    low=low,
-                    high=high,
-                )
-            )
+            dots.append(Dot(day, tooltip, paid, is_running=is_running, low=low, high=high))
         alt = f"Cost of {len(dots)} runs with their planned ranges"
         keys = (("plan", "planned range"), ("s0", "actual cost"))
-        parts.append(figure(for_both_widths(lambda canvas: dot_chart(canvas, alt, dots)), keys))
+        parts.append(figure(for_both_widths(dot_chart, alt, dots), keys))
 
     return section(title, *parts)
 
@@ -233,9 +225,8 @@ def _plan_text(ended: Sequence[RunCost], word: str) -> str:
         inside = 0
         for cost in ended:
             low, high = cost.timeline.expected.usd_low, cost.timeline.expected.usd_high
-            inside += (
-                low is not None and high is not None and low <= usd(cost.figures.total) <= high
-            )
+            if low is not None and high is not None:
+                inside += low <= usd(cost.figures.total) <= high
         text += f"; {inside} of {len(ended)} runs fell inside the predicted range"
 
     if any(cost.timeline.expected.assumed for cost in ended):
@@ -329,7 +320,7 @@ def _against(
 def trend_section(report: Report) -> Html:
     """The runs of each job compared with the ones before them."""
     latest = {cost.timeline.job: cost.timeline for cost in report.history}
-    newest = sorted(latest.values(), key=lambda run: -run.wall_began)
+    newest = sorted(latest.values(), key=attrgetter("wall_began"), reverse=True)
     parts = [part for run in newest[:MAX_JOBS] if (part := _trend(report, run.job))]
     if not parts:
         return section("Trend", paragraph("No earlier run of the same job to compare with."))
@@ -364,7 +355,7 @@ def _trend(report: Report, job: str) -> Html:
 
     unit = "dollars per clock" if by_work else "dollars per run"
     alt = f"{job}: {unit} of {len(runs)} runs"
-    picture = for_both_widths(lambda canvas: dot_chart(canvas, alt, dots, usual), 240)
+    picture = for_both_widths(dot_chart, alt, dots, usual, height=240)
 
     before = len(ended) - 1
     reference = "the run before it" if before == 1 else f"the median of the {before} runs before it"
@@ -388,7 +379,9 @@ def runs_section(report: Report) -> Html:
     """All runs of the report, the newest first."""
     cost_of = {cost.timeline.run: cost for cost in report.history}
     newest = sorted(
-        (cost_of[run.run] for run in report.runs), key=lambda cost: -cost.timeline.wall_began
+        (cost_of[run.run] for run in report.runs),
+        key=attrgetter("timeline.wall_began"),
+        reverse=True,
     )
     listed, digits = newest[:MAX_RUNS], fmt.digits_of(report)
     heads = [
@@ -422,7 +415,7 @@ def runs_section(report: Report) -> Html:
         )
 
     unsuccessful = [run for run in report.runs if run.outcome not in (None, DONE) and run.message]
-    unsuccessful.sort(key=lambda run: -run.wall_began)
+    unsuccessful.sort(key=attrgetter("wall_began"), reverse=True)
     parts += [
         paragraph(f"{run.run}: {run.outcome}. {run.message}") for run in unsuccessful[:MAX_MESSAGES]
     ]

@@ -4,11 +4,12 @@ grouped. Pure.
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from itertools import pairwise
+from operator import attrgetter
 from statistics import fmean, pstdev
 
 from pricing_data.market import Market
@@ -363,29 +364,31 @@ _KINDS = {
     ChargeKind.UNKNOWN: "unknown",
 }
 
-_VALUES: Mapping[By, Callable[[Subject], str]] = {
-    By.JOB: lambda subject: subject.run.job,
-    By.RUN: lambda subject: subject.run.run,
-    By.CLOUD: lambda subject: subject.market.cloud,
-    By.REGION: lambda subject: subject.market.region,
-    By.TYPE: lambda subject: subject.market.instance_type,
-    By.MARKET: lambda subject: str(subject.market),
-    By.PRICING: lambda subject: subject.pricing,
-    By.KIND: lambda subject: subject.kind,
-    # By the provider's clock, as in bills.
-    By.DAY: lambda subject: local(subject.at, subject.zone).date().isoformat(),
-    By.MONTH: lambda subject: local(subject.at, subject.zone).strftime("%Y-%m"),
-    By.TAG: lambda subject: (
-        ", ".join(f"{k}={v}" for k, v in sorted(subject.run.tags.items())) or UNTAGGED
-    ),
+_ATTRIBUTES = {
+    By.JOB: attrgetter("run.job"),
+    By.RUN: attrgetter("run.run"),
+    By.CLOUD: attrgetter("market.cloud"),
+    By.REGION: attrgetter("market.region"),
+    By.TYPE: attrgetter("market.instance_type"),
+    By.MARKET: attrgetter("market"),
+    By.PRICING: attrgetter("pricing"),
+    By.KIND: attrgetter("kind"),
 }
 
 
 def key_of(by: Sequence[Grouping], subject: Subject) -> tuple[str, ...]:
     """The values of a subject, in the order of the grouping."""
-    return tuple(
-        subject.run.tags.get(grouping, UNTAGGED)
-        if isinstance(grouping, TagName)
-        else _VALUES[grouping](subject)
-        for grouping in by
-    )
+    return tuple(_value_of(grouping, subject) for grouping in by)
+
+
+def _value_of(grouping: Grouping, subject: Subject) -> str:
+    tags = subject.run.tags
+    if isinstance(grouping, TagName):
+        return tags.get(grouping, UNTAGGED)
+    if grouping is By.TAG:
+        return ", ".join(f"{name}={value}" for name, value in sorted(tags.items())) or UNTAGGED
+    if grouping in BY_TIME:
+        # By the provider's clock, as in bills.
+        moment = local(subject.at, subject.zone)
+        return moment.strftime("%Y-%m-%d" if grouping is By.DAY else "%Y-%m")
+    return str(_ATTRIBUTES[grouping](subject))

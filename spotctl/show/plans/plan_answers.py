@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import accumulate
+from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import HOUR, SECOND, format_time, moment, to_usd
 from spotctl.planning.explain import (
-    TrainingMode,
     change_of_pace,
     expected_of,
     launch_moment,
@@ -21,7 +19,6 @@ from spotctl.planning.values import (
     Choice,
     JobPlan,
     PriceDate,
-    QuotaSlice,
     SlicedQuota,
 )
 from spotctl.run.start.launch_plans import JobPlans
@@ -30,197 +27,171 @@ from spotctl.show.freshness import FRESHNESS, fetch_command
 from spotctl.show.plans.plan_tables import ZONE, considered_zones
 
 if TYPE_CHECKING:
-    from bidbrain.decision.mixture_solver import Schedule
     from bidbrain.strategies.base import Rent
     from spotctl.files.job.spec import JobSpec
 
 
 CHOICE: tuple[Column[Choice], ...] = (
-    Column("market", "the market", lambda choice: str(choice.rent.offer.market)),
-    Column("machines", "number of machines", lambda choice: choice.rent.machines),
+    Column("market", "the market", "rent.offer.market", form=str),
+    Column("machines", "number of machines", "rent.machines"),
     Column(
         "bid",
         "bid per machine in dollars per hour; null on demand, and where the cloud has no bids",
-        lambda choice: None if choice.rent.bid is None else to_usd(choice.rent.bid),
+        "rent.bid",
+        form=to_usd,
     ),
     Column(
         "beta",
         "probability that the machines are evicted within the next hour",
-        lambda choice: choice.beta.probability,
+        "beta.probability",
     ),
     Column(
         "cost_per_work",
         "expected dollars per unit of work; null if no work would be done",
-        lambda choice: choice.usd_per_work,
+        "usd_per_work",
     ),
     Column(
         "price",
         "current price per machine in dollars per hour",
-        lambda choice: to_usd(choice.price),
+        form=to_usd,
     ),
-    Column("beta_low", "lower end of the 95% interval of `beta`", lambda choice: choice.beta.low),
-    Column("beta_high", "upper end of the 95% interval of `beta`", lambda choice: choice.beta.high),
+    Column("beta_low", "lower end of the 95% interval of `beta`", "beta.low"),
+    Column("beta_high", "upper end of the 95% interval of `beta`", "beta.high"),
     Column(
         "beta_evidence",
         "what the eviction rate rests on; `price` if only the price can evict the machines",
-        lambda choice: choice.evidence,
+        "evidence",
     ),
 )
 
 
-def _if_known(figure: Callable[[JobPlan], Any]) -> Callable[[JobPlan], Any]:
-    """The figure of a job; None if its length is unknown. What such a job costs per hour is
-    known."""
-    return lambda plan: None if plan.demand.work.assumed else figure(plan)
+_UNKNOWN_LENGTH = {
+    **dict.fromkeys(
+        ("usd", "hours", "finish_by", "percentiles", "budget_kept", "deadline_met"), None
+    ),
+    "terms": (),
+}
 
 
-def _budget_kept(plan: JobPlan) -> float | None:
-    budget = plan.demand.budget_usd
-    return None if budget is None else forecast_of(plan).budget_kept(budget)
+def _expected(plan: JobPlan) -> dict[str, Any]:
+    """The forecast of a plan: a row of `EXPECTED`. A job of unknown length has no figures of
+    the whole job, but what it costs per hour is known."""
+    forecast = forecast_of(plan)
+    rates = {"basis": forecast.basis, "usd_per_hour": forecast.usd_per_hour}
+    if plan.demand.work.assumed:
+        return {**_UNKNOWN_LENGTH, **rates}
+
+    budget, deadline = plan.demand.budget_usd, plan.job.deadline
+    return rates | {
+        "usd": forecast.usd,
+        "hours": forecast.hours,
+        "finish_by": finish_by(plan),
+        "percentiles": [forecast.usd.quantile(share / 20) for share in range(21)],
+        "budget_kept": None if budget is None else forecast.budget_kept(budget),
+        "deadline_met": (
+            None if deadline is None else forecast.deadline_met((deadline - plan.at) / HOUR)
+        ),
+        "terms": forecast.terms,
+    }
 
 
-def _deadline_met(plan: JobPlan) -> float | None:
-    deadline = plan.job.deadline
-    return None if deadline is None else forecast_of(plan).deadline_met((deadline - plan.at) / HOUR)
-
-
-EXPECTED: tuple[Column[JobPlan], ...] = (
+EXPECTED: tuple[Column[Mapping[str, Any]], ...] = (
     Column(
         "cost_usd",
         "median cost; null if the length of the job is unknown, as for most keys here",
-        _if_known(lambda plan: forecast_of(plan).usd.median),
+        "usd.median",
     ),
-    Column("hours", "median duration", _if_known(lambda plan: forecast_of(plan).hours.median)),
-    Column(
-        "finish_by",
-        "moment at which the job ends after that duration",
-        _if_known(lambda plan: moment(finish_by(plan))),
-    ),
-    Column(
-        "cost_p10_usd",
-        "cost that one job in ten stays below",
-        _if_known(lambda plan: forecast_of(plan).usd.likely[0]),
-    ),
-    Column(
-        "cost_p90_usd",
-        "cost that nine jobs in ten stay below",
-        _if_known(lambda plan: forecast_of(plan).usd.likely[1]),
-    ),
+    Column("hours", "median duration", "hours.median"),
+    Column("finish_by", "moment at which the job ends after that duration", form=moment),
+    Column("cost_p10_usd", "cost that one job in ten stays below", "usd.likely.0"),
+    Column("cost_p90_usd", "cost that nine jobs in ten stay below", "usd.likely.1"),
     Column(
         "cost_percentiles_usd",
         "costs that 0%, 5%, and so on to 100% of jobs stay below",
-        _if_known(lambda plan: [forecast_of(plan).usd.quantile(share / 20) for share in range(21)]),
+        "percentiles",
     ),
-    Column(
-        "hours_p10",
-        "duration that one job in ten stays below",
-        _if_known(lambda plan: forecast_of(plan).hours.likely[0]),
-    ),
-    Column(
-        "hours_p90",
-        "duration that nine jobs in ten stay below",
-        _if_known(lambda plan: forecast_of(plan).hours.likely[1]),
-    ),
+    Column("hours_p10", "duration that one job in ten stays below", "hours.likely.0"),
+    Column("hours_p90", "duration that nine jobs in ten stay below", "hours.likely.1"),
     Column(
         "budget_kept",
         "probability that the job ends before its budget is used up; null without a budget",
-        _if_known(_budget_kept),
     ),
     Column(
         "deadline_met",
         "probability that the job ends before its deadline; null without a deadline",
-        _if_known(_deadline_met),
     ),
-    Column("basis", "what the forecast rests on", lambda plan: forecast_of(plan).basis),
-    Column(
-        "usd_per_hour", "median cost per hour", lambda plan: forecast_of(plan).usd_per_hour.median
-    ),
+    Column("basis", "what the forecast rests on"),
+    Column("usd_per_hour", "median cost per hour", "usd_per_hour.median"),
     Column(
         "usd_per_hour_p10",
         "cost per hour that one job in ten stays below",
-        lambda plan: forecast_of(plan).usd_per_hour.likely[0],
+        "usd_per_hour.likely.0",
     ),
     Column(
         "usd_per_hour_p90",
         "cost per hour that nine jobs in ten stay below",
-        lambda plan: forecast_of(plan).usd_per_hour.likely[1],
+        "usd_per_hour.likely.1",
     ),
-    Column(
-        "cost_usd_low",
-        "the same as `cost_p10_usd`",
-        _if_known(lambda plan: forecast_of(plan).usd.likely[0]),
-    ),
-    Column(
-        "cost_usd_high",
-        "the same as `cost_p90_usd`",
-        _if_known(lambda plan: forecast_of(plan).usd.likely[1]),
-    ),
+    Column("cost_usd_low", "the same as `cost_p10_usd`", "usd.likely.0"),
+    Column("cost_usd_high", "the same as `cost_p90_usd`", "usd.likely.1"),
     Column(
         "terms",
         "parts of the median cost, by market",
-        lambda plan: () if plan.demand.work.assumed else forecast_of(plan).terms,
         each=(
-            Column("market", "the market", lambda term: str(term.market)),
+            Column("market", "the market", form=str),
             Column("machines", "most machines held there at a time"),
-            Column("cost_usd", "cost there", lambda term: term.usd),
+            Column("cost_usd", "cost there", "usd"),
         ),
     ),
 )
 
 
 RELIABLE: tuple[Column[Rent], ...] = (
-    Column("market", "their market", lambda rent: str(rent.offer.market)),
+    Column("market", "their market", "offer.market", form=str),
     Column("machines", "their number"),
-    Column(
-        "usd_per_hour", "on-demand price of one of them", lambda rent: to_usd(rent.offer.on_demand)
-    ),
+    Column("usd_per_hour", "on-demand price of one of them", "offer.on_demand", form=to_usd),
 )
 
 
-MixtureOf = tuple[JobPlan, "Schedule"]
-"""A plan, and the mixture that the job begins with."""
+def _mixture(plan: JobPlan) -> dict[str, Any] | None:
+    """The mixture that a plan's job begins with: a row of `MIXTURE`; None without one."""
+    mixture = plan.decision.mixture
+    if mixture is None:
+        return None
 
-
-def _phases(mixed: MixtureOf) -> Iterator[tuple[str, float, Mapping[str, int]]]:
-    """The begin, the hours and the machines of each phase."""
-    plan, mixture = mixed
-    begins = accumulate((phase.hours for phase in mixture.phases), initial=0.0)
-    for phase, begin in zip(mixture.phases, begins, strict=False):
+    phases, begins = [], 0.0
+    for phase in mixture.phases:
         counts = zip(plan.decision.types, phase.mixture.machines, strict=True)
         machines = {name: count for name, count in counts if count}
-        yield moment(plan.at + round(begin * HOUR)), phase.hours, machines
+        phases.append({"at": plan.at + round(begins * HOUR), "held": phase, "machines": machines})
+        begins += phase.hours
+
+    return {
+        "aim": plan.demand.aim,
+        "cost_usd": mixture.usd if isfinite(mixture.hours) else None,
+        "hours": mixture.hours,
+        "phases": phases,
+    }
 
 
-MIXTURE: tuple[Column[MixtureOf], ...] = (
+MIXTURE: tuple[Column[Mapping[str, Any]], ...] = (
     Column(
         "aim",
         "what the mixture was chosen for: least cost, shortest time within the budget, or most "
         "work per hour",
-        lambda mixed: str(mixed[0].demand.aim),
+        form=str,
     ),
-    Column(
-        "cost_usd",
-        "expected cost; null if the length of the job is unknown",
-        lambda mixed: mixed[1].usd if isfinite(mixed[1].hours) else None,
-    ),
-    Column(
-        "hours",
-        "expected duration; null if the length of the job is unknown",
-        lambda mixed: mixed[1].hours,
-    ),
+    Column("cost_usd", "expected cost; null if the length of the job is unknown"),
+    Column("hours", "expected duration; null if the length of the job is unknown"),
     Column(
         "phases",
         "the mixtures that are held one after another",
-        _phases,
         each=(
-            Column(
-                "begins", "moment at which it begins, if nothing is evicted", lambda phase: phase[0]
-            ),
-            Column("hours", "how long it is held", lambda phase: phase[1]),
+            Column("begins", "moment at which it begins, if nothing is evicted", "at", form=moment),
+            Column("hours", "how long it is held", "held.hours"),
             Column(
                 "machines",
                 "number of machines by type",
-                lambda phase: phase[2],
                 named="number of machines of this type",
             ),
         ),
@@ -228,104 +199,102 @@ MIXTURE: tuple[Column[MixtureOf], ...] = (
 )
 
 
-def _turn_moment(at: int, hours: float) -> str | None:
-    return moment(at + round(hours * HOUR)) if isfinite(hours) else None
+def _turns(share: SlicedQuota, at: int) -> list[dict[str, Any]]:
+    """The parts of a quota, with the turn of each job as moments: rows of `SLICE`. What has no
+    limit is None; `at` is the moment from which hours count."""
+
+    def moment_after(hours: float) -> str | None:
+        return moment(at + round(hours * HOUR)) if isfinite(hours) else None
+
+    rows = []
+    for part in share.slices:
+        turn = part.turn
+        row = {"job": part.job, "amount": part.amount}
+        row |= {"begins": moment_after(turn.begin), "ends": moment_after(turn.end)}
+        for key, bounds in (("begins_between", turn.begins), ("ends_between", turn.ends)):
+            row[key] = None if bounds is None else [moment_after(hours) for hours in bounds]
+        row["changes"] = [[moment_after(begin), amount] for begin, amount in part.later]
+        rows.append(row)
+
+    return rows
 
 
-def _bounds(at: int, bounds: tuple[float, float] | None) -> list[str | None] | None:
-    return None if bounds is None else [_turn_moment(at, hours) for hours in bounds]
-
-
-SLICE: tuple[Column[QuotaSlice], ...] = (
+SLICE: tuple[Column[Mapping[str, Any]], ...] = (
     Column("job", "name of the job"),
     Column("amount", "its part when its turn begins"),
-    Column(
-        "begins",
-        "expected begin of its turn; null if it needs none of the quota",
-        value_at=lambda part, at: _turn_moment(at, part.turn.begin),
-    ),
-    Column(
-        "ends",
-        "expected end of its turn; null if that is unknown",
-        value_at=lambda part, at: _turn_moment(at, part.turn.end),
-    ),
+    Column("begins", "expected begin of its turn; null if it needs none of the quota"),
+    Column("ends", "expected end of its turn; null if that is unknown"),
     Column(
         "begins_between",
         "earliest and latest begin of its turn, null where there is no limit; null if no unknown "
         "length decides it",
-        value_at=lambda part, at: _bounds(at, part.turn.begins),
     ),
     Column(
         "ends_between",
         "earliest and latest end of its turn, null where there is no limit; null if no unknown "
         "length decides it",
-        value_at=lambda part, at: _bounds(at, part.turn.ends),
     ),
     Column(
         "changes",
         "moments at which its part is to become another amount, and that amount",
-        value_at=lambda part, at: [
-            [_turn_moment(at, begin), amount] for begin, amount in part.later
-        ],
     ),
 )
 QUOTA: tuple[Column[SlicedQuota], ...] = (
-    Column("quota", "name of the quota", lambda share: share.quota.name),
-    Column("unit", "what it counts", lambda share: str(share.quota.unit)),
-    Column("amount", "its limit", lambda share: share.quota.amount),
-    Column("part", "the job's part of it", lambda share: share.slice.amount),
+    Column("quota", "name of the quota", "quota.name"),
+    Column("unit", "what it counts", "quota.unit", form=str),
+    Column("amount", "its limit", "quota.amount"),
+    Column("part", "the job's part of it", "slice.amount"),
     Column(
         "parts",
         "parts of all jobs that are planned together, the first turn first",
-        lambda share: share.slices,
+        value_at=_turns,
         each=SLICE,
     ),
 )
 CHECKPOINTS: tuple[Column[CheckpointInterval], ...] = (
-    Column(
-        "every_seconds", "time between two checkpoints", lambda interval: interval.every / SECOND
-    ),
-    Column("cost_seconds", "time that saving one takes", lambda interval: interval.cost / SECOND),
+    Column("every_seconds", "time between two checkpoints", "every", per=SECOND),
+    Column("cost_seconds", "time that saving one takes", "cost", per=SECOND),
     Column(
         "mean_life_seconds",
         "mean time until a machine is evicted; null on demand",
-        lambda interval: interval.life / SECOND,
+        "life",
+        per=SECOND,
     ),
 )
 PRICE: tuple[Column[PriceDate], ...] = (
-    Column("market", "the market", lambda price: str(price.market)),
+    Column("market", "the market", form=str),
     Column("purchase", "spot or on-demand", lambda price: "spot" if price.spot else "on-demand"),
-    Column("usd_per_hour", "dollars per machine and hour", lambda price: to_usd(price.price)),
+    Column("usd_per_hour", "dollars per machine and hour", "price", form=to_usd),
     Column(
         "as_of",
         "moment at which it was last known to hold, or the date of the list that it is from",
-        lambda price: format_time(price.as_of),
+        form=format_time,
     ),
     Column("source", "where it is from"),
 )
 PLAN: tuple[Column[JobPlan], ...] = (
-    Column("job", "name of the job", lambda plan: plan.job.spec.name),
+    Column("job", "name of the job", "job.spec.name"),
     Column(
         "choice",
         "allocations that would be rented now; several if the work is spread over markets",
-        lambda plan: plan.cost.choice,
+        "cost.choice",
         each=CHOICE,
     ),
-    Column("expected", "forecast of the whole job", lambda plan: plan, of=EXPECTED),
+    Column("expected", "forecast of the whole job", _expected, of=EXPECTED),
     Column(
         "on_demand_usd",
         "cost of the same work on the cheapest on-demand machines that are as fast; if the length "
         "of the job is"
         " unknown, of what the plan does in an hour",
-        lambda plan: plan.cost.on_demand.usd,
+        "cost.on_demand.usd",
     ),
     Column(
         "rejected",
         "other markets that were considered",
         lambda plan: [(str(lost.market), plan.demand.worded(lost.why)) for lost in plan.rejected],
         each=(
-            Column("market", "the market", lambda lost: lost[0]),
-            Column("why", "why it is not used", lambda lost: lost[1]),
+            Column("market", "the market", "0"),
+            Column("why", "why it is not used", "1"),
         ),
     ),
     Column(
@@ -334,29 +303,26 @@ PLAN: tuple[Column[JobPlan], ...] = (
         unnamed_markets,
     ),
     Column("zones", "markets between which the job may move", considered_zones, each=ZONE),
-    Column(
-        "at", "moment at which the plan was made", lambda plan: format_time(launch_moment(plan))
-    ),
+    Column("at", "moment at which the plan was made", launch_moment, form=format_time),
     Column(
         "begins",
         "moment at which the job's turn is to begin: later than `at` if it waits for quotas that "
         "other jobs use first",
-        lambda plan: moment(plan.at),
+        "at",
+        form=moment,
     ),
     Column(
         "policy",
         "objective that all jobs are planned with: min-cost is min-cost-slo if one of them has a "
         "deadline",
-        lambda plan: plan.share.policy,
+        "share.policy",
     ),
-    Column(
-        "strategy", "strategy that decides what to rent", lambda plan: plan.decision.strategy.name
-    ),
+    Column("strategy", "strategy that decides what to rent", "decision.strategy.name"),
     Column("reason", "why it decided so", lambda plan: plan.demand.worded(plan.decision.reason)),
     Column(
         "reliable",
         "reliable machines of a training, rented on demand; null if it has none",
-        lambda plan: plan.decider.reliable,
+        "decider.reliable",
         of=RELIABLE,
     ),
     Column(
@@ -366,44 +332,40 @@ PLAN: tuple[Column[JobPlan], ...] = (
     Column(
         "mixture",
         "mixture of machine types, if the job asks for one",
-        lambda plan: None if plan.decision.mixture is None else (plan, plan.decision.mixture),
+        _mixture,
         of=MIXTURE,
     ),
     Column(
         "quotas",
         "quotas of the cloud that limit the job",
-        lambda plan: plan.share.quotas,
+        "share.quotas",
         each=QUOTA,
     ),
     Column(
         "checkpoints",
         "checkpoints of a command; null if it keeps none",
-        lambda plan: plan.decision.checkpoints,
+        "decision.checkpoints",
         of=CHECKPOINTS,
     ),
     Column(
         "work",
         "how much work the job is",
-        lambda plan: plan.demand.work,
+        "demand.work",
         of=(
             Column("source", "where that is known from"),
             Column("assumed", "whether the amount was assumed because nothing states it"),
         ),
     ),
-    Column(
-        "prices", "prices that the plan rests on", lambda plan: plan.cost.price_dates, each=PRICE
-    ),
+    Column("prices", "prices that the plan rests on", "cost.price_dates", each=PRICE),
     Column(
         "throughputs",
         "throughput of each machine type",
-        lambda plan: plan.fleet.rates,
+        "fleet.rates",
         named=Column(
             "throughput",
             "one machine type",
             of=(
-                Column(
-                    "per_hour", "units of work that one machine does per hour", lambda rate: rate.nu
-                ),
+                Column("per_hour", "units of work that one machine does per hour", "nu"),
                 Column("source", "where that is known from"),
             ),
         ),
@@ -411,46 +373,40 @@ PLAN: tuple[Column[JobPlan], ...] = (
 )
 
 
-def _expected(figure: int) -> Callable[[TrainingMode], float | None]:
-    """A column's function: one expected figure of a training mode; None if the mode has no plan."""
-    return lambda way: None if (figures := expected_of(way)) is None else figures[figure]
-
-
-PACE: tuple[Column[tuple[JobPlan, JobPlan]], ...] = (
+PACE: tuple[Column[Mapping[str, Any]], ...] = (
     Column(
         "value_of_time_usd",
         "the `value_of_time` that leads there, per hour",
-        lambda pair: pair[1].demand.value_of_time_usd,
+        "plan.demand.value_of_time_usd",
     ),
-    Column(
-        "cost_change",
-        "change of the median cost, as a share of it",
-        lambda pair: change_of_pace(*pair)[0],
-    ),
-    Column(
-        "hours_change",
-        "change of the median duration, as a share of it",
-        lambda pair: change_of_pace(*pair)[1],
-    ),
+    Column("cost_change", "change of the median cost, as a share of it", "change.0"),
+    Column("hours_change", "change of the median duration, as a share of it", "change.1"),
 )
-MODE: tuple[Column[TrainingMode], ...] = (
-    Column(
-        "way",
-        "script, trainer with a reliable machine, or trainer without one",
-        lambda way: way.name,
-    ),
-    Column("chosen", "whether it is the plan", lambda way: way.is_chosen),
-    Column("cost_usd", "median cost; null without such a plan, as for the next keys", _expected(0)),
-    Column("cost_p10_usd", "cost that one job in ten stays below", _expected(1)),
-    Column("cost_p90_usd", "cost that nine jobs in ten stay below", _expected(2)),
-    Column("hours", "median duration", _expected(3)),
+MODE: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("way", "script, trainer with a reliable machine, or trainer without one", "mode.name"),
+    Column("chosen", "whether it is the plan", "mode.is_chosen"),
+    Column("cost_usd", "median cost; null without such a plan, as for the next keys", "figures.0"),
+    Column("cost_p10_usd", "cost that one job in ten stays below", "figures.1"),
+    Column("cost_p90_usd", "cost that nine jobs in ten stay below", "figures.2"),
+    Column("hours", "median duration", "figures.3"),
 )
-REASONS: tuple[Column[JobPlans], ...] = (
+
+
+def _reasons(planned: JobPlans) -> dict[str, Any]:
+    """The additions of `--explain` to the plans: a row of `REASONS`."""
+    plan = planned.plans[0]
+    return {
+        "pace": [{"plan": other, "change": change_of_pace(plan, other)} for other in planned.pace],
+        "ways": [{"mode": mode, "figures": expected_of(mode)} for mode in planned.modes],
+        "policies": list(planned.mean_ends.items()),
+    }
+
+
+REASONS: tuple[Column[Mapping[str, Any]], ...] = (
     Column(
         "pace",
         "next points on the frontier of cost and time; empty without `--explain`, and for jobs "
         "planned together",
-        lambda planned: [(planned.plans[0], other) for other in planned.pace],
         each=PACE,
     ),
     Column(
@@ -458,7 +414,6 @@ REASONS: tuple[Column[JobPlans], ...] = (
         "the training as a script, and as a trainer with and without a reliable machine; empty "
         "without `--explain`,"
         " for jobs planned together, and for a job that is no training or of unknown length",
-        lambda planned: planned.modes,
         each=MODE,
     ),
     Column(
@@ -466,10 +421,9 @@ REASONS: tuple[Column[JobPlans], ...] = (
         "what policies would make of jobs that share quotas, that of the queue first; empty "
         "without `--explain`, and"
         " where quotas hold all jobs",
-        lambda planned: list(planned.mean_ends.items()),
         each=(
-            Column("policy", "its name", lambda pair: pair[0]),
-            Column("mean_hours", "mean time until jobs of known lengths end", lambda pair: pair[1]),
+            Column("policy", "its name", "0"),
+            Column("mean_hours", "mean time until jobs of known lengths end", "1"),
         ),
     ),
 )
@@ -486,16 +440,11 @@ CLUSTER: Column[JobSpec] = Column(
         Column("transient", "number of other nodes"),
     ),
 )
-ON_RAY: tuple[Column[JobSpec], ...] = (
-    Column("job", "name of the job", lambda spec: spec.name),
+ON_RAY: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("job", "name of the job"),
     CLUSTER,
-    Column("choice", "empty, because nothing is rented", lambda _: []),
-    Column(
-        "expected",
-        "forecast of the job",
-        lambda _: {"cost_usd": 0.0},
-        of=(Column("cost_usd", "0"),),
-    ),
+    Column("choice", "empty, because nothing is rented"),
+    Column("expected", "forecast of the job", of=(Column("cost_usd", "0"),)),
 )
 ANSWER: tuple[Column[Any], ...] = (*PLAN, CLUSTER, *FRESHNESS, *REASONS)
 """The JSON of `spotctl plan`."""
@@ -505,15 +454,17 @@ def answers(planned: JobPlans) -> list[dict[str, Any]]:
     """Jobs that were planned together, with how current the prices of their clouds are."""
     fetch = fetch_command(planned.clouds, planned.at)
     freshness = as_json(FRESHNESS, {"clouds": planned.clouds, "fetch": fetch}, planned.at)
+    reasons = as_json(REASONS, _reasons(planned))
     return [
-        {**as_json(PLAN, plan, launch_moment(plan)), **freshness, **as_json(REASONS, planned)}
+        {**as_json(PLAN, plan, launch_moment(plan)), **freshness, **reasons}
         for plan in planned.plans
     ]
 
 
 def answer(spec: JobSpec) -> dict[str, Any]:
     """The plan of a job on Ray: no machine is chosen, and the job costs nothing."""
-    return as_json(ON_RAY, spec)
+    row = {"job": spec.name, "cluster": spec.cluster, "choice": [], "expected": {"cost_usd": 0.0}}
+    return as_json(ON_RAY, row)
 
 
 def plan_text(spec: JobSpec) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from operator import itemgetter
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,7 +12,6 @@ from rich.text import Text
 from bidbrain.decision.mixture_strategy import phases_text
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.strategies.base import Offer, Rent
-from bidbrain.strategies.regions import ZoneOutlook
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import Market
 from pricing_data.units import (
@@ -353,68 +353,84 @@ def _table(*columns: str, right: bool = True) -> Table:
 _MAX_ZONES = 20
 
 
-def _offer(plan: JobPlan, outlook: ZoneOutlook) -> Offer:
-    return plan.decider.offers[outlook.zone]
-
-
-def _price(plan: JobPlan, outlook: ZoneOutlook) -> int:
-    """The newest price in a considered market."""
-    return int(plan.fleet.market_history.histories[_offer(plan, outlook).market].prices[-1])
-
-
-def _move_usd(plan: JobPlan, outlook: ZoneOutlook) -> float | None:
-    """The cost of moving the checkpoint to a market from the one in which the job begins; None if
-    it is unknown."""
-    gigabytes, roaming = plan.demand.saved_gb, plan.decider.roaming
-    if gigabytes is None or roaming is None:
-        return None
-    return roaming.move_usd(
-        plan.cost.choice[0].rent.offer.market, _offer(plan, outlook).market, gigabytes
+def considered_zones(plan: JobPlan) -> list[dict[str, Any]]:
+    """The markets between which a job may move, the best first: rows of `ZONE`."""
+    rent, roaming, gigabytes = (
+        plan.cost.choice[0].rent,
+        plan.decider.roaming,
+        plan.demand.saved_gb,
+    )
+    chosen_usd = next(
+        (
+            outlook.spot_usd
+            for outlook in plan.decision.outlooks
+            if plan.decider.offers[outlook.zone] == rent.offer
+        ),
+        0.0,
     )
 
+    rows = []
+    for outlook in plan.decision.outlooks:
+        offer = plan.decider.offers[outlook.zone]
+        price = int(plan.fleet.market_history.histories[offer.market].prices[-1])
+        move_usd = (
+            None
+            if gigabytes is None or roaming is None
+            else roaming.move_usd(rent.offer.market, offer.market, gigabytes)
+        )
+        why_not = _why_not(rent, offer, price, outlook.spot_usd - chosen_usd)
+        rows.append(
+            {
+                "market": offer.market,
+                "price": price,
+                "outlook": outlook,
+                "move_usd": move_usd,
+                "why_not": why_not,
+            }
+        )
 
-def _why_not(plan: JobPlan, outlook: ZoneOutlook) -> str:
-    """Why a job does not begin in a market; empty for the one in which it does."""
-    rent, offer = plan.cost.choice[0].rent, _offer(plan, outlook)
+    return rows
+
+
+def _why_not(rent: Rent, offer: Offer, price: int, more_usd: float) -> str:
+    """Why a job begins with `rent` and not with an offer that costs `more_usd` to the end of the
+    job; empty for the offer with which it begins."""
     if rent.bid is not None and rent.offer == offer:
         return ""
-    if _price(plan, outlook) > offer.on_demand:
+    if price > offer.on_demand:
         return "costs more than on demand"
     if rent.bid is None:
         return "the decision costs less"
-
-    more = outlook.spot_usd - next(
-        other.spot_usd for other in plan.decision.outlooks if _offer(plan, other) == rent.offer
-    )
-    return f"{usd_text(more)} more to the end" if more >= 0.005 else "the same to the end"
+    return f"{usd_text(more_usd)} more to the end" if more_usd >= 0.005 else "the same to the end"
 
 
-ZONE: tuple[Column[tuple[JobPlan, ZoneOutlook]], ...] = (
+ZONE: tuple[Column[Mapping[str, Any]], ...] = (
     Column(
         "market",
         "the market",
-        lambda row: str(_offer(*row).market),
+        form=str,
         heading="market considered",
-        cell=lambda row: market_name(_offer(*row).market),
+        show=market_name,
     ),
     Column(
         "usd_per_hour",
         "current spot price of a machine",
-        lambda row: to_usd(_price(*row)),
+        "price",
+        form=to_usd,
         heading="price",
-        cell=lambda row: f"${format_usd(_price(*row))}",
+        show=lambda nanos: f"${format_usd(nanos)}",
     ),
     Column(
         "chance_of_spot",
         "probability that spot machines are available there",
-        lambda row: row[1].chance,
+        "outlook.chance",
         heading="spot up",
         show="{:.0%}",
     ),
     Column(
         "expected_life_hours",
         "expected hours until a machine there is evicted",
-        lambda row: row[1].lasts,
+        "outlook.lasts",
         heading="lasts",
         show="{:.1f} h",
     ),
@@ -422,35 +438,29 @@ ZONE: tuple[Column[tuple[JobPlan, ZoneOutlook]], ...] = (
         "move_usd",
         "cost of moving the checkpoint there from the market in which the job begins; null if its "
         "size is unknown",
-        lambda row: _move_usd(*row),
         heading="move there",
-        cell=lambda row: "unknown" if (usd := _move_usd(*row)) is None else usd_text(usd),
+        show=usd_text,
+        unknown="unknown",
     ),
     Column(
         "cost_to_end_usd",
         "expected cost to the end of the job if it begins there on spot machines",
-        lambda row: row[1].spot_usd,
+        "outlook.spot_usd",
         heading="to the end",
         show=usd_text,
     ),
     Column(
         "on_demand_to_end_usd",
         "expected cost to the end of the job if it begins there on demand",
-        lambda row: row[1].on_demand_usd,
+        "outlook.on_demand_usd",
     ),
     Column(
         "why_not",
         "why the job does not begin there; empty for the market in which it does",
-        lambda row: _why_not(*row),
         heading="why not",
-        cell=lambda row: _why_not(*row) or "chosen",
+        empty="chosen",
     ),
 )
-
-
-def considered_zones(plan: JobPlan) -> list[tuple[JobPlan, ZoneOutlook]]:
-    """The markets between which a job may move, the best first: rows of `ZONE`."""
-    return [(plan, outlook) for outlook in plan.decision.outlooks]
 
 
 def zones_view(plan: JobPlan) -> Group:

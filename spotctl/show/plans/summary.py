@@ -4,6 +4,7 @@ choice."""
 from collections.abc import Iterator
 from itertools import chain
 from math import ceil, isfinite
+from operator import attrgetter
 
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.known_spells import UNSEEN
@@ -192,7 +193,7 @@ def _next_best(plan: JobPlan) -> str:
     """The cheapest market that the plan does not use, and about what the job would cost there."""
     if not any(choice.usd_per_work for choice in plan.cost.choice):
         costs = (rejected.instead for rejected in plan.rejected if rejected.instead is not None)
-        other = min(costs, key=lambda instead: instead.usd_per_work, default=None)
+        other = min(costs, key=attrgetter("usd_per_work"), default=None)
         if other is None:
             return "none: no other market can do the work"
         price = f"${other.usd_per_work:.4g} per {plan.demand.unit}"

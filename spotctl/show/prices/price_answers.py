@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pricing_data.sources.base import SourceNeeds
 from pricing_data.units import HOUR, age, counted, format_time, to_usd
-from spotctl.show.columns import UNKNOWN, Column, chosen, fitting
+from spotctl.show.columns import Column, chosen, fitting, if_any, texts
 from spotctl.show.freshness import FRESHNESS
 from spotctl.show.layout import LongTable
 from spotctl.show.terminal import dollars, market_name, percent
@@ -30,41 +30,43 @@ STATS: tuple[Column[MarketStats], ...] = (
     Column(
         "market",
         "the market: cloud/region/zone/type",
-        lambda summary: str(summary.market),
+        form=str,
         heading="market",
-        cell=lambda summary: market_name(summary.market),
+        show=market_name,
     ),
     Column("events", "number of price changes stored", heading="events", show="{:,}", rank=130),
-    Column("first", "time of the first", lambda summary: format_time(summary.first)),
+    Column("first", "time of the first", form=format_time),
     Column(
         "last",
         "last time at which the price was observed",
-        lambda summary: format_time(summary.last),
+        form=format_time,
     ),
     Column(
         "price_now",
         "newest price, in dollars per hour as all prices here",
-        lambda summary: to_usd(summary.price_now),
+        form=to_usd,
     ),
     Column(
         "mean",
         "mean over time",
-        lambda summary: to_usd(summary.mean),
+        form=to_usd,
         heading="mean/h",
-        cell=lambda summary: dollars(summary.mean),
+        show=dollars,
     ),
     Column(
         "on_demand",
         "on-demand price; null if unknown",
-        lambda summary: to_usd(summary.on_demand.price) if summary.on_demand else None,
+        "on_demand.price",
+        form=to_usd,
         heading="on-demand/h",
-        cell=lambda summary: dollars(summary.on_demand.price) if summary.on_demand else UNKNOWN,
+        show=dollars,
         rank=100,
     ),
     Column(
         "on_demand_as_of",
         "date of the on-demand price",
-        lambda summary: format_time(summary.on_demand.as_of) if summary.on_demand else None,
+        "on_demand.as_of",
+        form=format_time,
     ),
     Column(
         "discount",
@@ -73,21 +75,21 @@ STATS: tuple[Column[MarketStats], ...] = (
         show=percent,
         rank=1,
     ),
-    Column("median", "median over time", lambda summary: to_usd(summary.median)),
+    Column("median", "median over time", form=to_usd),
     Column(
         "lowest",
         "lowest price",
-        lambda summary: to_usd(summary.lowest),
+        form=to_usd,
         heading="lowest",
-        cell=lambda summary: dollars(summary.lowest),
+        show=dollars,
         rank=150,
     ),
     Column(
         "highest",
         "highest price",
-        lambda summary: to_usd(summary.highest),
+        form=to_usd,
         heading="highest",
-        cell=lambda summary: dollars(summary.highest),
+        show=dollars,
         rank=120,
     ),
     Column(
@@ -122,7 +124,7 @@ STATS: tuple[Column[MarketStats], ...] = (
         show=percent,
         rank=110,
     ),
-    Column("observed_hours", "hours observed", lambda summary: summary.observed / HOUR),
+    Column("observed_hours", "hours observed", "observed", per=HOUR),
     Column(
         "age_seconds",
         "time since the price was last observed",
@@ -131,9 +133,7 @@ STATS: tuple[Column[MarketStats], ...] = (
         show=lambda seconds: f"{age(seconds)} ago",
         rank=150,
     ),
-    Column(
-        "synthetic", "whether the prices are generated", lambda summary: summary.market.is_synthetic
-    ),
+    Column("synthetic", "whether the prices are generated", "market.is_synthetic"),
 )
 _IN_TABLE = (
     "market events mean on_demand discount coverage lowest highest changes_per_day spikes_per_day "
@@ -162,87 +162,87 @@ def stats_table(summaries: Sequence[MarketStats], now: int, width: int) -> LongT
 MACHINE: tuple[Column[InstanceType], ...] = (
     Column("vcpus", "number of vCPUs"),
     Column("memory_gib", "memory"),
-    Column("gpu", "model of the GPUs; null without", lambda hardware: hardware.accelerator),
-    Column("gpus", "number of GPUs", lambda hardware: hardware.accelerators),
+    Column("gpu", "model of the GPUs; null without", "accelerator"),
+    Column("gpus", "number of GPUs", "accelerators"),
     Column(
         "steady_vcpus", "vCPUs that may be used all the time; fewer than vcpus for burstable types"
     ),
     Column(
         "architecture",
         "x86_64 or arm64; null if unknown",
-        lambda hardware: hardware.traits.architecture,
+        "traits.architecture",
     ),
     Column(
         "boots",
         "ways in which its machines boot, in the cloud's words; null if unknown",
-        lambda hardware: hardware.traits.boots,
+        "traits.boots",
     ),
     Column(
         "driver",
         "family of drivers that its GPUs need; null if unknown, or without GPUs",
-        lambda hardware: hardware.traits.driver,
+        "traits.driver",
     ),
     Column(
         "gpu_memory_gib",
         "memory of one GPU; null if unknown, or without GPUs",
-        lambda hardware: hardware.traits.accelerator_gib,
+        "traits.accelerator_gib",
     ),
     Column(
         "local_disk_gb",
         "local disks; null if unknown",
-        lambda hardware: hardware.traits.local_disk_gb,
+        "traits.local_disk_gb",
     ),
     Column(
         "retires",
         "since when the cloud does not sell it; null if unknown",
-        lambda hardware: (
-            None if hardware.traits.retires is None else format_time(hardware.traits.retires)
-        ),
+        "traits.retires",
+        form=format_time,
     ),
     Column(
         "as_of",
         "date of the shipped description; null if the cloud itself described the machine",
-        lambda hardware: None if hardware.as_of is None else format_time(hardware.as_of),
+        form=format_time,
     ),
 )
 INTERRUPTIONS: tuple[Column[Interruption], ...] = (
-    Column("market", "the market", lambda figure: str(figure.market)),
+    Column("market", "the market", form=str),
     Column("measure", "what was measured"),
-    Column("as_of", "date of the figure", lambda figure: format_time(figure.as_of)),
+    Column("as_of", "date of the figure", form=format_time),
     Column("low", "lower end of the published band, as a share"),
     Column("high", "upper end of the published band, as a share"),
     Column("source", "who published it"),
 )
 CORRECTION: tuple[Column[PriceCorrection], ...] = (
-    Column("market", "the market", lambda made: str(made.market)),
-    Column("time", "time of the price change", lambda made: format_time(made.time)),
+    Column("market", "the market", form=str),
+    Column("time", "time of the price change", form=format_time),
     Column(
         "usd_per_hour",
         "the right price; null if the price change was withdrawn",
-        lambda made: None if made.price is None else to_usd(made.price),
+        "price",
+        form=to_usd,
     ),
     Column("reason", "why"),
-    Column("made", "when it was corrected", lambda made: format_time(made.made)),
+    Column("made", "when it was corrected", form=format_time),
 )
 _STORED: tuple[Column[Any], ...] = (
     Column(
         "added",
         "price events that are new",
-        lambda report: report.committed.added,
+        "committed.added",
         heading="new prices",
         show="{:,}",
     ),
     Column(
         "known",
         "price events that were stored already",
-        lambda report: report.committed.known,
+        "committed.known",
         heading="known",
         show="{:,}",
     ),
     Column(
         "conflicts",
         "price events that contradict stored ones",
-        lambda report: report.committed.conflicts,
+        "committed.conflicts",
     ),
     Column("facts", "on-demand prices and other facts stored", heading="facts", show="{:,}"),
 )
@@ -260,7 +260,8 @@ IMPORTED: tuple[Column[FileReport], ...] = (
     Column(
         "unused_columns",
         "columns that were not used; of a snapshot, its signature",
-        lambda report: list(report.unused),
+        "unused",
+        form=list,
     ),
     Column(
         "failure",
@@ -275,7 +276,7 @@ FETCHED: tuple[Column[TaskReport], ...] = (
     Column(
         "failure",
         "what went wrong; null if nothing did",
-        lambda report: str(report.failure) if report.failure else None,
+        form=str,
         heading="",
         cell=lambda report: (
             Text("failed", style="red") if report.failure else Text("done", style="green")
@@ -288,8 +289,8 @@ GAPS: tuple[Column[GapReport], ...] = (
         "times in which half of the markets of a region or more were not observed",
         each=(
             Column("region", "the region", lambda seam: f"{seam.cloud}/{seam.region}"),
-            Column("start", "beginning", lambda seam: format_time(seam.start)),
-            Column("end", "end", lambda seam: format_time(seam.end)),
+            Column("start", "beginning", form=format_time),
+            Column("end", "end", form=format_time),
             Column("silent", "number of markets not observed"),
             Column("markets", "number of markets in the region"),
         ),
@@ -298,36 +299,37 @@ GAPS: tuple[Column[GapReport], ...] = (
         "gaps",
         "times in which a single market was not observed",
         each=(
-            Column("market", "the market", lambda gap: str(gap.market)),
-            Column("start", "beginning", lambda gap: format_time(gap.start)),
-            Column("end", "end", lambda gap: format_time(gap.end)),
+            Column("market", "the market", form=str),
+            Column("start", "beginning", form=format_time),
+            Column("end", "end", form=format_time),
         ),
     ),
     Column(
         "stale",
         "markets not observed for longer than usual",
         each=(
-            Column("market", "the market", lambda stale: str(stale.market)),
-            Column("last", "last observation", lambda stale: format_time(stale.last)),
+            Column("market", "the market", form=str),
+            Column("last", "last observation", form=format_time),
             Column(
                 "newest_of_region",
                 "last observation of any market of the region",
-                lambda stale: format_time(stale.newest),
+                "newest",
+                form=format_time,
             ),
         ),
     ),
 )
 LOST_FILES: tuple[Column[LostPrices], ...] = (
     Column("file", "file that had them"),
-    Column("events", "number of price changes in it", lambda prices: prices.rows),
-    Column("first", "time of the first one", lambda prices: format_time(prices.first)),
-    Column("last", "time of the last one", lambda prices: format_time(prices.last)),
+    Column("events", "number of price changes in it", "rows"),
+    Column("first", "time of the first one", form=format_time),
+    Column("last", "time of the last one", form=format_time),
 )
 LOST: tuple[Column[Any], ...] = (
     Column(
         "lost",
         "prices that are lost, because their files were damaged; absent if none are",
-        lambda answer: answer["lost"] or None,
+        form=if_any,
         each=LOST_FILES,
         optional=True,
     ),
@@ -336,9 +338,7 @@ LOST: tuple[Column[Any], ...] = (
 FILES: tuple[Column[Any], ...] = (Column("files", "files in the order given", each=IMPORTED),)
 TASKS: tuple[Column[Any], ...] = (Column("tasks", "parts of the fetch", each=FETCHED),)
 MARKETS: tuple[Column[Any], ...] = (
-    Column(
-        "markets", "markets with stored prices", lambda answer: list(map(str, answer["markets"]))
-    ),
+    Column("markets", "markets with stored prices", form=texts),
     *FRESHNESS,
     *LOST,
 )
@@ -384,15 +384,15 @@ CHECKED: tuple[Column[Any], ...] = (
     *LOST,
 )
 PICTURE: tuple[Column[Any], ...] = (
-    Column("file", "the picture", lambda answer: str(answer["file"])),
-    Column("markets", "markets in it", lambda answer: list(map(str, answer["markets"]))),
+    Column("file", "the picture", form=str),
+    Column("markets", "markets in it", form=texts),
 )
 CORRECTIONS: tuple[Column[Any], ...] = (Column("corrections", "the corrections", each=CORRECTION),)
 
 NEEDS: tuple[Column[SourceNeeds], ...] = (
     Column("cloud", heading="cloud"),
     Column("what", heading="provides"),
-    Column("needs", heading="needs", cell=lambda source: source.needs or "no account"),
+    Column("needs", heading="needs", empty="no account"),
     Column("note", heading="remark"),
 )
 SOURCES: tuple[Column[Any], ...] = (Column("sources", "what can be fetched", each=SourceNeeds),)
@@ -426,20 +426,18 @@ EGRESS: tuple[Column[Any], ...] = (
     Column(
         "tiers",
         "price list",
-        lambda sent: sent["price"].tiers,
+        "price.tiers",
         each=(
-            Column(
-                "above_gb", "gigabytes per month above which this price holds", lambda tier: tier[0]
-            ),
-            Column("usd_per_gb", "price of a gigabyte", lambda tier: tier[1]),
+            Column("above_gb", "gigabytes per month above which this price holds", "0"),
+            Column("usd_per_gb", "price of a gigabyte", "1"),
         ),
     ),
-    Column("as_of", "date of the price list", lambda sent: format_time(sent["price"].as_of)),
-    Column("source", "where the price list is published", lambda sent: sent["price"].source),
+    Column("as_of", "date of the price list", "price.as_of", form=format_time),
+    Column("source", "where the price list is published", "price.source"),
     Column(
         "approximate",
         "whether a price of similar regions stands in for an unknown one",
-        lambda sent: sent["price"].approximate,
+        "price.approximate",
     ),
 )
 BACKUP: tuple[Column[Any], ...] = (

@@ -133,18 +133,19 @@ OUTPUT_LINE: tuple[Column[OutputLine], ...] = (
     Column(
         "time",
         "time at which the machine printed it; null if it was not noted",
-        lambda line: None if line.at is None else format_time(line.at),
+        "at",
+        form=format_time,
     ),
     Column("machine", "id of the machine"),
-    Column("line", "the text", lambda line: line.text),
+    Column("line", "the text", "text"),
 )
 """A line of `spotctl logs --json`."""
 
 EXECUTED: tuple[Column[tuple[str, CommandResult]], ...] = (
-    Column("machine", "id of the machine", lambda ran: ran[0]),
-    Column("exit_code", "exit code of the command", lambda ran: ran[1].code),
-    Column("out", "what it printed on stdout", lambda ran: ran[1].out),
-    Column("err", "what it printed on stderr", lambda ran: ran[1].err),
+    Column("machine", "id of the machine", "0"),
+    Column("exit_code", "exit code of the command", "1.code"),
+    Column("out", "what it printed on stdout", "1.out"),
+    Column("err", "what it printed on stderr", "1.err"),
 )
 SHELL: tuple[Column[Mapping[str, Any]], ...] = (
     Column("machine", "id of the machine"),
@@ -173,17 +174,15 @@ ORPHANED: tuple[Column[Mapping[str, Any]], ...] = (
             Column(
                 "location",
                 "its place in a bucket, or a folder of this computer",
-                lambda data: data[0],
+                "0",
             ),
-            Column(
-                "bytes", "its size; files that other data has, too, are kept", lambda data: data[1]
-            ),
+            Column("bytes", "its size; files that other data has, too, are kept", "1"),
             Column(
                 "job",
                 "job that used it last; empty for a copy on this computer",
-                lambda data: data[2],
+                "2",
             ),
-            Column("used", "when it was used last", lambda data: format_time(data[3])),
+            Column("used", "when it was used last", "3", form=format_time),
         ),
     ),
     Column("failures", "clouds that could not be searched, and what could not be removed"),
@@ -206,19 +205,20 @@ log."""
 
 BUDGET_SET: tuple[Column[ChangedBudget], ...] = (
     Column("run", "id of the run"),
-    Column("budget_usd", "what it may cost in all from now on", lambda changed: usd(changed.limit)),
+    Column("budget_usd", "what it may cost in all from now on", "limit", form=usd),
     Column(
         "earlier_usd",
         "what it might cost before; null without a budget",
-        lambda changed: None if changed.earlier is None else usd(changed.earlier),
+        "earlier",
+        form=usd,
     ),
 )
 RESUMED = (*RUN_END, *BUDGET_SET)
 """The JSON of `spotctl resume`: the end of a run, or with `--budget` what was set."""
 
 LOG: tuple[Column[Salvaged], ...] = (
-    Column("rows", "number of rows that can be read", lambda salvaged: len(salvaged.rows)),
-    Column("runs", "number of runs that they describe", lambda salvaged: len(salvaged.runs)),
+    Column("rows", "number of rows that can be read", form=len),
+    Column("runs", "number of runs that they describe", form=len),
     Column("damage", "what cannot be used", each=Damage),
     Column(
         "dropped",
@@ -227,30 +227,29 @@ LOG: tuple[Column[Salvaged], ...] = (
             Column(
                 "run",
                 "run of the rows; empty if they may be of any run",
-                lambda dropped: dropped[0],
+                "0",
             ),
-            Column("rows", "number of rows", lambda dropped: dropped[1].rows),
-            Column(
-                "first", "number of the first in the damaged log", lambda dropped: dropped[1].first
-            ),
-            Column(
-                "last", "number of the last in the damaged log", lambda dropped: dropped[1].last
-            ),
+            Column("rows", "number of rows", "1.rows"),
+            Column("first", "number of the first in the damaged log", "1.first"),
+            Column("last", "number of the last in the damaged log", "1.last"),
             Column(
                 "since",
                 "time of the last row before them, by the provider's clock; without a run by this "
                 "computer's",
-                lambda dropped: format_time(dropped[1].since),
+                "1.since",
+                form=format_time,
             ),
             Column(
                 "until",
                 "time of the first row after them",
-                lambda dropped: format_time(dropped[1].until),
+                "1.until",
+                form=format_time,
             ),
             Column(
                 "kinds",
                 "their kinds, as far as these could be read",
-                lambda dropped: list(dropped[1].kinds),
+                "1.kinds",
+                form=list,
             ),
         ),
     ),

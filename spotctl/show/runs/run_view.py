@@ -172,8 +172,22 @@ def run_view(
     began, ended = state.began, state.ended
     assert began is not None
     # Commands report no clocks.
-    progress = state.progress if state.work.attempt is None else None
-    loss = None if progress is None else progress.loss
+    reports_clocks = state.work.attempt is None
+    stage = clock = clock_at = loss = model_loss = None
+    if reports_clocks and state.progress is not None:
+        stage, clock, loss = state.progress.stage, state.progress.clock, state.progress.loss
+        model_loss = loss if ended is None else ended.facts.get("loss", loss)
+    if reports_clocks and state.paces:
+        clock_at, _ = state.paces[-1]
+
+    machines = list[HeldMachine]()
+    for held in state.alive:
+        kind = _kind(state.allocations[held.allocation])
+        boot = boot_of(state, held)
+        times = (held.started, held.warned_until, held.lease_until)
+        machines.append(HeldMachine(held.id, *kind, *times, boot))
+
+    kinds = dict.fromkeys(_kind(allocation) for allocation in state.allocations.values())
     return RunView(
         job=began.job,
         run=state.run,
@@ -186,12 +200,12 @@ def run_view(
         is_replayed=state.is_replayed,
         is_stopping=state.stopping is not None,
         has_open_order=ended is None and state.has_open_order,
-        stage=None if progress is None else progress.stage,
-        clock=None if progress is None else progress.clock,
-        clock_at=state.paces[-1][0] if state.paces and state.work.attempt is None else None,
+        stage=stage,
+        clock=clock,
+        clock_at=clock_at,
         goal=goal,
         loss=loss,
-        model_loss=loss if progress is None or ended is None else ended.facts.get("loss", loss),
+        model_loss=model_loss,
         command=_command(state),
         expected_end=_expected_end(state, goal),
         deadline=began.deadline,
@@ -200,18 +214,8 @@ def run_view(
         rows_lost=state.rows_lost,
         reason=state.reason,
         money=money or Money(),
-        machines=tuple(
-            HeldMachine(
-                held.id,
-                *_kind(state.allocations[held.allocation]),
-                held.started,
-                held.warned_until,
-                held.lease_until,
-                boot_of(state, held),
-            )
-            for held in state.alive
-        ),
-        kinds=tuple(dict.fromkeys(map(_kind, state.allocations.values()))),
+        machines=tuple(machines),
+        kinds=tuple(kinds),
         markets=_markets(state),
         unreadable=unreadable,
     )

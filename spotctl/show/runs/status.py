@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pricing_data.units import MINUTE, counted, format_time, moment, to_usd
 from spotctl.home.installation import ShownMachine
 from spotctl.log.ledger.rows import usd
-from spotctl.show.columns import Column, as_json, table
+from spotctl.show.columns import Column, as_json, if_any, table
 from spotctl.show.phrases import loss_text, spending_text
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from spotctl.home.paths import Paths
     from spotctl.log.events import RowsLost
     from spotctl.log.jobs import WaitingJob
-    from spotctl.log.ledger.rows import CostSoFar
     from spotctl.show.runs.run_view import CommandProgress, HeldMachine, MarketView, RunView
 
 
@@ -89,59 +88,58 @@ def shown_loss(loss: float | None) -> str | None:
 
 MACHINE: tuple[Column[HeldMachine], ...] = (
     Column("id", "id of the machine"),
-    Column("market", "its market", lambda machine: str(machine.market)),
+    Column("market", "its market", form=str),
     Column(
         "kind",
         "`spot`, `on-demand`, `reserved`, or `reliable` (on demand, for the state of a training)",
         lambda machine: "reliable" if machine.reliable else machine.pricing,
     ),
-    Column("since", "moment from which it is billed", lambda machine: format_time(machine.since)),
+    Column("since", "moment from which it is billed", form=format_time),
     Column(
         "warned_until",
         "moment at which it will be evicted; null without a warning",
-        lambda machine: None if machine.warned_until is None else format_time(machine.warned_until),
+        form=format_time,
     ),
     Column(
         "lease_until",
         "moment at which it shuts down unless its lease is renewed",
-        lambda machine: format_time(machine.lease_until),
+        form=format_time,
     ),
     Column(
         "boot",
         "stage of its boot: `ordered`, `running`, `console`, `ssh` or `packages`; null once its "
         "agent has answered",
-        lambda machine: None if machine.boot is None else machine.boot.stage,
+        "boot.stage",
     ),
     Column(
         "silent_at",
         "moment at which it is returned unless its boot shows something new; null once its agent "
         "has answered",
-        lambda machine: None if machine.boot is None else format_time(machine.boot.due),
+        "boot.due",
+        form=format_time,
     ),
 )
 GPUS: tuple[Column[tuple[float, float]], ...] = (
-    Column("busy", "share of time in which they compute", lambda gpus: gpus[0]),
-    Column("memory", "share of their memory in use", lambda gpus: gpus[1]),
+    Column("busy", "share of time in which they compute", "0"),
+    Column("memory", "share of their memory in use", "1"),
 )
 MARKET: tuple[Column[MarketView], ...] = (
-    Column("market", "the market", lambda market: str(market.market)),
+    Column("market", "the market", form=str),
     Column("machines", "number of machines held there"),
     Column("warned", "number of these with an eviction warning"),
     Column(
         "bid",
         "highest bid of these machines in dollars per hour; null without bids",
-        lambda market: None if market.bid is None else to_usd(market.bid),
+        form=to_usd,
     ),
-    Column(
-        "on_demand", "on-demand price in dollars per hour", lambda market: to_usd(market.on_demand)
-    ),
+    Column("on_demand", "on-demand price in dollars per hour", form=to_usd),
     Column("gpus", "use of their GPUs; null if none has reported it", of=GPUS),
 )
 CHECKPOINT: tuple[Column[CommandProgress], ...] = (
     Column(
         "number",
         "its number, which grows with every checkpoint of the run",
-        lambda command: command.checkpoint,
+        "checkpoint",
     ),
     Column("seconds", "time that saving it took"),
     Column("bytes", "its size"),
@@ -151,31 +149,20 @@ CHECKPOINT: tuple[Column[CommandProgress], ...] = (
 )
 
 
-def _spending(view: RunView) -> CostSoFar:
-    assert view.money.spending is not None
-    return view.money.spending
-
-
-def _is_command(view: RunView) -> bool:
-    return view.command is not None
-
-
 RUN: tuple[Column[RunView], ...] = (
-    Column("name", "name of the job", lambda view: view.job, heading="job"),
+    Column("name", "name of the job", "job", heading="job"),
     Column("run", "id of the run", heading="run", rank=6),
     Column(
         "state",
         "`running`, `stopping` or `interrupted`; after the end its outcome",
-        lambda view: view.status,
+        "status",
         heading="state",
     ),
-    Column(
-        "began", "when it was launched, by this computer's clock", lambda view: moment(view.began)
-    ),
+    Column("began", "when it was launched, by this computer's clock", form=moment),
     Column(
         "ended",
         "when it ended, by this computer's clock; null before",
-        lambda view: None if view.ended is None else moment(view.ended),
+        form=moment,
     ),
     Column(
         "stage",
@@ -196,7 +183,7 @@ RUN: tuple[Column[RunView], ...] = (
     Column(
         "loss",
         "loss at the last clock, and of the model once that is made; null for commands",
-        lambda view: view.model_loss,
+        "model_loss",
         heading="loss",
         show="{:.4g}",
         unknown="",
@@ -205,44 +192,44 @@ RUN: tuple[Column[RunView], ...] = (
     Column(
         "spent_usd",
         "cost so far",
-        lambda view: usd(_spending(view).amount),
+        "money.spending.amount",
+        form=usd,
         heading="spent",
         cell=spent_text,
     ),
-    Column("spent_low_usd", "the least that this can be", lambda view: usd(_spending(view).low)),
+    Column("spent_low_usd", "the least that this can be", "money.spending.low", form=usd),
     Column(
         "spent_high_usd",
         "the most that this can be; null if that is unknown, because rows of the log or prices are "
         "lost",
-        lambda view: None if (high := _spending(view).high) is None else usd(high),
+        "money.spending.high",
+        form=usd,
     ),
     Column("rows_lost", "rows of the run that the log has lost"),
     Column(
         "replayed",
         "whether the run is on the local market: then nothing is billed",
-        lambda view: view.is_replayed,
+        "is_replayed",
     ),
     Column("evictions", "number of evictions", heading="evictions", rank=2),
     Column("markets", "markets in which it has or had machines", each=MARKET),
     Column(
         "attempt",
         "number of the attempt of a command",
-        lambda view: view.command and view.command.attempt,
-        only=_is_command,
+        "command.attempt",
+        only="command",
     ),
     Column(
         "checkpoint",
         "newest checkpoint of a command; null before the first",
-        lambda view: (
-            None if view.command is None or view.command.checkpoint is None else view.command
-        ),
+        lambda view: view.command if view.command.checkpoint is not None else None,
         of=CHECKPOINT,
-        only=_is_command,
+        only="command",
     ),
     Column(
         "unreadable",
         "why its job cannot be read from the log; absent if it can, or after the end",
-        lambda view: view.unreadable or None,
+        form=if_any,
         optional=True,
     ),
 )
@@ -259,7 +246,6 @@ STATUS: tuple[Column[Any], ...] = (
     Column(
         "rows_lost",
         "rows that a repair of the log has dropped, and that may be of any run",
-        lambda answer: sum(loss.rows for loss in answer["lost"]),
     ),
 )
 DAMAGED: tuple[Column[Mapping[str, Any]], ...] = (
@@ -287,7 +273,8 @@ def status_answer(
     views: Sequence[RunView], lost: Sequence[RowsLost] = (), waits: Sequence[dict[str, Any]] = ()
 ) -> dict[str, Any]:
     """The JSON of `spotctl status --json`."""
-    return as_json(STATUS, {"jobs": views, "waiting": waits, "lost": lost})
+    rows_lost = sum(loss.rows for loss in lost)
+    return as_json(STATUS, {"jobs": views, "waiting": waits, "rows_lost": rows_lost})
 
 
 def status_table(views: Sequence[RunView], width: int) -> Table:

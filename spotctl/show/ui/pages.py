@@ -325,7 +325,7 @@ def _machines_today(today: Report) -> Html:
     ]
     most = int(max(map(sum, zip(*jobs.values(), strict=True))))
     picture = for_both_widths(
-        lambda canvas: footprint(canvas, f"Machines today, at most {most}", layers, (), ()), 200
+        footprint, f"Machines today, at most {most}", layers, (), (), height=200
     )
 
     return section(
@@ -575,7 +575,7 @@ def _machines(run: WatchedRun) -> Html:
 
     most = max(reliable + others for _, reliable, others in counts)
     title = f"Machines over time, at most {most}; {view.evictions} evicted"
-    picture = for_both_widths(lambda canvas: footprint(canvas, title, layers, (), marks), 240, 40)
+    picture = for_both_widths(footprint, title, layers, (), marks, height=240, top=40)
     key = (
         [paragraph("Triangles mark evictions; filled ones came without warning.", "lead")]
         if marks
@@ -594,7 +594,7 @@ def _loss(run: WatchedRun) -> Html:
     title = f"Loss by clock{f', {latest:.4g} now' if isfinite(latest) else ''}"
     return section(
         "Loss by clock",
-        figure(for_both_widths(lambda canvas: line_chart(canvas, title, run.losses), 220)),
+        figure(for_both_widths(line_chart, title, run.losses, height=220)),
     )
 
 
@@ -629,7 +629,7 @@ def _price_chart(run: WatchedRun) -> Html:
         return section(_PRICES, table(heads, rows))
 
     title = f"Prices of {len(lines)} markets in percent of on demand"
-    picture = for_both_widths(lambda canvas: prices(canvas, title, lines), 220)
+    picture = for_both_widths(prices, title, lines, height=220)
     chart = figure(picture, [(line.class_, line.name) for line in lines])
     lead = paragraph("The chart shows spot prices in percent of on demand.", "lead")
     return section(_PRICES, lead, chart, table(heads, rows))

@@ -17,7 +17,7 @@ from spotctl.agent.data.locations import MACHINE
 from spotctl.cli.runs import launches
 from spotctl.cli.runs.launches import say_which_data_is_far
 from spotctl.files.job.reader import load
-from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_buckets
+from spotctl.run.start.admission import bucket_location, far_data, misplaced_buckets
 from tests.servers.loopback import Reply, Request, serving
 
 JOB = """\

@@ -16,8 +16,8 @@ from spotctl.files.job.data_places import store_packages
 from spotctl.files.job.reader import loads
 from spotctl.home.config import load
 from spotctl.home.errors import BadRequest
-from spotctl.run.start import machine_packages
-from spotctl.run.start.machine_packages import check_machine_packages, possible_platforms
+from spotctl.run.start import admission
+from spotctl.run.start.admission import check_machine_packages, possible_platforms
 from spotctl.run.work.training_workload import NODE_PACKAGES
 from tests.spotctl.clouds.remote.indexes import add_wheel, use_index
 
@@ -108,7 +108,7 @@ def test_a_training_is_refused_before_anything_is_rented_unless_its_machines_get
     why: str,
 ) -> None:
     """The launcher is a Mac, or a Linux computer with another Python and processor."""
-    for module in (machine_packages, "spotctl.clouds.remote.bundle"):
+    for module in (admission, "spotctl.clouds.remote.bundle"):
         name = module if isinstance(module, str) else module.__name__
         monkeypatch.setattr(f"{name}.here", lambda: launcher)
     use_index(monkeypatch, tmp_path / "index")
@@ -127,8 +127,8 @@ def test_a_launcher_like_its_machines_needs_no_index(
     use_index(monkeypatch, tmp_path)
     own = here()
     assert own is not None
-    monkeypatch.setattr(machine_packages, "USUAL_PYTHON", own.python)
-    monkeypatch.setitem(machine_packages._PROCESSORS, "x86_64", (own.processor,))
+    monkeypatch.setattr(admission, "USUAL_PYTHON", own.python)
+    monkeypatch.setitem(admission._PROCESSORS, "x86_64", (own.processor,))
     check_machine_packages(loads(training(), tmp_path / "job.yaml"), load({}, tmp_path))
 
 
@@ -141,7 +141,7 @@ def test_machines_of_a_job_with_a_bucket_get_obstore(
         loads(f"{COMMAND}{place}: 's3://bucket/c'}}\n", tmp_path / "job.yaml") for place in places
     ]
     assert [store_packages(spec) for spec in specs] == [("obstore",)] * 3
-    for module in (machine_packages.__name__, "spotctl.clouds.remote.bundle"):
+    for module in (admission.__name__, "spotctl.clouds.remote.bundle"):
         monkeypatch.setattr(f"{module}.here", lambda: MachinePlatform((3, 13), "aarch64", (2, 41)))
     use_index(monkeypatch, tmp_path / "index")
     settings = load({}, tmp_path)

@@ -113,29 +113,37 @@ def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -
         _Part(name, rows_of[name], lines_of.get(name, ()), inf if name in unmeasured else tolerance)
         for name in sorted({*rows_of, *lines_of})
     ]
+    differences = [difference for part in parts for difference in part.differences()]
+
     own = [line for lines in lines_of.values() for line in lines]
+    machines = {row.machine for row in compared}
+    machines |= {line.resource for line in own if line.is_machine}
+    unsettled = [row for row in mine if not row.settled]
+    unsettled_within = [row for row in unsettled if _is_within(row, bill)]
     ledger = sum(part.ledger.amount for part in parts)
+    billed = sum(line.nanos for line in own if line.currency == DOLLARS)
+    of_others = sum(line.nanos for line in others if line.currency == DOLLARS)
+    traffic_beyond = sum(unmeasured.values())
+    converted = {line.billed_in for line in own} - {DOLLARS}
 
     return Agreement(
         provider=bill.provider,
-        differences=tuple(difference for part in parts for difference in part.differences()),
-        machines=len(
-            {row.machine for row in compared} | {line.resource for line in own if line.is_machine}
-        ),
+        differences=tuple(differences),
+        machines=len(machines),
         lines=len(own),
         ledger=ledger,
-        bill=sum(line.nanos for line in own if line.currency == DOLLARS) - sum(unmeasured.values()),
-        others=sum(line.nanos for line in others if line.currency == DOLLARS),
+        bill=billed - traffic_beyond,
+        others=of_others,
         other_lines=len(others),
-        unsettled=len(mine) - len(settled),
-        unsettled_amount=_sum(row for row in mine if not row.settled and _is_within(row, bill)),
+        unsettled=len(unsettled),
+        unsettled_amount=_sum(unsettled_within),
         outside=len(settled) - len(within),
         outside_amount=_sum(settled) - _sum(within),
         untagged=_sum(within) - _sum(compared),
         foreign=_sum(compared) - ledger,
         adjustments=tuple(_adjustments(bill, run_of)),
-        unmeasured=sum(unmeasured.values()),
-        converted=tuple(sorted({line.billed_in for line in own} - {DOLLARS})),
+        unmeasured=traffic_beyond,
+        converted=tuple(sorted(converted)),
     )
 
 

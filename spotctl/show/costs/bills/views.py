@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from math import floor
+from operator import attrgetter
 
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR, counted, format_time, moment
 from spotctl.clouds.bills import DOLLARS, BillKind
 from spotctl.log.events import Corrected
 from spotctl.log.ledger.rows import LedgerRow, micro_dollars, usd
 from spotctl.show.columns import Column
-from spotctl.show.costs.columns import dollars
 
 MICRO = NANO_SECONDS_PER_DOLLAR // 1_000_000
 """A micro-dollar: bills round each line, which does not count as a difference."""
@@ -134,7 +134,7 @@ def corrections(
     Only for machines in both: a row that is missing in the ledger or the bill needs an answer, not
     another amount.
     """
-    last = {row.machine.lower(): row for row in sorted(rows, key=lambda row: row.end)}
+    last = {row.machine.lower(): row for row in sorted(rows, key=attrgetter("end"))}
     corrected = []
     for difference in agreement.differences:
         row, paid, billed = last.get(difference.resource), difference.ledger, difference.bill
@@ -164,22 +164,24 @@ def percent(share: float | None) -> float | None:
 
 
 DIFFERENCE: tuple[Column[BillDifference], ...] = (
-    Column("kind", "what differs", lambda difference: difference.kind.value),
+    Column("kind", "what differs", "kind.value"),
     Column("resource", "id of the machine, disk or address"),
     Column(
         "from",
         "beginning of the period in question",
-        lambda difference: format_time(difference.begin),
+        "begin",
+        form=format_time,
     ),
-    Column("to", "its end", lambda difference: format_time(difference.end)),
-    Column("ledger_usd", "amount in the ledger; null if the ledger has none", dollars("ledger")),
+    Column("to", "its end", "end", form=format_time),
+    Column("ledger_usd", "amount in the ledger; null if the ledger has none", "ledger", form=usd),
     Column(
         "bill_amount",
         "amount in the bill, in its currency; null if the bill has none",
-        dollars("bill"),
+        "bill",
+        form=usd,
     ),
     Column("currency", "currency of the bill"),
-    Column("lines", "places of the lines in the bill", lambda difference: list(difference.where)),
+    Column("lines", "places of the lines in the bill", "where", form=list),
 )
 
 AGREEMENT: tuple[Column[Agreement], ...] = (
@@ -189,70 +191,80 @@ AGREEMENT: tuple[Column[Agreement], ...] = (
         "agreed_pct",
         "percentage of the compared amount on which ledger and bill agree; null if nothing was "
         "compared",
-        lambda agreement: percent(agreement.agreed),
+        "agreed",
+        form=percent,
     ),
     Column(
         "compared_pct",
         "percentage of the ledger in the billing period that could be compared; null if it has no "
         "amount",
-        lambda agreement: percent(agreement.compared),
+        "compared",
+        form=percent,
     ),
     Column(
         "not_compared_usd",
         "sum of the ledger in the billing period that could not be compared",
-        dollars("not_compared"),
+        "not_compared",
+        form=usd,
     ),
-    Column("ledger_usd", "sum of the compared ledger rows", dollars("ledger")),
-    Column("bill_usd", "sum of the compared lines of the bill", dollars("bill")),
+    Column("ledger_usd", "sum of the compared ledger rows", "ledger", form=usd),
+    Column("bill_usd", "sum of the compared lines of the bill", "bill", form=usd),
     Column("machines", "number of machines compared"),
     Column("lines", "number of lines of the bill compared"),
     Column("differences", "differences between ledger and bill", each=DIFFERENCE),
     Column("other_lines", "number of lines for resources that spotctl did not rent; not compared"),
-    Column("other_usd", "sum of these lines", dollars("others")),
+    Column("other_usd", "sum of these lines", "others", form=usd),
     Column(
         "unsettled_rows",
         "number of ledger rows of machines that are still running; not compared",
-        lambda agreement: agreement.unsettled,
+        "unsettled",
     ),
-    Column("unsettled_usd", "sum of these rows in the billing period", dollars("unsettled_amount")),
+    Column(
+        "unsettled_usd", "sum of these rows in the billing period", "unsettled_amount", form=usd
+    ),
     Column(
         "rows_outside_period",
         "number of ledger rows outside the billing period; not compared",
-        lambda agreement: agreement.outside,
+        "outside",
     ),
     Column(
         "outside_period_usd",
         "sum of these rows, which are in no percentage",
-        dollars("outside_amount"),
+        "outside_amount",
+        form=usd,
     ),
     Column(
         "other_currency_usd",
         "sum of the ledger for time billed in a currency without a rate; not compared",
-        dollars("foreign"),
+        "foreign",
+        form=usd,
     ),
     Column(
         "untold_usd",
         "sum of the ledger for disks, addresses and traffic, if the bill has no tags; not compared",
-        dollars("untagged"),
+        "untagged",
+        form=usd,
     ),
     Column(
         "unmeasured_traffic_usd",
         "traffic in the bill beyond that in the ledger; not compared",
-        dollars("unmeasured"),
+        "unmeasured",
+        form=usd,
     ),
     Column(
         "adjustments",
         "credits, discounts, taxes, refunds and fees; not compared",
         each=(
-            Column("kind", "the kind", lambda adjustment: adjustment.kind.value),
-            Column("usd", "amount for resources that spotctl rented", dollars("own")),
-            Column("other_resources_usd", "amount for other resources", dollars("others")),
+            Column("kind", "the kind", "kind.value"),
+            Column("usd", "amount for resources that spotctl rented", "own", form=usd),
+            Column("other_resources_usd", "amount for other resources", "others", form=usd),
         ),
     ),
     Column(
         "converted_from",
         "currencies that were converted at the rates in the bill",
-        lambda agreement: list(agreement.converted),
+        "converted",
+        form=list,
     ),
 )
 """The JSON of `spotctl report reconcile --json`."""
