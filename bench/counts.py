@@ -23,6 +23,8 @@ PACKAGES = ("spotctl", "agileml", "bidbrain", "pricing_data")
 LIMITS = Path("tests", "house_limits.toml")
 WIDE = 100
 MORE_IS_BETTER = ("blank_in_100",)
+FIXED = {"wide_lines": 300, "blank_in_100": 4.0}
+"""Limits that do not follow the tree."""
 _VALUES = {"Struct", "NamedTuple", "TypedDict", "BaseModel"}
 _DECORATORS = ("dataclass", "define", "frozen", "attrs.", "attr.s")
 _NO_EXPRESSION = (ast.expr_context, ast.stmt, ast.operator, ast.cmpop)
@@ -166,7 +168,7 @@ def better(now: Counts, limit: Counts) -> list[str]:
     return [
         f"{key} is {asdict(now)[key]}, the limit {value}"
         for key, value in asdict(limit).items()
-        if _is_better(key, asdict(now)[key], value)
+        if key not in FIXED and _is_better(key, asdict(now)[key], value)
     ]
 
 
@@ -184,12 +186,13 @@ def write_limits(root: Path) -> list[str]:
         key: asdict(known)[key] if _is_better(key, asdict(known)[key], figure) else figure
         for key, figure in asdict(now).items()
     }
+    kept.update(FIXED)
 
     product = "".join(f"{key} = {value}\n" for key, value in kept.items())
     rooms = "".join(f'"{room}" = {count}\n' for room, count in counted.callables.items())
     text = f"{_HEAD}\n[product]\n{product}\n[callables]\n{rooms}"
     (root / LIMITS).write_text(text, encoding="utf-8")
-    return worse(now, known)
+    return worse(now, Counts(**kept))
 
 
 _HEAD = """\
