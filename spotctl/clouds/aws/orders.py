@@ -170,22 +170,20 @@ class Ec2Hardware:
         """Reads EC2's description of a type. Accelerators that NVIDIA did not make need drivers
         that we do not know.
         """
-        gpus = row.get("GpuInfo", {}).get("Gpus", ())
+        architectures = row["ProcessorInfo"]["SupportedArchitectures"]
+        known = [name for name in architectures if name in _DEBIAN_NAMES]
+        all_gpus = row.get("GpuInfo", {}).get("Gpus", ())
+        gpus = [gpu for gpu in all_gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"]
+        strategies = row.get("PlacementGroupInfo", {}).get("SupportedStrategies", ("cluster",))
+        usage = row.get("SupportedUsageClasses", ("spot",))
         return cls(
             row["InstanceType"],
-            next(
-                (
-                    name
-                    for name in row["ProcessorInfo"]["SupportedArchitectures"]
-                    if name in _DEBIAN_NAMES
-                ),
-                "",
-            ),
-            tuple(gpu["Name"] for gpu in gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"),
-            bool(row.get("BurstablePerformanceSupported")),
-            "cluster" in row.get("PlacementGroupInfo", {}).get("SupportedStrategies", ("cluster",)),
-            int(row.get("VCpuInfo", {}).get("DefaultVCpus", 0)),
-            "spot" in row.get("SupportedUsageClasses", ("spot",)),
+            known[0] if known else "",
+            tuple(gpu["Name"] for gpu in gpus),
+            is_burstable=bool(row.get("BurstablePerformanceSupported")),
+            can_cluster="cluster" in strategies,
+            vcpus=int(row.get("VCpuInfo", {}).get("DefaultVCpus", 0)),
+            is_spot="spot" in usage,
         )
 
 
@@ -208,15 +206,13 @@ class MachineImage:
                 " name another image, or leave it out"
             )
 
-        root = row.get("RootDeviceName") or "/dev/sda1"
-        disks = (
-            disk for disk in row.get("BlockDeviceMappings", ()) if disk.get("DeviceName") == root
-        )
-        return cls(
-            id_,
-            root,
-            max((int(disk.get("Ebs", {}).get("VolumeSize") or 0) for disk in disks), default=0),
-        )
+        root, least_gib = row.get("RootDeviceName") or "/dev/sda1", 0
+        for disk in row.get("BlockDeviceMappings", ()):
+            if disk.get("DeviceName") == root:
+                size = disk.get("Ebs", {}).get("VolumeSize") or 0
+                least_gib = max(least_gib, int(size))
+
+        return cls(id_, root, least_gib)
 
     def disk_gib(self, wanted: int | None) -> int:
         """The size of the disk. BadRequest: the image does not fit on the requested size."""

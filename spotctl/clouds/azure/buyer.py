@@ -303,18 +303,18 @@ def available(calls: AzureCalls, request: MachineRequest) -> int:
 
 def _member(calls: AzureCalls, named: re.Match[str], request: MachineRequest) -> Body:
     """The group's reservation of the machines' size and zone; it has one of each at most."""
-    (owner, group, name), zone = named.groups(), zone_of(request.market)
-    wanted, others = (request.market.instance_type.lower(), zone), list[str]()
+    owner, group, name = named.groups()
+    market, zone, others = request.market, zone_of(request.market), list[str]()
     for member in calls.pages(Operation.LIST_RESERVATIONS, group, name, owner=owner):
-        size, own = str(member["sku"]["name"]), (member.get("zones") or [NO_ZONE])[0]
-        if (size.lower(), own) == wanted:
+        size = str(member["sku"]["name"])
+        own, *_ = member.get("zones") or [NO_ZONE]
+        if size.lower() == market.instance_type.lower() and own == zone:
             return member
         others.append(f"{size} {_place(own)}")
 
-    raise NotFound(
-        f"{request.market}: {name} reserves no {request.market.instance_type} {_place(zone)}, but"
-        f" {', '.join(others) or 'nothing'}; {_CORRECT}"
-    )
+    there = ", ".join(others) or "nothing"
+    wanted = f"{market.instance_type} {_place(zone)}"
+    raise NotFound(f"{market}: {name} reserves no {wanted}, but {there}; {_CORRECT}")
 
 
 def _place(zone: str) -> str:

@@ -92,33 +92,17 @@ class AzureProvider(RentingProvider):
             families = families_of(instance_types, self._buyer.sizes_in(region))
 
         limits = {usage["name"]["value"].lower(): int(usage["limit"]) for usage in usages}
-        shared = (
-            Quota(
-                self.name,
-                region,
-                None,
-                limits[name.lower()],
-                QuotaUnit.VCPUS,
-                spot=name == SPOT_QUOTA,
-            )
-            for name in (SPOT_QUOTA, ON_DEMAND_QUOTA)
-            if name.lower() in limits
-        )
+        names: dict[str, str | None] = {SPOT_QUOTA: None, ON_DEMAND_QUOTA: None}
+        names |= {family: "+".join(types) for family, types in families.items()}
 
-        of_families = (
-            Quota(
-                self.name,
-                region,
-                "+".join(types),
-                limits[family.lower()],
-                QuotaUnit.VCPUS,
-                spot=False,
-            )
-            for family, types in families.items()
-            if family.lower() in limits
-        )
+        quotas = []
+        for name, types_of_it in names.items():
+            limit, spot = limits.get(name.lower()), name == SPOT_QUOTA
+            if limit is not None:
+                unit = QuotaUnit.VCPUS
+                quotas.append(Quota(self.name, region, types_of_it, limit, unit, spot=spot))
 
-        return (*shared, *of_families)
+        return tuple(quotas)
 
     # -- buying ------------------------------------------------------------------------------------
 

@@ -82,27 +82,20 @@ def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
     row.
     """
     try:
-        count, gpu, country = (
-            int(row["num_gpus"]),
-            str(row["gpu_name"]),
-            _COUNTRY.fullmatch(row["geolocation"] or ""),
-        )
-        enough = (
-            row["cpu_cores_effective"] >= VCPUS_PER_GPU * count
-            and row["cpu_ram"] >= 1024 * GIB_PER_GPU * count
-        )
+        count, gpu = int(row["num_gpus"]), str(row["gpu_name"])
+        country = _COUNTRY.fullmatch(row["geolocation"] or "")
+        has_vcpus = row["cpu_cores_effective"] >= VCPUS_PER_GPU * count
+        has_memory = row["cpu_ram"] >= 1024 * GIB_PER_GPU * count
         lasts, storage = float(row["duration"]) / 3600, float(row["storage_cost"])
-        if (
-            country is None
-            or count not in COUNTS
-            or not enough
-            or lasts < LEAST_HOURS
-            or storage > HIGHEST_STORAGE
-        ):
+        if country is None or count not in COUNTS or not (has_vcpus and has_memory):
             return None
+        if lasts < LEAST_HOURS or storage > HIGHEST_STORAGE:
+            return None
+
+        region = f"vast-{country[1].lower()}"
         zone = VERIFIED if row["verification"] == "verified" else UNVERIFIED
         gib = float(row["gpu_ram"]) / 1024
-        market = Market(CLOUD_NAME, f"vast-{country[1].lower()}", zone, type_name(gpu, count, gib))
+        market = Market(CLOUD_NAME, region, zone, type_name(gpu, count, gib))
         price = nanos(row["min_bid"] if row["is_bid"] else row["dph_base"])
         ask, machine = int(row["ask_contract_id"]), int(row["machine_id"])
         return HostOffer(ask, machine, market, price, storage, gib, address_of(row))
