@@ -109,9 +109,26 @@ class AzureBuyer:
         return ":".join(image.values())
 
     def sizes_in(self, region: str) -> dict[str, AzureSize]:
-        """The sizes of a region by name."""
+        """The sizes of a region by their names in small letters: Azure does not distinguish them by
+        case.
+        """
         if region not in self._sizes:
-            self._sizes[region] = sizes_from(self._calls.sizes(region))
+            sizes = {}
+            for sku in self._calls.sizes(region):
+                if sku.resource_type != "virtualMachines" or not sku.name:
+                    continue
+                barred = set()
+                for restriction in sku.restrictions or ():
+                    if restriction.reason_code == _NOT_FOR_ACCOUNT:
+                        about = restriction.restriction_info
+                        zones = (about.zones if about else None) or ()
+                        barred |= {*zones} if restriction.type == "Zone" else {NO_ZONE}
+
+                has = {capability.name: capability.value for capability in sku.capabilities or ()}
+                spot = has.get("LowPriorityCapable", "True") == "True"
+                size = AzureSize(sku.name, has, spot, frozenset(barred), sku.family or "")
+                sizes[sku.name.lower()] = size
+            self._sizes[region] = sizes
         return self._sizes[region]
 
     def _image(self, request: MachineRequest) -> Mapping[str, str]:
@@ -342,28 +359,6 @@ class AzureSize:
     spot: bool = True
     barred: frozenset[str] = frozenset()
     family: str = ""
-
-
-def sizes_from(skus: Iterable[Any]) -> dict[str, AzureSize]:
-    """The sizes of a region by their names in small letters: Azure does not distinguish them by
-    case.
-    """
-    sizes: dict[str, AzureSize] = {}
-    for sku in (sku for sku in skus if sku.resource_type == "virtualMachines" and sku.name):
-        capabilities = {capability.name: capability.value for capability in sku.capabilities or ()}
-        barred: set[str] = set()
-        for restriction in sku.restrictions or ():
-            if restriction.reason_code == _NOT_FOR_ACCOUNT:
-                zones = (
-                    restriction.restriction_info.zones if restriction.restriction_info else None
-                ) or ()
-                barred |= {*zones} if restriction.type == "Zone" else {NO_ZONE}
-        spot = capabilities.get("LowPriorityCapable", "True") == "True"
-        sizes[sku.name.lower()] = AzureSize(
-            sku.name, capabilities, spot, frozenset(barred), sku.family or ""
-        )
-
-    return sizes
 
 
 def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> AzureSize:
