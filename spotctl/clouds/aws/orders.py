@@ -266,17 +266,20 @@ def client_token(request: MachineRequest) -> str:
 
 def request_hash(request: MachineRequest) -> str:
     """A hash of all that may not change when a request is repeated."""
-    fixed = {
+    payload = None if request.payload is None else request.payload.in_former_words()
+    fixed: dict[str, object] = {
         "market": str(request.market),
         "count": request.count,
         "bid": request.bid,
         "tags": dict(request.tags),
-        "payload": None if request.payload is None else request.payload.in_former_words(),
+        "payload": payload,
         "places": (request.image, request.identity, request.disk_gib, request.network),
-        # Requests that earlier versions made keep their hash.
-        **({"close": True} if request.close else {}),
-        **({"reservation": request.reservation} if request.reservation else {}),
     }
+    # Requests that earlier versions made keep their hash.
+    if request.close:
+        fixed["close"] = True
+    if request.reservation:
+        fixed["reservation"] = request.reservation
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:32]
 
 
