@@ -49,10 +49,10 @@ from spotctl.clouds.aws.permissions import (
     policy,
 )
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
-from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, Traces, permissions, quota, skew
+from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, permissions, quota, skew
 from spotctl.clouds.errors import AT_A_TIME, Answers
 from spotctl.home import account_quotas
-from spotctl.home.config import Settings
+from spotctl.home.config import Settings, Traces
 from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us

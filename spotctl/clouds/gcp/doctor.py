@@ -20,7 +20,6 @@ from spotctl.clouds.doctor import (
     Finding,
     Level,
     Requirement,
-    Traces,
     finding_of,
     permissions,
     quota,
@@ -36,7 +35,7 @@ from spotctl.clouds.gcp.quotas import VCPUS, limits_of, project_quotas, region_q
 from spotctl.clouds.gcp.session import ACT_AS, GcpSession
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home import account_quotas
-from spotctl.home.config import Settings
+from spotctl.home.config import Settings, Traces
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
