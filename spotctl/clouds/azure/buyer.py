@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -113,11 +113,11 @@ class AzureBuyer:
         case.
         """
         if region not in self._sizes:
-            sizes = {}
+            sizes: dict[str, AzureSize] = {}
             for sku in self._calls.sizes(region):
                 if sku.resource_type != "virtualMachines" or not sku.name:
                     continue
-                barred = set()
+                barred: set[str] = set()
                 for restriction in sku.restrictions or ():
                     if restriction.reason_code == _NOT_FOR_ACCOUNT:
                         about = restriction.restriction_info
@@ -376,16 +376,6 @@ def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> Azure
         raise NoCapacity(f"{market}: Azure does not offer this size as Spot; rent it on demand")
 
     return size
-
-
-def families_of(names: Iterable[str], sizes: Mapping[str, AzureSize]) -> dict[str, list[str]]:
-    """The names by the families of their sizes, whose quotas they count against."""
-    families: dict[str, list[str]] = {}
-    for name in sorted(names):
-        size = sizes.get(name.lower())
-        if size is not None and size.family:
-            families.setdefault(size.family, []).append(name)
-    return families
 
 
 def image_reference(size: AzureSize, image: str | None) -> dict[str, str]:

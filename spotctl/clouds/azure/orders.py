@@ -179,7 +179,8 @@ def _machine(
         ),
     )
 
-    near = reserved = None
+    near: models.SubResource | None = None
+    reserved: models.CapacityReservationProfile | None = None
     if request.close:
         placement = f"{plan.group_id}/providers/{_PLACEMENT}/{placement_name(market)}"
         near = models.SubResource(id=placement)

@@ -41,7 +41,7 @@ def start(
     `link_key`.
     """
     with ExitStack() as locks:
-        waiting, held = [], []
+        waiting, held = list[tuple[int, str, str]](), list[int]()
         for machine in machines:
             if machine.is_up:
                 continue

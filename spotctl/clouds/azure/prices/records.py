@@ -185,7 +185,8 @@ def read_price(item: ApiRecord) -> RetailPrice | None:
     region, size = text(item, "armRegionName"), spelled(text(item, "armSkuName"))
     system = "windows" if "windows" in product else LINUX
     market = Market.of("azure", region, None, size, system)
-    start, end = parse_time(text(item, "effectiveStartDate")), None
+    start = parse_time(text(item, "effectiveStartDate"))
+    end: int | None = None
     if item.get("effectiveEndDate") is not None:
         end = parse_time(text(item, "effectiveEndDate"))
     price = parse_usd(number(item, "retailPrice"))
