@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from bidbrain.gavel import ENTITY_POLICIES, POLICIES
 from bidbrain.queue.values import MEAN_COMPLETION, ROUND_SECONDS, QueueTerms, QueueUser
@@ -78,30 +78,29 @@ class Settings:
         return kind() if table is None else table
 
 
-class Traces(NamedTuple):
-    """What shows that a cloud is configured on this computer: one of these variables, settings or
-    files is there.
+def is_traced(
+    settings: Settings,
+    *,
+    variables: tuple[str, ...],
+    files: tuple[tuple[str, str, str], ...],
+    names: tuple[str, ...] = (),
+) -> bool:
+    """Whether a cloud is configured on this computer: one of these variables, of these files or of
+    the settings with these names is there.
 
     A file has the variable that names it or its folder, where that is otherwise, and its name in
     the folder.
     """
+    is_set = any(os.environ.get(variable) for variable in variables)
+    is_chosen = any(settings.text(name) is not None for name in names)
+    if is_set or is_chosen:
+        return True
 
-    variables: tuple[str, ...]
-    files: tuple[tuple[str, str, str], ...]
-    settings: tuple[str, ...] = ()
-
-    def found(self, settings: Settings) -> bool:
-        """See `is_configured` of `DoctorPart`."""
-        is_set = any(os.environ.get(name) for name in self.variables)
-        is_chosen = any(settings.text(name) is not None for name in self.settings)
-        if is_set or is_chosen:
+    for variable, usual, name in files:
+        path = Path(os.environ.get(variable) or usual).expanduser()
+        if (path / name).is_file():
             return True
-
-        for variable, usual, name in self.files:
-            path = Path(os.environ.get(variable) or usual).expanduser()
-            if (path / name).is_file():
-                return True
-        return False
+    return False
 
 
 def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:

@@ -35,7 +35,7 @@ from spotctl.clouds.gcp.quotas import VCPUS, limits_of, project_quotas, region_q
 from spotctl.clouds.gcp.session import ACT_AS, GcpSession
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home import account_quotas
-from spotctl.home.config import Settings, Traces
+from spotctl.home.config import Settings, is_traced
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
@@ -50,11 +50,12 @@ _UNCHECKED = (
 SETUP = "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
 
 
-is_configured = Traces(
-    ("GOOGLE_APPLICATION_CREDENTIALS",),
-    (("CLOUDSDK_CONFIG", "~/.config/gcloud", "application_default_credentials.json"),),
-    ("gcp_compute_endpoint",),
-).found
+is_configured = partial(
+    is_traced,
+    variables=("GOOGLE_APPLICATION_CREDENTIALS",),
+    files=(("CLOUDSDK_CONFIG", "~/.config/gcloud", "application_default_credentials.json"),),
+    names=("gcp_compute_endpoint",),
+)
 
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
