@@ -62,8 +62,8 @@ _DELETIONS = {
     orders.POLICY_KIND: (calls.DELETE_POLICY, "resource_policy", "region"),
     "address": (calls.DELETE_ADDRESS, "address", "region"),
 }
-"""What deletes each kind of resource, its name in the request, and whether it is in a zone or a
-region."""
+"""The call that deletes each kind of resource, its name in the request, and whether it is in a zone
+or a region."""
 
 
 class GcpProvider(RentingProvider):

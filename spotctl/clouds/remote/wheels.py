@@ -188,11 +188,11 @@ def _choose(
         needed = closure(names, look_up_installed, platform.markers, seen)
         if not needed.unknown and needed.known.keys() <= offered.keys():
             wheels = []
-            for name in sorted(needed.known):
+            for package in sorted(needed.known):
                 # Only what is needed must have a hash.
-                file = offered[name]
+                file = offered[package]
                 sha256 = file["archive_info"]["hashes"]["sha256"]
-                wheels.append(Wheel(name, seen[name].version, file["url"], sha256))
+                wheels.append(Wheel(package, seen[package].version, file["url"], sha256))
             return tuple(wheels)
 
     raise Unusable(f"cannot find out what {', '.join(names)} require on machines with {platform}")
