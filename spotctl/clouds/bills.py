@@ -230,18 +230,17 @@ def credits_in(text: str, name: str) -> list[tuple[BillKind, Decimal]]:
     """The credits and discounts in a cell, which is a JSON list of objects with a type and an
     amount.
     """
+    amounts = []
     try:
-        credited = [
-            {normalized(key): value for key, value in each.items()}
-            for each in json.loads(text.strip() or "[]")
-        ]
-        amounts = [(str(each.get("type", "")), Decimal(str(each["amount"]))) for each in credited]
+        for each in json.loads(text.strip() or "[]"):
+            credited = {normalized(key): value for key, value in each.items()}
+            is_discount = "DISCOUNT" in str(credited.get("type", ""))
+            kind = BillKind.DISCOUNT if is_discount else BillKind.CREDIT
+            amounts.append((kind, Decimal(str(credited["amount"]))))
     except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation):
         raise BadCell(f"{name} {text[:40]!r} are not a list of amounts") from None
-    return [
-        (BillKind.DISCOUNT if "DISCOUNT" in kind else BillKind.CREDIT, amount)
-        for kind, amount in amounts
-    ]
+
+    return amounts
 
 
 def run_in_tags(text: str, where: str) -> str:
@@ -257,15 +256,11 @@ def run_in_tags(text: str, where: str) -> str:
     except ValueError:
         raise BadCell(f"{where} holds {text[:40]!r}, which is not a set of tags") from None
 
-    pairs = (
-        tags.items()
-        if isinstance(tags, dict)
-        else ((tag.get("key"), tag.get("value")) for tag in tags)
-    )
-
-    return next(
-        (str(value) for key, value in pairs if normalized(str(key)).removeprefix("user") == RUN), ""
-    )
+    pairs = ((tag.get("key"), tag.get("value")) for tag in tags)
+    for key, value in tags.items() if isinstance(tags, dict) else pairs:
+        if normalized(str(key)).removeprefix("user") == RUN:
+            return str(value)
+    return ""
 
 
 PROVIDER = ("serviceprovidername", "providername", "invoiceissuername", "publishername")
@@ -337,9 +332,8 @@ class FocusExport:
         )
 
     def lines(self, cells: Cells, where: str) -> list[BillLine]:
-        text = next(
-            (cells[name] for name in self.resource if cells.get(name, "").strip()), ""
-        ).strip()
+        texts = [cells.get(name, "").strip() for name in self.resource]
+        text = next(filter(None, texts), "")
         kind = _kind(cells)
         if not text and kind is BillKind.USAGE:
             return []
@@ -351,11 +345,12 @@ class FocusExport:
 
         # The type is in the words of Azure and of spotctl's own exports.
         says_machine = normalized(cells.get("resourcetype", "")) == "virtualmachine"
+        is_machine = may_be_machine and (says_machine or self.is_machine(cells, name))
         begin = time_of(cells, "chargeperiodstart")
         line = BillLine(
             where,
             name.lower(),
-            may_be_machine and (says_machine or self.is_machine(cells, name)),
+            is_machine,
             begin,
             not_before(begin, time_of(cells, "chargeperiodend")),
             _cost(cells),
@@ -402,10 +397,10 @@ def _kind(cells: Cells) -> BillKind:
 
 
 def _what(cells: Cells) -> str:
-    is_traffic = cells.get("servicecategory", "").lower() == "networking" and _DATA.search(
-        cells.get("consumedunit", "")
-    )
-    words = (*(cells.get(name, "") for name in _WHAT), "egress" if is_traffic else "")
+    words = [cells.get(name, "") for name in _WHAT]
+    is_network = cells.get("servicecategory", "").lower() == "networking"
+    if is_network and _DATA.search(cells.get("consumedunit", "")):
+        words.append("egress")
     return " ".join(filter(None, words))
 
 
@@ -414,32 +409,29 @@ def _cost(cells: Cells) -> Decimal:
         return amount_of(cells, "effectivecost")
 
     billed = amount_of(cells, "billedcost")
-    is_prepaid = (
-        not billed
-        and cells.get("commitmentdiscountid", "").strip()
-        and cells.get("effectivecost", "").strip()
-    )
-
+    has_commitment = bool(cells.get("commitmentdiscountid", "").strip())
+    has_effective = bool(cells.get("effectivecost", "").strip())
+    is_prepaid = not billed and has_commitment and has_effective
     return amount_of(cells, "effectivecost") if is_prepaid else billed
 
 
 def _run(cells: Cells) -> str | None:
     texts = [cells[name] for name in ("tags", "xlabels") if name in cells]
-    return (
-        next(filter(None, (run_in_tags(text, "the column Tags") for text in texts)), "")
-        if texts
-        else None
-    )
+    for text in texts:
+        run = run_in_tags(text, "the column Tags")
+        if run:
+            return run
+    return "" if texts else None
 
 
 def _before_credits(line: BillLine, text: str) -> Iterator[BillLine]:
     """The line without the credits that are in its cost, and these as lines of their own."""
     credited = credits_in(text, "xcredits")
-    yield (
-        replace(line, amount=line.amount - sum(amount for _, amount in credited))
-        if credited
-        else line
-    )
+    if credited:
+        before = line.amount - sum(amount for _, amount in credited)
+        yield replace(line, amount=before)
+    else:
+        yield line
     for kind, amount in credited:
         yield replace(line, amount=amount, kind=kind)
 
@@ -454,14 +446,11 @@ def _in_dollars(line: BillLine, cells: Cells) -> BillLine:
         ("billedcost", "xbilledcostinusd"),
         ("effectivecost", "pricingcurrencyeffectivecost" if priced_in == DOLLARS else ""),
     ):
-        if (
-            cells.get(own, "").strip()
-            and cells.get(other, "").strip()
-            and (whole := amount_of(cells, own))
-        ):
+        has_both = cells.get(own, "").strip() and cells.get(other, "").strip()
+        whole = amount_of(cells, own) if has_both else None
+        if whole:
             amount = line.amount * amount_of(cells, other) / whole
             return replace(line, amount=amount, currency=DOLLARS, billed_in=line.currency)
 
-    return converted(
-        line, cells, "xbillingexchangerate" if priced_in == DOLLARS else "xcurrencyconversionrate"
-    )
+    rate = "xbillingexchangerate" if priced_in == DOLLARS else "xcurrencyconversionrate"
+    return converted(line, cells, rate)

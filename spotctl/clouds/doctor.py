@@ -7,7 +7,6 @@ One engine makes the calls and judges what they say or raise: `finding_of`. So `
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +14,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, UnknownResource
 from spotctl.clouds.errors import (
@@ -31,9 +29,6 @@ from spotctl.clouds.errors import (
     action_for,
 )
 from spotctl.home.errors import SpotctlError
-
-if TYPE_CHECKING:
-    from spotctl.home.config import Settings
 
 ALL_GOOD, SOMETHING_FAILS, ACCESS_FAILS = 0, 1, 5
 
@@ -193,29 +188,3 @@ def quota(cloud: str, what: str, vcpus: float | None, cure: str) -> Finding:
     if vcpus < 1:
         return Finding(cloud, what, Level.FAILS, "the quota is 0 vCPUs", cure)
     return Finding(cloud, what, Level.GOOD, f"{vcpus:,.0f} vCPUs")
-
-
-class Traces(NamedTuple):
-    """What shows that a cloud is configured on this computer: one of these variables, settings or
-    files is there.
-
-    A file has the variable that names it or its folder, where that is otherwise, and its name in
-    the folder.
-    """
-
-    variables: tuple[str, ...]
-    files: tuple[tuple[str, str, str], ...]
-    settings: tuple[str, ...] = ()
-
-    def found(self, settings: Settings) -> bool:
-        """See `is_configured` of `DoctorPart`."""
-        is_set = any(os.environ.get(name) for name in self.variables)
-        is_chosen = any(settings.text(name) is not None for name in self.settings)
-        if is_set or is_chosen:
-            return True
-
-        for variable, usual, name in self.files:
-            path = Path(os.environ.get(variable) or usual).expanduser()
-            if (path / name).is_file():
-                return True
-        return False

@@ -116,30 +116,31 @@ class MachineRequest:
 def same_request(known: MachineRequest, other: MachineRequest) -> bool:
     """Whether two requests differ only in what may change when a request is repeated."""
     may_differ: dict[str, Any] = {"lease_until": 0, "secrets": {}, "silent": (), "payload": None}
-    first, second = (
-        replace(request, tags=dict(request.tags), **may_differ) for request in (known, other)
-    )
-    payload, repeated = (
-        request.payload and request.payload.in_former_words() for request in (known, other)
-    )
+    first = replace(known, tags=dict(known.tags), **may_differ)
+    second = replace(other, tags=dict(other.tags), **may_differ)
+    payload = known.payload and known.payload.in_former_words()
+    repeated = other.payload and other.payload.in_former_words()
     return first == second and payload == repeated
 
 
 def fingerprint(request: MachineRequest) -> str:
     """A hash of what must not change when a request is repeated: 16 hexadecimal digits."""
-    fixed = (
+    payload = None if request.payload is None else request.payload.in_former_words()
+    fixed: list[object] = [
         request.token,
         str(request.market),
         request.count,
         request.bid,
         dict(request.tags),
-        None if request.payload is None else request.payload.in_former_words(),
+        payload,
         (request.image, request.identity, request.disk_gib, request.network),
-        # Requests that earlier versions made keep their fingerprint.
-        *(("close",) if request.close else ()),
-        *((request.reservation,) if request.reservation else ()),
-        *request.ports,
-    )
+    ]
+    # Requests that earlier versions made keep their fingerprint.
+    if request.close:
+        fixed.append("close")
+    if request.reservation:
+        fixed.append(request.reservation)
+    fixed += request.ports
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -108,7 +108,7 @@ def cloud_provider(
     providers: dict[str, CloudProvider] = {}
     for cloud in clouds:
         own = tuple(region for region in regions if is_region_of(cloud, region))
-        part = cast("ProviderPart", part_of(cloud, "provider"))
+        part: ProviderPart = cast("ProviderPart", part_of(cloud, "provider"))
         providers[cloud] = part.provider(settings, own, agents, prices, answers)
 
     return next(iter(providers.values())) if len(providers) == 1 else SeveralClouds(providers)

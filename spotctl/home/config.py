@@ -3,6 +3,7 @@
 Credentials are not settings: each SDK reads them itself.
 """
 
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -75,6 +76,31 @@ class Settings:
         table = self.tables.get(cloud)
         assert table is None or isinstance(table, kind)
         return kind() if table is None else table
+
+
+def is_traced(
+    settings: Settings,
+    *,
+    variables: tuple[str, ...],
+    files: tuple[tuple[str, str, str], ...],
+    names: tuple[str, ...] = (),
+) -> bool:
+    """Whether a cloud is configured on this computer: one of these variables, of these files or of
+    the settings with these names is there.
+
+    A file has the variable that names it or its folder, where that is otherwise, and its name in
+    the folder.
+    """
+    is_set = any(os.environ.get(variable) for variable in variables)
+    is_chosen = any(settings.text(name) is not None for name in names)
+    if is_set or is_chosen:
+        return True
+
+    for variable, usual, name in files:
+        path = Path(os.environ.get(variable) or usual).expanduser()
+        if (path / name).is_file():
+            return True
+    return False
 
 
 def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:

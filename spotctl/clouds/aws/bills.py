@@ -54,15 +54,18 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
     if run is None and "resourcetags" in cells:
         run = run_in_tags(cells["resourcetags"], "the column resource_tags")
     name = resource.rpartition("/")[2] if resource.startswith("arn:") else resource
+    is_other = NOT_MACHINE_TIME.search(cells.get("lineitemusagetype", "")) is not None
+    currency = cells.get("lineitemcurrencycode", "").strip().upper() or DOLLARS
+    words = [cells.get(column, "") for column in _KINDS]
     line = BillLine(
         where,
         name.lower(),
-        name.startswith("i-") and not NOT_MACHINE_TIME.search(cells.get("lineitemusagetype", "")),
+        name.startswith("i-") and not is_other,
         begin,
         end,
         cost,
-        cells.get("lineitemcurrencycode", "").strip().upper() or DOLLARS,
-        " ".join(filter(None, (cells.get(name, "") for name in _KINDS))),
+        currency,
+        " ".join(filter(None, words)),
         run,
         kind,
     )

@@ -142,32 +142,28 @@ def in_each(regions: Sequence[str], call: Callable[[str], Sequence[T]]) -> list[
     if len(regions) < 2:
         return [item for region in regions for item in call(region)]
 
-    def attempt(region: str) -> Sequence[T] | ProviderError:
-        try:
-            return call(region)
-        except ProviderError as error:
-            return error
-
     silent = Unanswered(f"{CLOUD}: no answer within {REGION_SECONDS:.0f} s; try again")
     answers: dict[str, Sequence[T] | ProviderError] = dict.fromkeys(regions, silent)
     pool = ThreadPoolExecutor(_REGIONS_AT_A_TIME, "aws-region")
     try:
-        called = {pool.submit(attempt, region): region for region in regions}
+        called = {pool.submit(call, region): region for region in regions}
         while called and (answered := wait(called, REGION_SECONDS, FIRST_COMPLETED).done):
-            answers |= {called.pop(call): call.result() for call in answered}
+            for asked in answered:
+                region = called.pop(asked)
+                try:
+                    answers[region] = asked.result()
+                except ProviderError as error:
+                    answers[region] = error
     finally:
         # Neither a silent region nor Ctrl-C keeps the command waiting for its threads.
         pool.shutdown(wait=False, cancel_futures=True)
 
-    failures = {
-        region: answer for region, answer in answers.items() if isinstance(answer, ProviderError)
-    }
-    listed = [
-        item
-        for answer in answers.values()
-        if not isinstance(answer, ProviderError)
-        for item in answer
-    ]
+    failures, listed = dict[str, ProviderError](), list[T]()
+    for region, answer in answers.items():
+        if isinstance(answer, ProviderError):
+            failures[region] = answer
+        else:
+            listed += answer
 
     if not failures:
         return listed

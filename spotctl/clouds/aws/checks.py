@@ -31,7 +31,7 @@ class AwsChecks:
 
     @property
     def rows(self) -> Sequence[Requirement]:
-        market, settings = self.request.market, self.settings
+        market, settings, profile = self.request.market, self.settings, self.request.identity
         checks = [
             Requirement(f"region {market.region}", self._region, optional=True),
             Requirement(f"type {market.instance_type}", self._type),
@@ -43,10 +43,12 @@ class AwsChecks:
             Requirement("quota", self._quota, optional=True),
         ]
 
-        if (profile := self.request.identity) is not None:
-            checks.append(Requirement(f"profile {profile}", partial(self._dry_run, profile)))
+        if profile is not None:
+            of_profile = partial(self._dry_run, profile)
+            checks.append(Requirement(f"profile {profile}", of_profile))
         if settings.kms_key is not None:
-            checks.append(Requirement("key", partial(self._key, settings.kms_key), optional=True))
+            of_key = partial(self._key, settings.kms_key)
+            checks.append(Requirement("key", of_key, optional=True))
         return checks
 
     def _region(self) -> str:
@@ -96,15 +98,10 @@ class AwsChecks:
         for table in described(own) or described(main):
             for route in table.get("Routes", ()):
                 to = route.get("DestinationCidrBlock", route.get("DestinationIpv6CidrBlock"))
-                way = next(
-                    (
-                        str(route[name])
-                        for name in route
-                        if name.endswith(("GatewayId", "InterfaceId"))
-                    ),
-                    "",
-                )
-                if to in _EVERYWHERE and (not self.settings.public_ip or way.startswith("igw-")):
+                gates = [name for name in route if name.endswith(("GatewayId", "InterfaceId"))]
+                way = str(route[gates[0]]) if gates else ""
+                is_open = not self.settings.public_ip or way.startswith("igw-")
+                if to in _EVERYWHERE and is_open:
                     return f"{to} through {way}"
 
         need = "an internet gateway" if self.settings.public_ip else "a NAT gateway or the like"
@@ -137,9 +134,8 @@ class AwsChecks:
 
         code, kind = pool.code(spot=spot), "spot" if spot else "on-demand"
         named = {"ServiceCode": "ec2", "QuotaCode": code}
-        quota = self.calls.call("service-quotas", market.region, "GetServiceQuota", **named)[
-            "Quota"
-        ]["Value"]
+        answer = self.calls.call("service-quotas", market.region, "GetServiceQuota", **named)
+        quota = answer["Quota"]["Value"]
         needed = self.buyer.hardware_of(market).vcpus * self.request.count
 
         if quota < needed:

@@ -49,10 +49,10 @@ from spotctl.clouds.aws.permissions import (
     policy,
 )
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
-from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, Traces, permissions, quota, skew
+from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, permissions, quota, skew
 from spotctl.clouds.errors import AT_A_TIME, Answers
 from spotctl.home import account_quotas
-from spotctl.home.config import Settings
+from spotctl.home.config import Settings, is_traced
 from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us
@@ -62,8 +62,9 @@ _ELSEWHERE: Mapping[Service, str] = {"pricing": PRICE_LIST_REGION}
 _QUOTAS = {"spot quota": STANDARD.spot, "on-demand quota": STANDARD.on_demand}
 
 
-is_configured = Traces(
-    (
+is_configured = partial(
+    is_traced,
+    variables=(
         "AWS_ACCESS_KEY_ID",
         "AWS_PROFILE",
         "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -71,11 +72,11 @@ is_configured = Traces(
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
         "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     ),
-    (
+    files=(
         ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", ""),
         ("AWS_CONFIG_FILE", "~/.aws/config", ""),
     ),
-).found
+)
 
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:

@@ -170,22 +170,20 @@ class Ec2Hardware:
         """Reads EC2's description of a type. Accelerators that NVIDIA did not make need drivers
         that we do not know.
         """
-        gpus = row.get("GpuInfo", {}).get("Gpus", ())
+        architectures = row["ProcessorInfo"]["SupportedArchitectures"]
+        known = [name for name in architectures if name in _DEBIAN_NAMES]
+        all_gpus = row.get("GpuInfo", {}).get("Gpus", ())
+        gpus = [gpu for gpu in all_gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"]
+        strategies = row.get("PlacementGroupInfo", {}).get("SupportedStrategies", ("cluster",))
+        usage = row.get("SupportedUsageClasses", ("spot",))
         return cls(
             row["InstanceType"],
-            next(
-                (
-                    name
-                    for name in row["ProcessorInfo"]["SupportedArchitectures"]
-                    if name in _DEBIAN_NAMES
-                ),
-                "",
-            ),
-            tuple(gpu["Name"] for gpu in gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"),
-            bool(row.get("BurstablePerformanceSupported")),
-            "cluster" in row.get("PlacementGroupInfo", {}).get("SupportedStrategies", ("cluster",)),
-            int(row.get("VCpuInfo", {}).get("DefaultVCpus", 0)),
-            "spot" in row.get("SupportedUsageClasses", ("spot",)),
+            known[0] if known else "",
+            tuple(gpu["Name"] for gpu in gpus),
+            is_burstable=bool(row.get("BurstablePerformanceSupported")),
+            can_cluster="cluster" in strategies,
+            vcpus=int(row.get("VCpuInfo", {}).get("DefaultVCpus", 0)),
+            is_spot="spot" in usage,
         )
 
 
@@ -208,15 +206,13 @@ class MachineImage:
                 " name another image, or leave it out"
             )
 
-        root = row.get("RootDeviceName") or "/dev/sda1"
-        disks = (
-            disk for disk in row.get("BlockDeviceMappings", ()) if disk.get("DeviceName") == root
-        )
-        return cls(
-            id_,
-            root,
-            max((int(disk.get("Ebs", {}).get("VolumeSize") or 0) for disk in disks), default=0),
-        )
+        root, least_gib = row.get("RootDeviceName") or "/dev/sda1", 0
+        for disk in row.get("BlockDeviceMappings", ()):
+            if disk.get("DeviceName") == root:
+                size = disk.get("Ebs", {}).get("VolumeSize") or 0
+                least_gib = max(least_gib, int(size))
+
+        return cls(id_, root, least_gib)
 
     def disk_gib(self, wanted: int | None) -> int:
         """The size of the disk. BadRequest: the image does not fit on the requested size."""
@@ -270,17 +266,20 @@ def client_token(request: MachineRequest) -> str:
 
 def request_hash(request: MachineRequest) -> str:
     """A hash of all that may not change when a request is repeated."""
-    fixed = {
+    payload = None if request.payload is None else request.payload.in_former_words()
+    fixed: dict[str, object] = {
         "market": str(request.market),
         "count": request.count,
         "bid": request.bid,
         "tags": dict(request.tags),
-        "payload": None if request.payload is None else request.payload.in_former_words(),
+        "payload": payload,
         "places": (request.image, request.identity, request.disk_gib, request.network),
-        # Requests that earlier versions made keep their hash.
-        **({"close": True} if request.close else {}),
-        **({"reservation": request.reservation} if request.reservation else {}),
     }
+    # Requests that earlier versions made keep their hash.
+    if request.close:
+        fixed["close"] = True
+    if request.reservation:
+        fixed["reservation"] = request.reservation
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:32]
 
 

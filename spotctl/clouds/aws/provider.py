@@ -394,33 +394,30 @@ _ENDED = frozenset({"failed", "stopped", "stopping", "cancelled"})
 def interrupt(calls: AwsCalls, region: str, instance: str, installation: str) -> None:
     """Begins an interruption of a spot machine. ProviderError: FIS could not carry it out."""
     account = calls.call("sts", region, "GetCallerIdentity")["Account"]
-    tags = {INSTALLATION_TAG: installation}
-    template = calls.call(
+    partition, tags = partition_of(region).name, {INSTALLATION_TAG: installation}
+    machine = {
+        "resourceType": "aws:ec2:spot-instance",
+        "resourceArns": [f"arn:{partition}:ec2:{region}:{account}:instance/{instance}"],
+        "selectionMode": "ALL",
+    }
+    interruption = {
+        "actionId": INTERRUPTION,
+        "parameters": {"durationBeforeInterruption": _NOTICE},
+        "targets": {"SpotInstances": "machine"},
+    }
+    made = calls.call(
         "fis",
         region,
         "CreateExperimentTemplate",
         clientToken=secrets.token_hex(16),
         description="spotctl try: interrupts one spot machine",
         stopConditions=[{"source": "none"}],
-        targets={
-            "machine": {
-                "resourceType": "aws:ec2:spot-instance",
-                "resourceArns": [
-                    f"arn:{partition_of(region).name}:ec2:{region}:{account}:instance/{instance}"
-                ],
-                "selectionMode": "ALL",
-            }
-        },
-        actions={
-            "interrupt": {
-                "actionId": INTERRUPTION,
-                "parameters": {"durationBeforeInterruption": _NOTICE},
-                "targets": {"SpotInstances": "machine"},
-            }
-        },
-        roleArn=f"arn:{partition_of(region).name}:iam::{account}:role/{TRIAL_ROLE}",
+        targets={"machine": machine},
+        actions={"interrupt": interruption},
+        roleArn=f"arn:{partition}:iam::{account}:role/{TRIAL_ROLE}",
         tags=tags,
-    )["experimentTemplate"]["id"]
+    )
+    template = made["experimentTemplate"]["id"]
 
     try:
         _carry_out(calls, region, template, tags)

@@ -209,16 +209,7 @@ class AwsSession:
         region than its calls are about (the Price List).
         """
         region = region or _ANY_REGION
-        with translated(region, "signing in"), self._lock:
-            client = self._make_client(service, endpoint_region or region)
-        with closing(client):
-            yield AwsClient(
-                service, region, client, self._core, self.settings.retrying(), self.answers
-            )
-
-    # Boto3's clients have no common type.
-    def _make_client(self, service: Service, region: str) -> Any:  # noqa: ANN401
-        timeout = self.settings.timeout_seconds
+        where, timeout = endpoint_region or region, self.settings.timeout_seconds
         config = Config(
             connect_timeout=timeout,
             read_timeout=timeout,
@@ -226,17 +217,19 @@ class AwsSession:
             retries={"total_max_attempts": self.settings.max_attempts, "mode": "standard"},
         )
 
-        try:
-            client = self._open_session().client(service, region_name=region, config=config)
-        except ValueError as error:
-            raise RequestRejected(
-                f"aws/{region}: {error}",
-                f"correct AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_{service.upper().replace('-', '_')} "
-                "or the region",
-            ) from error
+        with translated(region, "signing in"), self._lock:
+            try:
+                client: Any = self._open_session().client(service, region_name=where, config=config)
+            except ValueError as error:
+                variable = f"AWS_ENDPOINT_URL_{service.upper().replace('-', '_')}"
+                cure = f"correct AWS_ENDPOINT_URL, {variable} or the region"
+                raise RequestRejected(f"aws/{where}: {error}", cure) from error
 
-        client.meta.events.register_first("needs-retry.ec2.RunInstances", _settle_missing_capacity)
-        return client
+        order = "needs-retry.ec2.RunInstances"
+        client.meta.events.register_first(order, _settle_missing_capacity)
+        with closing(client):
+            retrying = self.settings.retrying()
+            yield AwsClient(service, region, client, self._core, retrying, self.answers)
 
     def _open_session(self) -> Session:
         if self._session is None:

@@ -48,35 +48,33 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
     if not resource and kind is BillKind.USAGE:
         return []
 
-    begin = time_of(cells, named(cells, _DAYS))
+    name, begin = resource.rpartition("/")[2].lower(), time_of(cells, named(cells, _DAYS))
+    is_of_machine = "/virtualmachines/" in resource.lower()
+    is_time = _TIME.match(cells.get("metercategory", "")) is not None
+    amount = amount_of(cells, named(cells, _COSTS))
+    currency = text_of(cells, named(cells, _CURRENCIES)).upper()
+    words = [cells.get(column, "") for column in _KINDS]
+    run = run_in_tags(cells["tags"], "the column Tags") if "tags" in cells else None
     line = BillLine(
         where,
-        resource.rpartition("/")[2].lower(),
-        "/virtualmachines/" in resource.lower()
-        and _TIME.match(cells.get("metercategory", "")) is not None,
+        name,
+        is_of_machine and is_time,
         begin,
         begin + DAY,
-        amount_of(cells, named(cells, _COSTS)),
-        text_of(cells, named(cells, _CURRENCIES)).upper(),
-        " ".join(filter(None, (cells.get(name, "") for name in _KINDS))),
-        run_in_tags(cells["tags"], "the column Tags") if "tags" in cells else None,
+        amount,
+        currency,
+        " ".join(filter(None, words)),
+        run,
         kind,
     )
 
     if cells.get("costinusd", "").strip():
-        return [
-            replace(
-                line,
-                amount=amount_of(cells, "costinusd"),
-                currency=DOLLARS,
-                billed_in=line.currency,
-            )
-        ]
-
+        dollars = amount_of(cells, "costinusd")
+        return [replace(line, amount=dollars, currency=DOLLARS, billed_in=currency)]
     priced_in = cells.get("pricingcurrency") or cells.get("pricingcurrencycode", "")
-    return [
-        converted(line, cells, "exchangeratepricingtobilling") if priced_in == DOLLARS else line
-    ]
+    if priced_in == DOLLARS:
+        line = converted(line, cells, "exchangeratepricingtobilling")
+    return [line]
 
 
 _TIME = re.compile(r"$|virtual machines", re.IGNORECASE)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,9 +109,26 @@ class AzureBuyer:
         return ":".join(image.values())
 
     def sizes_in(self, region: str) -> dict[str, AzureSize]:
-        """The sizes of a region by name."""
+        """The sizes of a region by their names in small letters: Azure does not distinguish them by
+        case.
+        """
         if region not in self._sizes:
-            self._sizes[region] = sizes_from(self._calls.sizes(region))
+            sizes: dict[str, AzureSize] = {}
+            for sku in self._calls.sizes(region):
+                if sku.resource_type != "virtualMachines" or not sku.name:
+                    continue
+                barred: set[str] = set()
+                for restriction in sku.restrictions or ():
+                    if restriction.reason_code == _NOT_FOR_ACCOUNT:
+                        about = restriction.restriction_info
+                        zones = (about.zones if about else None) or ()
+                        barred |= {*zones} if restriction.type == "Zone" else {NO_ZONE}
+
+                has = {capability.name: capability.value for capability in sku.capabilities or ()}
+                spot = has.get("LowPriorityCapable", "True") == "True"
+                size = AzureSize(sku.name, has, spot, frozenset(barred), sku.family or "")
+                sizes[sku.name.lower()] = size
+            self._sizes[region] = sizes
         return self._sizes[region]
 
     def _image(self, request: MachineRequest) -> Mapping[str, str]:
@@ -303,18 +320,18 @@ def available(calls: AzureCalls, request: MachineRequest) -> int:
 
 def _member(calls: AzureCalls, named: re.Match[str], request: MachineRequest) -> Body:
     """The group's reservation of the machines' size and zone; it has one of each at most."""
-    (owner, group, name), zone = named.groups(), zone_of(request.market)
-    wanted, others = (request.market.instance_type.lower(), zone), list[str]()
+    owner, group, name = named.groups()
+    market, zone, others = request.market, zone_of(request.market), list[str]()
     for member in calls.pages(Operation.LIST_RESERVATIONS, group, name, owner=owner):
-        size, own = str(member["sku"]["name"]), (member.get("zones") or [NO_ZONE])[0]
-        if (size.lower(), own) == wanted:
+        size = str(member["sku"]["name"])
+        own, *_ = member.get("zones") or [NO_ZONE]
+        if size.lower() == market.instance_type.lower() and own == zone:
             return member
         others.append(f"{size} {_place(own)}")
 
-    raise NotFound(
-        f"{request.market}: {name} reserves no {request.market.instance_type} {_place(zone)}, but"
-        f" {', '.join(others) or 'nothing'}; {_CORRECT}"
-    )
+    there = ", ".join(others) or "nothing"
+    wanted = f"{market.instance_type} {_place(zone)}"
+    raise NotFound(f"{market}: {name} reserves no {wanted}, but {there}; {_CORRECT}")
 
 
 def _place(zone: str) -> str:
@@ -344,28 +361,6 @@ class AzureSize:
     family: str = ""
 
 
-def sizes_from(skus: Iterable[Any]) -> dict[str, AzureSize]:
-    """The sizes of a region by their names in small letters: Azure does not distinguish them by
-    case.
-    """
-    sizes: dict[str, AzureSize] = {}
-    for sku in (sku for sku in skus if sku.resource_type == "virtualMachines" and sku.name):
-        capabilities = {capability.name: capability.value for capability in sku.capabilities or ()}
-        barred: set[str] = set()
-        for restriction in sku.restrictions or ():
-            if restriction.reason_code == _NOT_FOR_ACCOUNT:
-                zones = (
-                    restriction.restriction_info.zones if restriction.restriction_info else None
-                ) or ()
-                barred |= {*zones} if restriction.type == "Zone" else {NO_ZONE}
-        spot = capabilities.get("LowPriorityCapable", "True") == "True"
-        sizes[sku.name.lower()] = AzureSize(
-            sku.name, capabilities, spot, frozenset(barred), sku.family or ""
-        )
-
-    return sizes
-
-
 def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> AzureSize:
     """The size of a market. NotFound: the region does not have it. QuotaReached: the account may
     not use it.
@@ -381,16 +376,6 @@ def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> Azure
         raise NoCapacity(f"{market}: Azure does not offer this size as Spot; rent it on demand")
 
     return size
-
-
-def families_of(names: Iterable[str], sizes: Mapping[str, AzureSize]) -> dict[str, list[str]]:
-    """The names by the families of their sizes, whose quotas they count against."""
-    families: dict[str, list[str]] = {}
-    for name in sorted(names):
-        size = sizes.get(name.lower())
-        if size is not None and size.family:
-            families.setdefault(size.family, []).append(name)
-    return families
 
 
 def image_reference(size: AzureSize, image: str | None) -> dict[str, str]:

@@ -19,10 +19,10 @@ from spotctl.clouds.azure.calls import (
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
 from spotctl.clouds.azure.session import AzureSession
-from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, Traces, permissions, quota, skew
+from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, permissions, quota, skew
 from spotctl.clouds.errors import Answers, ApiCall
 from spotctl.home import account_quotas
-from spotctl.home.config import Settings
+from spotctl.home.config import Settings, is_traced
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us
 
@@ -31,11 +31,12 @@ _PERMISSIONS_VERSION = "2022-04-01"
 _ANY_LOCATION = "eastus"
 
 
-is_configured = Traces(
-    ("AZURE_CLIENT_ID", "AZURE_SUBSCRIPTION_ID"),
-    (("AZURE_CONFIG_DIR", "~/.azure", "azureProfile.json"),),
-    ("azure_subscription", "azure_management_endpoint"),
-).found
+is_configured = partial(
+    is_traced,
+    variables=("AZURE_CLIENT_ID", "AZURE_SUBSCRIPTION_ID"),
+    files=(("AZURE_CONFIG_DIR", "~/.azure", "azureProfile.json"),),
+    names=("azure_subscription", "azure_management_endpoint"),
+)
 
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:

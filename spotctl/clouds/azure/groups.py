@@ -126,7 +126,7 @@ _IN_USE: Final = (
 
 
 def resources_of(group: Body, items: Iterable[Body]) -> Iterator[Resource]:
-    """What is in a group, with the group's tags even where Azure made it without tags, and then the
+    """The resources in a group, with its tags even where Azure made them without tags, and then the
     group itself.
     """
     name, shared = group["name"], dict(group.get("tags") or {})

@@ -238,16 +238,17 @@ class Inventory:
     def _gone(self, group: str, gone: list[_UnlistedMachine]) -> Iterator[Machine]:
         self._learn_ends(group, [machine for machine in gone if machine.id not in self._ends])
         for machine in gone:
-            started = self._started.setdefault(machine.id, machine.began)
+            order, started = machine.order, self._started.setdefault(machine.id, machine.began)
             end = self._ends.get(machine.id, MachineEnd(None, None))
+            at = None if end.at is None else max(end.at, started)
             yield Machine(
-                id=str(machine.id),
-                market=machine.order.market,
-                bid=machine.order.bid,
-                state=MachineState.GONE,
-                started=started,
-                tags=dict(machine.order.tags),
-                ended=None if end.at is None else max(end.at, started),
+                str(machine.id),
+                order.market,
+                order.bid,
+                MachineState.GONE,
+                started,
+                dict(order.tags),
+                ended=at,
                 end_reason=end.reason,
             )
 
@@ -276,27 +277,23 @@ class Inventory:
     def _read_log(self, group: str, unknown: list[_UnlistedMachine]) -> Mapping[str, MachineEnd]:
         now = time.monotonic()
         urgent = any(machine.id in self._seen_alive for machine in unknown)
-        if not urgent and now - self._log_read.get(group, -_LOG_PAUSE_SECONDS) < _LOG_PAUSE_SECONDS:
+        read_at = self._log_read.get(group, -_LOG_PAUSE_SECONDS)
+        if not urgent and now - read_at < _LOG_PAUSE_SECONDS:
             return {}
 
         self._log_read[group] = now
-        since, until = (
-            min(machine.began for machine in unknown) - _LOG_MARGIN,
-            wall_us() + _LOG_MARGIN,
-        )
-        between = (
-            f"eventTimestamp ge '{format_time(since)}' and eventTimestamp le '{format_time(until)}'"
-        )
-        logged = self._calls.pages(
-            Operation.READ_LOG, filter=f"{between} and resourceGroupName eq '{group}'"
-        )
+        began = min(machine.began for machine in unknown)
+        since, until = format_time(began - _LOG_MARGIN), format_time(wall_us() + _LOG_MARGIN)
+        between = f"eventTimestamp ge '{since}' and eventTimestamp le '{until}'"
+        chosen = f"{between} and resourceGroupName eq '{group}'"
+        logged = self._calls.pages(Operation.READ_LOG, filter=chosen)
 
         # Without the right to read the log, only the reasons are unknown; the machines are listed
         # all the same.
         with suppress(AccessDenied):
-            own = frozenset[str]().union(
-                *(self._principals(machine.order.identity) for machine in unknown)
-            )
+            own = frozenset[str]()
+            for machine in unknown:
+                own |= self._principals(machine.order.identity)
             return ends(logged, own)
 
         return {}
@@ -317,16 +314,13 @@ class Inventory:
 def _began(deployment: Body) -> int:
     """When a deployment began: Azure says when it ended, and how long it took."""
     properties = deployment["properties"]
-    matched = re.fullmatch(
-        r"PT(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?", properties.get("duration") or "PT0S"
-    )
-    hours, minutes, seconds = (
-        (float(part or 0) for part in matched.groups()) if matched else (0.0, 0.0, 0.0)
-    )
+    ended, took = parse_time(properties["timestamp"]), properties.get("duration") or "PT0S"
+    matched = re.fullmatch(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?", took)
+    if matched is None:
+        return ended
 
-    return parse_time(properties["timestamp"]) - round(
-        (hours * 3600 + minutes * 60 + seconds) * SECOND
-    )
+    hours, minutes, seconds = (float(part or 0) for part in matched.groups())
+    return ended - round((hours * 3600 + minutes * 60 + seconds) * SECOND)
 
 
 _DELETION: Final = "microsoft.compute/virtualmachines/delete"

@@ -48,10 +48,12 @@ def traits_of(name: str) -> MachineTraits:
     if match is None:
         return MachineTraits()
 
-    accelerator = (
-        accelerator_of(name) if match["family"] in ("nc", "nd", "ng", "nv", "ncc") else None
-    )
+    has_gpus = match["family"] in ("nc", "nd", "ng", "nv", "ncc")
+    accelerator = accelerator_of(name) if has_gpus else None
     is_arm = "p" in match["features"] or bool(re.search(r"_gb\d+", match["rest"]))
+    ends = [end for sizes, end in _retirements() if sizes.fullmatch(name.lower())]
+    # Azure sells A10s only as virtual GPUs.
+    is_virtual = accelerator in ("A10", "A10-slice")
     return MachineTraits(
         ARM if is_arm else X86,
         _baseline(match),
@@ -59,11 +61,8 @@ def traits_of(name: str) -> MachineTraits:
         "V2" if is_arm else _boots(match),
         False if _WITHOUT_SPOT.fullmatch(name.lower()) else None,
         GPU_MEMORY_GIB.get(accelerator or ""),
-        # Azure sells A10s only as virtual GPUs.
-        NVIDIA_VGPU if accelerator in ("A10", "A10-slice") else driver_of(accelerator),
-        retires=next(
-            (retires for sizes, retires in _retirements() if sizes.fullmatch(name.lower())), None
-        ),
+        NVIDIA_VGPU if is_virtual else driver_of(accelerator),
+        retires=ends[0] if ends else None,
     )
 
 

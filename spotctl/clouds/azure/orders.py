@@ -78,16 +78,12 @@ def deployment(
         )
         shared.append(_resource(_PLACEMENT, placement_name(request.market), placement))
 
-    needs = [
-        f"{plan.group_id}/providers/{resource['type']}/{resource['name']}" for resource in shared
-    ]
-    machines = [
-        _resource(
-            _VMS, machine_name(request.token, index), _machine(request, plan, settings, index)
-        )
-        | {"dependsOn": needs}
-        for index in range(request.count)
-    ]
+    above = f"{plan.group_id}/providers"
+    needs = [f"{above}/{resource['type']}/{resource['name']}" for resource in shared]
+    machines = []
+    for index in range(request.count):
+        name, machine = machine_name(request.token, index), _machine(request, plan, settings, index)
+        machines.append(_resource(_VMS, name, machine) | {"dependsOn": needs})
 
     template = {"$schema": _SCHEMA, "contentVersion": "1.0.0.0", "resources": [*shared, *machines]}
     return {
@@ -172,43 +168,47 @@ def _machine(
     request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int
 ) -> models.VirtualMachine:
     market = request.market
-    close = f"{plan.group_id}/providers/{_PLACEMENT}/{placement_name(market)}"
-    reserved = models.CapacityReservationProfile(
-        capacity_reservation_group=models.SubResource(id=request.reservation),
-    )
     key = models.SshPublicKey(path=f"/home/{ADMIN}/.ssh/authorized_keys", key_data=plan.admin_key)
+    ssh = models.SshConfiguration(public_keys=[key])
     system = models.OSProfile(
         computer_name=machine_name(request.token, index),
         admin_username=ADMIN,
         custom_data=base64.b64encode(plan.start_up).decode(),
         linux_configuration=models.LinuxConfiguration(
-            disable_password_authentication=True, ssh=models.SshConfiguration(public_keys=[key])
+            disable_password_authentication=True, ssh=ssh
         ),
     )
 
+    near: models.SubResource | None = None
+    reserved: models.CapacityReservationProfile | None = None
+    if request.close:
+        placement = f"{plan.group_id}/providers/{_PLACEMENT}/{placement_name(market)}"
+        near = models.SubResource(id=placement)
+    if request.reservation:
+        group = models.SubResource(id=request.reservation)
+        reserved = models.CapacityReservationProfile(capacity_reservation_group=group)
+
+    image = models.ImageReference(**plan.image)
+    disk = _disk(request, plan, settings, index)
+    console = models.BootDiagnostics(enabled=True)
     properties = models.VirtualMachineProperties(
         hardware_profile=models.HardwareProfile(vm_size=market.instance_type),
-        proximity_placement_group=models.SubResource(id=close) if request.close else None,
-        capacity_reservation=reserved if request.reservation else None,
-        storage_profile=models.StorageProfile(
-            image_reference=models.ImageReference(**plan.image),
-            os_disk=_disk(request, plan, settings, index),
-        ),
+        proximity_placement_group=near,
+        capacity_reservation=reserved,
+        storage_profile=models.StorageProfile(image_reference=image, os_disk=disk),
         os_profile=system,
         network_profile=_connection(request, plan, settings, index),
-        diagnostics_profile=models.DiagnosticsProfile(
-            boot_diagnostics=models.BootDiagnostics(enabled=True)
-        ),
+        diagnostics_profile=models.DiagnosticsProfile(boot_diagnostics=console),
         **_purchase(request.bid),
     )
 
+    identities = {plan.identity: models.UserAssignedIdentitiesValue()}
     return models.VirtualMachine(
         location=market.region,
         tags=plan.order.written(settings.tags, index),
         zones=None if market.zone == NO_ZONE else [zone_of(market)],
         identity=models.VirtualMachineIdentity(
-            type="UserAssigned",
-            user_assigned_identities={plan.identity: models.UserAssignedIdentitiesValue()},
+            type="UserAssigned", user_assigned_identities=identities
         ),
         properties=properties,
     )
@@ -257,13 +257,12 @@ def _connection(
     name, subnet = machine_name(request.token, index), request.network or settings.subnet
     own = f"{network_id(plan.group_id, request.market.region)}/subnets/{_SUBNET}"
     tags = checked({**settings.tags, **run_tags(request.tags)})
+    kind = models.PublicIPAddressSku(name="Standard", tier="Regional")
+    lasting = models.VirtualMachinePublicIPAddressConfigurationProperties(
+        delete_option="Delete", public_ip_allocation_method="Static"
+    )
     public = models.VirtualMachinePublicIPAddressConfiguration(
-        name=f"{name}-address",
-        sku=models.PublicIPAddressSku(name="Standard", tier="Regional"),
-        tags=tags,
-        properties=models.VirtualMachinePublicIPAddressConfigurationProperties(
-            delete_option="Delete", public_ip_allocation_method="Static"
-        ),
+        name=f"{name}-address", sku=kind, tags=tags, properties=lasting
     )
 
     address = models.VirtualMachineNetworkInterfaceIPConfigurationProperties(
@@ -272,13 +271,12 @@ def _connection(
         public_ip_address_configuration=public if settings.public_ip else None,
     )
 
+    first = models.VirtualMachineNetworkInterfaceIPConfiguration(name="first", properties=address)
     rules = settings.security_group if subnet else None
     interface = models.VirtualMachineNetworkInterfaceConfigurationProperties(
         primary=True,
         delete_option="Delete",
-        ip_configurations=[
-            models.VirtualMachineNetworkInterfaceIPConfiguration(name="first", properties=address)
-        ],
+        ip_configurations=[first],
         network_security_group=models.SubResource(id=rules) if rules else None,
     )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pricing_data.errors import CloudError
 from pricing_data.market import Market
-from spotctl.clouds.azure.buyer import AzureBuyer, families_of
+from spotctl.clouds.azure.buyer import AzureBuyer
 from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation, translated
 from spotctl.clouds.azure.checks import AzureChecks
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
@@ -89,36 +89,26 @@ class AzureProvider(RentingProvider):
         families."""
         with translated(f"quotas in {region}"):
             usages = self._calls.listed(Operation.LIST_USAGES, region)
-            families = families_of(instance_types, self._buyer.sizes_in(region))
+            sizes = self._buyer.sizes_in(region)
+
+        families: dict[str, list[str]] = {}
+        for name in sorted(instance_types):
+            size = sizes.get(name.lower())
+            if size is not None and size.family:
+                families.setdefault(size.family, []).append(name)
 
         limits = {usage["name"]["value"].lower(): int(usage["limit"]) for usage in usages}
-        shared = (
-            Quota(
-                self.name,
-                region,
-                None,
-                limits[name.lower()],
-                QuotaUnit.VCPUS,
-                spot=name == SPOT_QUOTA,
-            )
-            for name in (SPOT_QUOTA, ON_DEMAND_QUOTA)
-            if name.lower() in limits
-        )
+        names: dict[str, str | None] = {SPOT_QUOTA: None, ON_DEMAND_QUOTA: None}
+        names |= {family: "+".join(types) for family, types in families.items()}
 
-        of_families = (
-            Quota(
-                self.name,
-                region,
-                "+".join(types),
-                limits[family.lower()],
-                QuotaUnit.VCPUS,
-                spot=False,
-            )
-            for family, types in families.items()
-            if family.lower() in limits
-        )
+        quotas = []
+        for name, family in names.items():
+            limit, spot = limits.get(name.lower()), name == SPOT_QUOTA
+            if limit is not None:
+                unit = QuotaUnit.VCPUS
+                quotas.append(Quota(self.name, region, family, limit, unit, spot=spot))
 
-        return (*shared, *of_families)
+        return tuple(quotas)
 
     # -- buying ------------------------------------------------------------------------------------
 

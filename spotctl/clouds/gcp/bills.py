@@ -32,28 +32,29 @@ _TYPES = {
 
 
 def lines_of(cells: Cells, where: str) -> list[BillLine]:
-    name = (
-        (cells.get("resourcename") or cells.get("resourceglobalname", ""))
-        .strip()
-        .rpartition("/")[2]
-    )
-
+    resource = cells.get("resourcename") or cells.get("resourceglobalname", "")
+    name = resource.strip().rpartition("/")[2]
     kind = _TYPES.get(cells.get("costtype", ""), BillKind.FEE)
     if not name and kind is BillKind.USAGE:
         return []
 
     begin = time_of(cells, "usagestarttime")
+    end = not_before(begin, time_of(cells, "usageendtime"))
     service, sku = cells.get("servicedescription", ""), cells.get("skudescription", "")
+    is_compute = normalized(service) in ("", "computeengine")
+    words = (cells.get("costtype", ""), service, cells.get("skuid", ""), sku)
+    amount, currency = amount_of(cells, "cost"), text_of(cells, "currency").upper()
+    run = run_in_tags(cells["labels"], "the column labels") if "labels" in cells else None
     line = BillLine(
         where,
         name.lower(),
-        normalized(service) in ("", "computeengine") and not NOT_MACHINE_TIME.search(sku),
+        is_compute and not NOT_MACHINE_TIME.search(sku),
         begin,
-        not_before(begin, time_of(cells, "usageendtime")),
-        amount_of(cells, "cost"),
-        text_of(cells, "currency").upper(),
-        " ".join(filter(None, (cells.get("costtype", ""), service, cells.get("skuid", ""), sku))),
-        run_in_tags(cells["labels"], "the column labels") if "labels" in cells else None,
+        end,
+        amount,
+        currency,
+        " ".join(filter(None, words)),
+        run,
         kind,
     )
 

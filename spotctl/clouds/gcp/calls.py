@@ -17,9 +17,6 @@ else in other messages, so their words decide.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from pricing_data.errors import CloudError, RequestRejected
@@ -62,18 +59,12 @@ class GcpCalls:
     def __init__(self, session: GcpSession) -> None:
         self.session = session
 
-    @cached_property
-    def project(self) -> str:
-        with in_contract(of_call):
-            return self.session.project
-
     # The SDK's messages.
     def call(self, method: Method, what: str, **request: object) -> Any:  # noqa: ANN401
-        message = {"project": self.project, **request}
         with in_contract(of_call):
-            return self.session.answer(
-                _described(method, what), method.service, method.name, message
-            )
+            message = {"project": self.session.project, **request}
+            call = _described(method, what)
+            return self.session.answer(call, method.service, method.name, message)
 
     # The SDK's messages.
     def unless_missing(self, method: Method, what: str, **request: object) -> Any | None:  # noqa: ANN401
@@ -86,9 +77,8 @@ class GcpCalls:
     def listed(self, method: Method, what: str, chosen: str) -> list[Any]:
         """All items that match a filter: all pages, or an error."""
         with in_contract(of_call):
-            pages = self.session.pages(
-                _described(method, what), method.service, self._chosen(chosen)
-            )
+            request = {"project": self.session.project, "filter": chosen}
+            pages = self.session.pages(_described(method, what), method.service, request)
             return [item for page in pages for item in page]
 
     def listed_everywhere(
@@ -99,19 +89,16 @@ class GcpCalls:
         """
         items: list[Any] = []
         with in_contract(of_call):
+            request = {"project": self.session.project, "filter": chosen}
+            listed = self.session.scoped(_described(method, what), method.service, request)
             try:
-                for item in self.session.scoped(
-                    _described(method, what), method.service, self._chosen(chosen)
-                ):
+                for item in listed:
                     items.append(item)  # noqa: PERF402 - items listed before an error are kept
             except UnreachedScopes as error:
                 parts = [orders.machine_id(scope, "") for scope in error.scopes]
                 return items, PartlyListed(Unanswered(str(error)), items, parts)
 
         return items, None
-
-    def _chosen(self, chosen: str) -> dict[str, object]:
-        return {"project": self.project, "filter": chosen}
 
     # The SDK's messages.
     def wait_for(self, operation: str, what: str, place: str | None = None) -> Any:  # noqa: ANN401
@@ -139,13 +126,6 @@ class GcpCalls:
         ended = self.wait_for(operation, what, place)
         if (failure := failure_of(ended)) is not None:
             raise of_operation(what, failure.code, failure.message)
-
-    def remove(self, begin: Callable[[], Any], what: str, place: str | None = None) -> None:
-        """Begins a deletion and waits for its end. A resource that does not exist counts as
-        deleted.
-        """
-        with suppress(NotFound):
-            self.finish(begin().name, what, place)
 
 
 def _described(method: Method, what: str) -> ApiCall:

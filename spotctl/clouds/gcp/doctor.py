@@ -20,7 +20,6 @@ from spotctl.clouds.doctor import (
     Finding,
     Level,
     Requirement,
-    Traces,
     finding_of,
     permissions,
     quota,
@@ -36,7 +35,7 @@ from spotctl.clouds.gcp.quotas import VCPUS, limits_of, project_quotas, region_q
 from spotctl.clouds.gcp.session import ACT_AS, GcpSession
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home import account_quotas
-from spotctl.home.config import Settings
+from spotctl.home.config import Settings, is_traced
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 
@@ -51,11 +50,12 @@ _UNCHECKED = (
 SETUP = "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
 
 
-is_configured = Traces(
-    ("GOOGLE_APPLICATION_CREDENTIALS",),
-    (("CLOUDSDK_CONFIG", "~/.config/gcloud", "application_default_credentials.json"),),
-    ("gcp_compute_endpoint",),
-).found
+is_configured = partial(
+    is_traced,
+    variables=("GOOGLE_APPLICATION_CREDENTIALS",),
+    files=(("CLOUDSDK_CONFIG", "~/.config/gcloud", "application_default_credentials.json"),),
+    names=("gcp_compute_endpoint",),
+)
 
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
@@ -145,11 +145,12 @@ class GoogleRequirements:
     @property
     def rows(self) -> Sequence[Requirement]:
         market = self.request.market
-        network = self.request.network or self.settings.subnetwork or self.settings.network
+        chosen = self.request.network or self.settings.subnetwork or self.settings.network
+        network, image = last_part(chosen), f"{market.instance_type} and its image"
         return (
-            Requirement(f"{market.instance_type} and its image", self.known_image, optional=True),
+            Requirement(image, self.known_image, optional=True),
             Requirement("spot", self._spot),
-            Requirement(f"network {last_part(network)}", self._network, optional=True),
+            Requirement(f"network {network}", self._network, optional=True),
             Requirement("ssh", self._way_in, optional=True),
             Requirement("service account of machines", self._account),
             Requirement(f"quotas in {market.region}", self._quotas, optional=True),
@@ -213,32 +214,41 @@ class GoogleRequirements:
 
     def _quotas(self) -> str:
         """Whether vCPUs and public addresses suffice, as far as the region's own limits say."""
-        market, count, spot = self.request.market, self.request.count, self.request.bid is not None
+        request, market = self.request, self.request.market
         what = f"quotas of {market.region}"
         region = self.calls.call(calls.GET_REGION, what, region=market.region)
         limits = limits_of(region)
+
         zone = last_part(region.zones[0]) if market.zone == NO_ZONE else market.zone
         name, _ = split_type(market.instance_type)
-        type_ = self.calls.unless_missing(
-            calls.GET_MACHINE_TYPE, f"machine type {name} in {zone}", zone=zone, machine_type=name
-        )
+        what = f"machine type {name} in {zone}"
+        asked = {"zone": zone, "machine_type": name}
+        type_ = self.calls.unless_missing(calls.GET_MACHINE_TYPE, what, **asked)
 
         # Reserved machines count against no quota of vCPUs.
-        vcpus = 0 if type_ is None or self.request.reservation else count * type_.guest_cpus
-        metric = "PREEMPTIBLE_CPUS" if spot and limits.get("PREEMPTIBLE_CPUS") else VCPUS
-        needed = {metric: vcpus, _ADDRESSES: count if self.settings.public_ip else 0}
+        vcpus = 0
+        if type_ is not None and not request.reservation:
+            vcpus = request.count * type_.guest_cpus
+        own_quota = "PREEMPTIBLE_CPUS" if request.bid is not None else ""
+        metric = own_quota if limits.get(own_quota) else VCPUS
+        needed = {
+            metric: vcpus,
+            _ADDRESSES: request.count if self.settings.public_ip else 0,
+        }
 
+        stated = []
         for name, amount in needed.items():
-            if name in limits and limits[name] < amount:
+            if name not in limits:
+                continue
+            if limits[name] < amount:
                 other = ", or set public_ip = false in [gcp]" if name == _ADDRESSES else ""
                 raise QuotaReached(
                     f"{name} is {limits[name]} in {market.region}, and {amount} are needed;"
                     f" request more at {_QUOTAS}{other}",
                     Scope.TYPE,
                 )
+            stated.append(f"{name} {limits[name]}, {amount} needed")
 
-        known = [(name, amount) for name, amount in needed.items() if name in limits]
-        stated = (f"{name} {limits[name]}, {amount} needed" for name, amount in known)
         return ", ".join(stated) or "Google states none"
 
 

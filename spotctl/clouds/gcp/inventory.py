@@ -56,28 +56,29 @@ def machine_of(instance: Any, past: Past | None, mandatory: Mapping[str, str]) -
         return None
 
     order, _ = known
-    accelerators = instance.guest_accelerators
-    attached = [
-        f"+{card.accelerator_count}-{last_part(card.accelerator_type)}" for card in accelerators
-    ]
-    bid = instance.labels.get(BID_LABEL)
-    state = _STATES.get(instance.status, MachineState.STARTING)
-    end = past.end if past is not None and state is MachineState.GONE else None
-    stopped = parse_time(instance.last_stop_timestamp) if instance.last_stop_timestamp else None
+    type_ = last_part(instance.machine_type)
+    for card in instance.guest_accelerators:
+        type_ += f"+{card.accelerator_count}-{last_part(card.accelerator_type)}"
 
-    return Machine(
+    bid = instance.labels.get(BID_LABEL)
+    interfaces = instance.network_interfaces
+    machine = Machine(
         machine_id(zone, instance.name),
-        replace(
-            order.market(zone), instance_type="".join([last_part(instance.machine_type), *attached])
-        ),
+        replace(order.market(zone), instance_type=type_),
         int(bid) if bid else None,
-        state,
+        _STATES.get(instance.status, MachineState.STARTING),
         past.started if past is not None else parse_time(instance.creation_timestamp),
         tags_of(instance.labels, mandatory),
-        instance.network_interfaces[0].network_i_p if instance.network_interfaces else "",
-        (end.at if end and end.at else stopped) if state is MachineState.GONE else None,
-        end.reason if end else None,
+        interfaces[0].network_i_p if interfaces else "",
     )
+
+    if machine.state is not MachineState.GONE:
+        return machine
+    end = past.end if past is not None else None
+    at, reason = (None, None) if end is None else (end.at, end.reason)
+    if not at and instance.last_stop_timestamp:
+        at = parse_time(instance.last_stop_timestamp)
+    return replace(machine, ended=at, end_reason=reason)
 
 
 def gone_machine(past: Past, end: MachineEnd, tags: Mapping[str, str]) -> Machine:

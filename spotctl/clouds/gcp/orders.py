@@ -288,14 +288,13 @@ class OrderName:
 
     @classmethod
     def of(cls, request: MachineRequest) -> Self:
+        market, scope = request.market, scope_of(request.tags)
+        type_ = market.instance_type.replace("+", "--")
+        intent = request.tags.get(INTENT_TAG, "")
+        token, whole = _short(request.token, _TOKEN), _short(fingerprint(request), _PRINT)
+        is_spot, is_zonal = request.bid is not None, market.zone != NO_ZONE
         return cls(
-            is_spot=request.bid is not None,
-            is_zonal=request.market.zone != NO_ZONE,
-            type=request.market.instance_type.replace("+", "--")[:_LONGEST_TYPE].rstrip("-"),
-            scope=scope_of(request.tags),
-            intent=request.tags.get(INTENT_TAG, ""),
-            token=_short(request.token, _TOKEN),
-            print=_short(fingerprint(request), _PRINT),
+            is_spot, is_zonal, type_[:_LONGEST_TYPE].rstrip("-"), scope, intent, token, whole
         )
 
     @property

@@ -56,6 +56,14 @@ if TYPE_CHECKING:
 
 
 SSH_PORT = 22
+_DELETIONS = {
+    "disk": (calls.DELETE_DISK, "disk", "zone"),
+    "firewall rule": (calls.DELETE_FIREWALL, "firewall", None),
+    orders.POLICY_KIND: (calls.DELETE_POLICY, "resource_policy", "region"),
+    "address": (calls.DELETE_ADDRESS, "address", "region"),
+}
+"""The call that deletes each kind of resource, its name in the request, and whether it is in a zone
+or a region."""
 
 
 class GcpProvider(RentingProvider):
@@ -235,30 +243,25 @@ class GcpProvider(RentingProvider):
         each(partial(self._remove, resource) for resource in resources)
 
     def _remove(self, resource: Resource) -> None:
-        _, place, name = resource.id.split(":")
-        what, request_id = (
-            f"removal of {resource.kind} {name}",
-            orders.end_ids(name, EndReason.RETURNED)[0],
-        )
+        if resource.kind == "machine":
+            self.terminate([resource.id])
+            return
+        if resource.kind not in _DELETIONS:
+            return
 
-        match resource.kind:
-            case "machine":
-                self.terminate([resource.id])
-            case "disk":
-                delete = partial(self._calls.call, calls.DELETE_DISK, what, zone=place, disk=name)
-                self._calls.remove(delete, what, place)
-            case "firewall rule":
-                delete = partial(self._calls.call, calls.DELETE_FIREWALL, what, firewall=name)
-                self._calls.remove(delete, what)
-            case orders.POLICY_KIND:
-                delete = partial(
-                    self._calls.call, calls.DELETE_POLICY, what, region=place, resource_policy=name
-                )
-                self._calls.remove(delete, what, place)
-            case "address":
-                self._calls.unless_missing(
-                    calls.DELETE_ADDRESS, what, region=place, address=name, request_id=request_id
-                )
+        _, place, name = resource.id.split(":")
+        method, named, where = _DELETIONS[resource.kind]
+        what, request = f"removal of {resource.kind} {name}", {named: name}
+        if where is not None:
+            request[where] = place
+        if method is calls.DELETE_ADDRESS:
+            request["request_id"] = orders.end_ids(name, EndReason.RETURNED)[0]
+
+        # A resource that does not exist counts as deleted; an address is not waited for.
+        with suppress(NotFound):
+            operation = self._calls.call(method, what, **request)
+            if method is not calls.DELETE_ADDRESS:
+                self._calls.finish(operation.name, what, None if where is None else place)
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         disk, gib = orders.held_disk(market, disk_gib, self._settings)

@@ -10,10 +10,10 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import google.auth
@@ -90,7 +90,7 @@ class UnreachedScopes(NoAnswer):
         self.scopes = tuple(scopes)
 
 
-class GcpSession:
+class GcpSession(AbstractContextManager["GcpSession"]):
     """Google's APIs for the duration of a `with` block; nothing is contacted before the first call.
     Of `answers` that are kept, none is asked for twice."""
 
@@ -98,9 +98,6 @@ class GcpSession:
         self._settings, self._answers = settings, answers
         self._open = ExitStack()
         self._clients: dict[str, Any] = {}
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()

@@ -41,26 +41,23 @@ def start(
     `link_key`.
     """
     with ExitStack() as locks:
-        waiting = [
-            (lock, machine)
-            for machine in machines
-            if not machine.is_up
-            and (lock := locks.enter_context(_locked(machine))) is not None
-            and machine.ended is None
-            and not machine.is_up
-        ]
+        waiting, held = list[tuple[int, str, str]](), list[int]()
+        for machine in machines:
+            if machine.is_up:
+                continue
+            lock = locks.enter_context(_locked(machine))
+            if lock is not None and machine.ended is None and not machine.is_up:
+                secret = link_secret(key, machine.id).hex()
+                waiting.append((lock, str(machine.folder), secret))
+                held.append(lock)
         if not waiting:
             return
-        allocation = waiting[0][1].allocation
-        # On the standard input: other users see arguments, and secrets are in no file.
-        given = {
-            "clock": str(clock),
-            "machines": [
-                (lock, str(machine.folder), link_secret(key, machine.id).hex())
-                for lock, machine in waiting
-            ],
-        }
+
+        allocation = machines[0].allocation
         tags = json.dumps(dict(allocation.request.tags))
+        named = {MARK: str(allocation.folder), TAGS_VARIABLE: tags}
+        # On the standard input: other users see arguments, and secrets are in no file.
+        given = json.dumps({"clock": str(clock), "machines": waiting}).encode()
         with (allocation.folder / "agent.log").open("ab") as log:
             # Without site packages, and from the folder of our code: a hypervisor needs only the
             # standard library and our own modules, and nothing in the user's environment can get in
@@ -68,10 +65,10 @@ def start(
             subprocess.run(
                 [sys.executable, "-E", "-S", "-m", _HYPERVISOR],
                 cwd=_CODE,
-                env={**os.environ, **secrets, MARK: str(allocation.folder), TAGS_VARIABLE: tags},
-                pass_fds=[lock for lock, _ in waiting],
+                env={**os.environ, **secrets, **named},
+                pass_fds=held,
                 start_new_session=True,
-                input=json.dumps(given).encode(),
+                input=given,
                 stdout=log,
                 stderr=log,
                 check=False,
@@ -144,20 +141,15 @@ def stray_processes(machines: Path) -> Iterator[Resource]:
     for pid, mark in marked():
         if mark.is_relative_to(machines) and mark != machines:
             owners = [mark] if mark.parent != machines else [mark, *mark.glob("[0-9]*")]
-            if not any(is_alive(owner) for owner in owners):
-                yield Resource("process", str(pid), _tags_of(pid), str(mark))
+            if any(is_alive(owner) for owner in owners):
+                continue
 
-
-def _tags_of(pid: int) -> Mapping[str, str]:
-    try:
-        values = json.loads(environment_of(pid).get(TAGS_VARIABLE, "{}"))
-    except ValueError:
-        return {}
-    return (
-        {str(name): str(value) for name, value in values.items()}
-        if isinstance(values, dict)
-        else {}
-    )
+            tags: dict[str, str] = {}
+            with suppress(ValueError):  # someone may have set it to anything
+                values = json.loads(environment_of(pid).get(TAGS_VARIABLE, "{}"))
+                if isinstance(values, dict):
+                    tags = {str(name): str(value) for name, value in values.items()}
+            yield Resource("process", str(pid), tags, str(mark))
 
 
 @contextmanager

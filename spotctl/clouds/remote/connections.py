@@ -266,7 +266,26 @@ class MachineConnection:
 
     def host(self) -> SshHost:
         """How to reach the machine. Unanswered: its console does not show its host key yet."""
-        known = self._known_host()
+        name = hashlib.sha256(self.machine.id.encode()).hexdigest()[:32]
+        known = self._home.known_hosts / name
+        if not known.exists():
+            self._progress = "waiting for its console to show its ssh host key"
+            console = self.machine.console()
+            # Of a long console, clouds show the end.
+            shown = hashlib.sha256(console.encode()).hexdigest()[:8]
+            self._console = shown if console.strip() else ""
+            key = host_key_of(console)
+            if key is None:
+                raise Unanswered(
+                    f"{self.machine.id}: still booting (its console does not show its ssh host key "
+                    "yet); try again"
+                )
+
+            new = known.with_name(f".{name}.{threading.get_ident()}")
+            new.write_text(f"machine {key}\n")
+            new.replace(known)
+
+        self._console = _KEY_KNOWN
         # The cloud may have listed a new address while its console was asked.
         machine = self.machine
         return SshHost(machine.id, machine.host, machine.port, machine.user, self._home.key, known)
@@ -274,30 +293,6 @@ class MachineConnection:
     def messages_file(self) -> Path:
         """A file for the messages of the client of one more connection."""
         return self._home.sockets / f"{self._number}.{next(self._clients)}.e"
-
-    def _known_host(self) -> Path:
-        path = self._home.known_hosts / hashlib.sha256(self.machine.id.encode()).hexdigest()[:32]
-        if path.exists():
-            self._console = _KEY_KNOWN
-            return path
-
-        self._progress = "waiting for its console to show its ssh host key"
-        console = self.machine.console()
-        # Of a long console, clouds show the end.
-        self._console = hashlib.sha256(console.encode()).hexdigest()[:8] if console.strip() else ""
-        key = host_key_of(console)
-
-        if key is None:
-            raise Unanswered(
-                f"{self.machine.id}: still booting (its console does not show its ssh host key "
-                "yet); try again"
-            )
-
-        new = path.with_name(f".{path.name}.{threading.get_ident()}")
-        new.write_text(f"machine {key}\n")
-        new.replace(path)
-        self._console = _KEY_KNOWN
-        return path
 
     def _note_step(self, progress: str) -> None:
         self._brings, self._progress = True, progress

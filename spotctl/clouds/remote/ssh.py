@@ -386,10 +386,12 @@ def options(host: SshHost, control: Path | str, log_level: str = "ERROR") -> lis
         "Port": host.port,
     }
 
-    # The client expands % in paths.
-    values = ((name, str(value).replace("%", "%%")) for name, value in settings.items())
-    words = (word for name, value in values for word in ("-o", f'{name}="{value}"'))
-    return ["-F", "none", "-a", "-x", "-l", host.user, *words]
+    words = ["-F", "none", "-a", "-x", "-l", host.user]
+    for name, value in settings.items():
+        # The client expands % in paths.
+        text = str(value).replace("%", "%%")
+        words += ["-o", f'{name}="{text}"']
+    return words
 
 
 def client_environment() -> dict[str, str]:

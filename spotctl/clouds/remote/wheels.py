@@ -136,9 +136,14 @@ class Closure:
 
 
 def closure(
-    names: Iterable[str], look_up: Callable[[str], KnownPackage | None], markers: Mapping[str, str]
+    names: Iterable[str],
+    look_up: Callable[[str], KnownPackage | None],
+    markers: Mapping[str, str],
+    seen: Mapping[str, KnownPackage] = {},
 ) -> Closure:
-    """Follows the requirements of packages as far as they are known. Extras are not followed."""
+    """Follows the requirements of packages as far as they are known: `seen`, or looked up. Extras
+    are not followed.
+    """
     known: dict[str, KnownPackage] = {}
     unknown: dict[str, str] = {}
     waiting = [Requirement(name) for name in names]
@@ -149,7 +154,7 @@ def closure(
             requirement.marker is not None and not requirement.marker.evaluate(dict(markers))
         ):
             continue
-        package = look_up(name)
+        package = seen.get(name) or look_up(name)
         if package is None:
             unknown.setdefault(name, f"{name}{requirement.specifier}")
             continue
@@ -174,24 +179,21 @@ def _choose(
 ) -> tuple[Wheel, ...]:
     """Asks the index until it has told the requirements of everything that is needed."""
     needed, seen = installed, dict[str, KnownPackage]()
-
-    def look_up(name: str) -> KnownPackage | None:
-        return seen.get(name) or look_up_installed(name)
-
     for _ in range(_MAX_ROUNDS):
         offered: dict[str, Mapping[str, Any]] = {}
         for row in _ask(needed.pinned, platform):
             name, about = canonicalize_name(row["metadata"]["name"]), row["metadata"]
             offered[name] = row["download_info"]
             seen[name] = KnownPackage(about["version"], tuple(about.get("requires_dist", ())))
-        needed = closure(names, look_up, platform.markers)
+        needed = closure(names, look_up_installed, platform.markers, seen)
         if not needed.unknown and needed.known.keys() <= offered.keys():
-            # Only what is needed must have a hash.
-            files = ((name, seen[name].version, offered[name]) for name in sorted(needed.known))
-            return tuple(
-                Wheel(name, version, file["url"], file["archive_info"]["hashes"]["sha256"])
-                for name, version, file in files
-            )
+            wheels = []
+            for package in sorted(needed.known):
+                # Only what is needed must have a hash.
+                file = offered[package]
+                sha256 = file["archive_info"]["hashes"]["sha256"]
+                wheels.append(Wheel(package, seen[package].version, file["url"], sha256))
+            return tuple(wheels)
 
     raise Unusable(f"cannot find out what {', '.join(names)} require on machines with {platform}")
 

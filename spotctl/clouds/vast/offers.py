@@ -61,20 +61,19 @@ def wanted(settings: VastSettings, ports: int = 0) -> dict[str, dict[str, Any]]:
 
     Nodes that reach each other talk all the time, and no budget counts traffic: theirs is free.
     """
-    reached: dict[str, dict[str, Any]] = {
-        "static_ip": {"eq": True},
-        "inet_up_cost": {"lte": 0},
-        "inet_down_cost": {"lte": 0},
-    }
-    return {
+    verified: dict[str, Any] = {"in": [True, False]} if settings.unverified else {"eq": True}
+    filters: dict[str, dict[str, Any]] = {
         "num_gpus": {"in": list(COUNTS)},
-        "verified": {"in": [True, False]} if settings.unverified else {"eq": True},
+        "verified": verified,
         "reliability2": {"gte": settings.least_reliability},
         "cpu_arch": {"eq": "amd64"},
         "gpu_arch": {"eq": "nvidia"},
         "direct_port_count": {"gte": 1 + ports},
-        **(reached if ports else {}),
     }
+    if ports:
+        filters["static_ip"] = {"eq": True}
+        filters["inet_up_cost"] = filters["inet_down_cost"] = {"lte": 0}
+    return filters
 
 
 def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
@@ -82,28 +81,24 @@ def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
     row.
     """
     try:
-        count, gpu, country = (
-            int(row["num_gpus"]),
-            str(row["gpu_name"]),
-            _COUNTRY.fullmatch(row["geolocation"] or ""),
-        )
-        enough = (
-            row["cpu_cores_effective"] >= VCPUS_PER_GPU * count
-            and row["cpu_ram"] >= 1024 * GIB_PER_GPU * count
-        )
+        count, gpu = int(row["num_gpus"]), str(row["gpu_name"])
+        country = _COUNTRY.fullmatch(row["geolocation"] or "")
+        has_vcpus = row["cpu_cores_effective"] >= VCPUS_PER_GPU * count
+        has_memory = row["cpu_ram"] >= 1024 * GIB_PER_GPU * count
         lasts, storage = float(row["duration"]) / 3600, float(row["storage_cost"])
-        if (
-            country is None
-            or count not in COUNTS
-            or not enough
-            or lasts < LEAST_HOURS
-            or storage > HIGHEST_STORAGE
-        ):
+        if country is None or count not in COUNTS or not (has_vcpus and has_memory):
             return None
+        if lasts < LEAST_HOURS or storage > HIGHEST_STORAGE:
+            return None
+
+        region = f"vast-{country[1].lower()}"
         zone = VERIFIED if row["verification"] == "verified" else UNVERIFIED
         gib = float(row["gpu_ram"]) / 1024
-        market = Market(CLOUD_NAME, f"vast-{country[1].lower()}", zone, type_name(gpu, count, gib))
-        price = nanos(row["min_bid"] if row["is_bid"] else row["dph_base"])
+        market = Market(CLOUD_NAME, region, zone, type_name(gpu, count, gib))
+        usd = row["min_bid"] if row["is_bid"] else row["dph_base"]
+        if not 0 < usd < 10_000:
+            raise BadInput(f"a price of {usd}")
+        price = max(1, round(usd * NANOS_PER_DOLLAR))
         ask, machine = int(row["ask_contract_id"]), int(row["machine_id"])
         return HostOffer(ask, machine, market, price, storage, gib, address_of(row))
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
@@ -114,13 +109,6 @@ def address_of(row: Mapping[str, Any]) -> str:
     """The public address of an offer or an instance; if it is not known, the machine stands for
     it."""
     return str(row.get("public_ipaddr") or f"machine {row.get('machine_id')}").strip()
-
-
-def nanos(usd: float) -> int:
-    """A price of the API in nano-dollars; at least one."""
-    if not 0 < usd < 10_000:
-        raise BadInput(f"a price of {usd}")
-    return max(1, round(usd * NANOS_PER_DOLLAR))
 
 
 def type_name(gpu: str, count: int, gib: float) -> str:

@@ -103,18 +103,16 @@ class VastProvider(LabelledProvider, RentingProvider):
     def _apart(self, chosen: Sequence[HostOffer], run: str) -> Sequence[HostOffer]:
         """The first offer of each address at which a run has no machine yet: many routers do not
         lead from one of their machines to another."""
-        ordered = (
-            order for order in self._ledger.orders(self.now()) if order.tags.get(RUN_TAG) == run
-        )
-        held = (placed for order in ordered for placed in order.machines if placed.ended is None)
-        rows = (self._known(placed.number)[1] for placed in held if placed.number is not None)
-        taken, first = (
-            {offers.address_of(row) for row in rows if row is not None},
-            dict[str, HostOffer](),
-        )
+        taken, first = set[str](), dict[str, HostOffer]()
+        for order in self._ledger.orders(self.now()):
+            for placed in order.machines if order.tags.get(RUN_TAG) == run else ():
+                if placed.ended is None and placed.number is not None:
+                    _, row = self._known(placed.number)
+                    if row is not None:
+                        taken.add(offers.address_of(row))
+
         for offer in chosen:
             first.setdefault(offer.address, offer)
-
         return [offer for address, offer in first.items() if address not in taken]
 
     def _buy(self, request: MachineRequest, ask: int, label: OrderLabel) -> int:

@@ -110,50 +110,46 @@ def price_event(region: str, record: ApiRecord) -> PriceEvent:
 
 @rejecting
 def instance_type(record: ApiRecord) -> InstanceType:
-    accelerator, count = _accelerator(record)
-    devices = (
-        device for info, name in _ACCELERATORS for device in record.get(info, {}).get(name, ())
-    )
-    device_sizes = (device.get("MemoryInfo", {}).get("SizeInMiB") for device in devices)
+    name = record["InstanceType"]
+    devices = []
+    for info, kind in _ACCELERATORS:
+        devices += record.get(info, {}).get(kind, ())
+    accelerator, count = _accelerator(devices[0]) if devices else (None, 0)
+    sizes_mib = [device.get("MemoryInfo", {}).get("SizeInMiB") for device in devices]
+    sizes = [round(size_mib / 1024, 1) for size_mib in sizes_mib if size_mib]
 
     architectures = record.get("ProcessorInfo", {}).get("SupportedArchitectures", ())
-    usual = (name for name in architectures if name in (X86, ARM))
-    burstable, usage, modes = map(
-        record.get, ("BurstablePerformanceSupported", "SupportedUsageClasses", "SupportedBootModes")
-    )
+    usual = [known for known in architectures if known in (X86, ARM)]
+    burstable = record.get("BurstablePerformanceSupported")
+    baseline = None if burstable is None else baseline_of(name, burstable=burstable)
+    usage, modes = record.get("SupportedUsageClasses"), record.get("SupportedBootModes")
+    disks = record.get("InstanceStorageInfo", {})
     traits = MachineTraits(
-        architecture=next(usual, next(iter(architectures), None)),
-        baseline=None
-        if burstable is None
-        else baseline_of(record["InstanceType"], burstable=burstable),
+        architecture=next(iter([*usual, *architectures]), None),
+        baseline=baseline,
         hypervisor="none" if record.get("BareMetal") else record.get("Hypervisor"),
         boots=modes and " ".join(modes),
         spot=usage and "spot" in usage,
-        accelerator_gib=next((round(size / 1024, 1) for size in device_sizes if size), None),
+        accelerator_gib=next(iter(sizes), None),
         driver=driver_of(accelerator),
-        local_disk_gb=float(record.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0)),
+        local_disk_gb=float(disks.get("TotalSizeInGB", 0)),
     )
 
+    vcpus, memory_gib = record["VCpuInfo"]["DefaultVCpus"], record["MemoryInfo"]["SizeInMiB"] / 1024
+    network = network_gbps(record.get("NetworkInfo", {}))
     return InstanceType(
-        CLOUD,
-        record["InstanceType"],
-        vcpus=record["VCpuInfo"]["DefaultVCpus"],
-        memory_gib=record["MemoryInfo"]["SizeInMiB"] / 1024,
-        accelerator=accelerator,
-        accelerators=count,
-        network_gbps=network_gbps(record.get("NetworkInfo", {})),
-        traits=traits,
+        CLOUD, name, vcpus, memory_gib, accelerator, count, network_gbps=network, traits=traits
     )
 
 
-def _accelerator(record: ApiRecord) -> tuple[str | None, int]:
-    for info, devices in _ACCELERATORS:
-        for device in record.get(info, {}).get(devices, ()):
-            share = Fraction(device.get("GpuPartitionSize", 1)).limit_denominator(64)
-            # A slice of a GPU must not count as a whole one: an eighth of an L4 is not an L4.
-            count = device["Count"] if share == 1 else device["LogicalGpuCount"]
-            return (device["Name"] if share == 1 else f"{device['Name']} ({share})"), count
-    return None, 0
+def _accelerator(device: ApiRecord) -> tuple[str, int]:
+    """The name and the number of a type's devices. A slice of a GPU must not count as a whole one:
+    an eighth of an L4 is not an L4.
+    """
+    share = Fraction(device.get("GpuPartitionSize", 1)).limit_denominator(64)
+    if share == 1:
+        return device["Name"], device["Count"]
+    return f"{device['Name']} ({share})", device["LogicalGpuCount"]
 
 
 def network_gbps(network: ApiRecord) -> float | None:

@@ -244,22 +244,21 @@ class AwsSource:
                     events = list(
                         rejects.good(partial(price_event, region), page["SpotPriceHistory"])
                     )
-                    complete = not page.get("NextToken") and not rejects.count
-                    wanted = [
-                        event for event in events if request.wants_type(event.market.instance_type)
-                    ]
-                    for event in wanted:
-                        since[event.market] = min(event.time, since.get(event.market, event.time))
-                    yield FetchedRows(
-                        prices=PriceBatch.of(wanted),
-                        covered={history: Span(begin, span.end)} if complete else {},
+                    wanted = []
+                    for event in events:
+                        market = event.market
+                        if request.wants_type(market.instance_type):
+                            since[market] = min(event.time, since.get(market, event.time))
+                            wanted.append(event)
+
+                    covered: dict[str, Span] = {}
+                    watched: dict[Market, WatchRecord] = {}
+                    if not page.get("NextToken") and not rejects.count:
                         # A slice contains every change in it, and the price in force at its start.
-                        watched={
-                            m: WatchRecord((Span(first, span.end),)) for m, first in since.items()
-                        }
-                        if complete
-                        else {},
-                    )
+                        covered[history] = Span(begin, span.end)
+                        for market, first in since.items():
+                            watched[market] = WatchRecord((Span(first, span.end),))
+                    yield FetchedRows(PriceBatch.of(wanted), covered=covered, watched=watched)
 
         rejects.report()
 

@@ -110,16 +110,20 @@ def _traits(capabilities: ApiRecord) -> MachineTraits:
 
     # The month comes first: `09/30/2025`.
     retires = re.match(r"(\d\d)/(\d\d)/(\d{4})", str(capabilities.get("RetirementDateUtc")))
+    day = f"{retires[3]}-{retires[1]}-{retires[2]}" if retires else None
+    boots = None
+    if isinstance(generations, str) and generations:
+        boots = " ".join(generations.split(","))
+    disk_gb = None
+    if has_disk:
+        disk_gb = float(round(_amount(capabilities, "MaxResourceVolumeMB") / 1000, 1))
+
     return MachineTraits(
         _ARCHITECTURES.get(str(capabilities.get("CpuArchitectureType"))),
-        boots=" ".join(generations.split(","))
-        if isinstance(generations, str) and generations
-        else None,
+        boots=boots,
         spot=None if spot is None else spot == "True",
-        local_disk_gb=float(round(_amount(capabilities, "MaxResourceVolumeMB") / 1000, 1))
-        if has_disk
-        else None,
-        retires=parse_time(f"{retires[3]}-{retires[1]}-{retires[2]}") if retires else None,
+        local_disk_gb=disk_gb,
+        retires=parse_time(day) if day else None,
     )
 
 
@@ -165,40 +169,28 @@ def read_price(item: ApiRecord) -> RetailPrice | None:
     `isPrimaryMeterRegion` is not used: many sizes have only meters that are billed under another
     region's name.
     """
-    if (text(item, "type"), text(item, "unitOfMeasure"), text(item, "currencyCode")) != (
-        "Consumption",
-        "1 Hour",
-        "USD",
-    ):
+    terms = text(item, "type"), text(item, "unitOfMeasure"), text(item, "currencyCode")
+    if terms != ("Consumption", "1 Hour", "USD"):
         return None
 
     meter = f"{text(item, 'skuName')}/{text(item, 'meterName')}".lower()
     product = text(item, "productName").lower().replace(" ", "")
-    if any(other in meter for other in _OTHER_METERS) or any(
-        other in product for other in _OTHER_PRODUCTS
-    ):
+    is_other_meter = any(other in meter for other in _OTHER_METERS)
+    is_other_product = any(other in product for other in _OTHER_PRODUCTS)
+    if is_other_meter or is_other_product or not item.get("armSkuName"):
         return None
-    if (
-        not item.get("armSkuName")
-        or item.get("tierMinimumUnits") not in (None, 0)
-        or _is_placeholder(item)
-    ):
+    if item.get("tierMinimumUnits") not in (None, 0) or _is_placeholder(item):
         return None
 
-    end = item.get("effectiveEndDate")
-    return RetailPrice(
-        Market.of(
-            "azure",
-            text(item, "armRegionName"),
-            None,
-            spelled(text(item, "armSkuName")),
-            "windows" if "windows" in product else LINUX,
-        ),
-        "spot" in meter,
-        parse_time(text(item, "effectiveStartDate")),
-        None if end is None else parse_time(text(item, "effectiveEndDate")),
-        parse_usd(number(item, "retailPrice")),
-    )
+    region, size = text(item, "armRegionName"), spelled(text(item, "armSkuName"))
+    system = "windows" if "windows" in product else LINUX
+    market = Market.of("azure", region, None, size, system)
+    start = parse_time(text(item, "effectiveStartDate"))
+    end: int | None = None
+    if item.get("effectiveEndDate") is not None:
+        end = parse_time(text(item, "effectiveEndDate"))
+    price = parse_usd(number(item, "retailPrice"))
+    return RetailPrice(market, "spot" in meter, start, end, price)
 
 
 def _is_placeholder(item: ApiRecord) -> bool:

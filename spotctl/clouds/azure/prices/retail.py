@@ -30,15 +30,11 @@ class RetailPrices:
     def __init__(self, settings: AzureSettings) -> None:
         self._settings = settings
 
-    def pages(self, region: str) -> Iterator[list[Any]]:
-        """The price list's items for pay-as-you-go machines in a region, unparsed."""
-        return self._pages(f"Azure retail prices of {region}", f"armRegionName eq '{region}'")
-
     def regions(self) -> tuple[str, ...]:
         """The regions in which machines are sold."""
         subject = "Azure regions in the retail prices"
         pages = chain.from_iterable(
-            self._pages(subject, f"armSkuName eq '{size}'") for size in _SOLD_EVERYWHERE
+            self.pages(subject, f"armSkuName eq '{size}'") for size in _SOLD_EVERYWHERE
         )
         names = {
             item.get("armRegionName") for page in pages for item in page if isinstance(item, dict)
@@ -51,7 +47,8 @@ class RetailPrices:
             )
         return regions
 
-    def _pages(self, subject: str, criterion: str) -> Iterator[list[Any]]:
+    def pages(self, subject: str, criterion: str) -> Iterator[list[Any]]:
+        """The price list's items for pay-as-you-go machines that fit a criterion, unparsed."""
         # The values of a filter are case-sensitive in this version of the API.
         filters = (
             f"serviceName eq 'Virtual Machines' and {criterion} and priceType eq 'Consumption'"

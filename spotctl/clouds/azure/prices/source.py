@@ -97,16 +97,16 @@ class AzureSource:
         return tuple(dict.fromkeys(map(_region, names))) or self._retail().regions()
 
     def _prices(self, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
-        rejects = Rejects(f"Azure retail prices of {region}")
-        sheet = PriceSheet(request)
-        for page in self._retail().pages(region):
+        subject = f"Azure retail prices of {region}"
+        rejects, sheet = Rejects(subject), PriceSheet(request)
+        for page in self._retail().pages(subject, f"armRegionName eq '{region}'"):
             yield sheet.rows_of(rejects.good(sheet.read, page, named))
         yield sheet.in_force()
         rejects.report()
 
         if not sheet:
             raise UnknownResource(
-                f"Azure retail prices of {region}: no machine is sold there",
+                f"{subject}: no machine is sold there",
                 "check the region's name (for example eastus, westeurope)",
             )
 

@@ -12,6 +12,7 @@ import pytest
 
 from pricing_data.units import SECOND
 from spotctl.clouds.aws import buyer, inventory, orders
+from spotctl.clouds.aws.buyer import Buyer
 from spotctl.clouds.aws.calls import AwsCalls
 from spotctl.clouds.aws.orders import TOKEN, Row, client_token
 from spotctl.clouds.aws.permissions import KINDS
@@ -214,14 +215,14 @@ def only_the_instance_is_tagged(*given: Any) -> list[Arguments]:  # noqa: ANN401
 _USUAL_TAGS = orders._tags
 
 
-def swallowed(self: AwsProvider, request: MachineRequest) -> Sequence[Row]:
+def swallowed(self: Buyer, request: MachineRequest, user_data: str) -> Sequence[Row]:
     try:
-        return _USUAL_BUY(self, request)
+        return _USUAL_BUY(self, request, user_data)
     except (ProviderError, NotFound):
         return ()
 
 
-_USUAL_BUY = AwsProvider._buy
+_USUAL_BUY = Buyer.buy
 
 
 def first_page(
@@ -304,7 +305,7 @@ OF_AWS = (
         disk(DeleteOnTermination=False),
         on(evicted),
     ),
-    _aws("a refusal is swallowed", AwsProvider, "_buy", swallowed, on(no_capacity_is_said)),
+    _aws("a refusal is swallowed", Buyer, "buy", swallowed, on(no_capacity_is_said)),
     _aws("all or nothing is bought", buyer, "order", ordered(MinCount=2), on(a_part_is_taken)),
     _aws(
         "the bid is not passed on",
