@@ -196,14 +196,7 @@ class _ReferenceWorker:
             for chunk in range(first, last):
                 lo, hi = self.plan.bounds(number, clock, chunk)
                 piece = Piece(self.shards[number], lo, hi)
-                run_chunk(
-                    self.trainer,
-                    piece,
-                    number,
-                    self.view,
-                    clock,
-                    self.seed,
-                )
+                run_chunk(self.trainer, piece, number, self.view, clock, self.seed)
                 yield
 
 

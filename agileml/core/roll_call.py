@@ -202,10 +202,7 @@ class RollCall:
     def drain(self, node: str, epoch: int) -> Send:
         """Asks a node that holds nothing any more to make sure that no message is in flight."""
         drain = Drain(epoch, tuple(name for name in self.members.names(*IN_EPOCH) if name != node))
-        return Send(
-            node,
-            drain,
-        )
+        return Send(node, drain)
 
     def _dismiss(self, node: str, epoch: int) -> Iterator[NodeAnswer]:
         if self.members[node].phase is not NodePhase.DRAINING:

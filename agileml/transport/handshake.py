@@ -153,7 +153,7 @@ class Handshake:
         job: bytes,
         *,
         expected: str | None = None,
-        refusal: Callable[[Identity], Reason | None] = lambda _: None,
+        refusal: Callable[[Identity], Reason | None] | None = None,
     ) -> None:
         """An initiator knows the `expected` name of its peer; an acceptor may have a reason to
         refuse a process.
@@ -290,7 +290,7 @@ class Handshake:
 
     def _refuse(self) -> None:
         assert self.peer is not None
-        reason = self._refusal(self.peer)
+        reason = None if self._refusal is None else self._refusal(self.peer)
         if reason is not None:
             raise Failure(f"{self.peer.name!r} is refused: {_EXPLANATIONS[reason]}", reason)
 
