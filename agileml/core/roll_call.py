@@ -214,12 +214,6 @@ class RollCall:
         for other in self.members.names(NodePhase.DRAINING):
             yield self.drain(other, epoch)
 
-    def dismiss_drained(self) -> Iterator[Send]:
-        """Before an epoch begins, lets those leave that hold nothing."""
-        for node in self.members.names(NodePhase.DRAINING):
-            self.members.set_phase(node, NodePhase.GONE)
-            yield Send(node, Leave(LEFT_BEHIND))
-
 
 _PRESENT = (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE)
 

@@ -380,12 +380,7 @@ class BufferPool:
         if size < _POOLED_FROM or size > self._most_bytes:
             return aligned(size)
 
-        while self._returned:
-            self._idle.append(self._returned.popleft())
-        held = sum(buffer.size for buffer in self._idle)
-        while held > self._most_bytes:
-            held -= self._idle.pop(0).size
-
+        self._collect()
         capacity = capacity_for(size)
         buffer = next((buffer for buffer in reversed(self._idle) if buffer.size == capacity), None)
         if buffer is None:
@@ -396,3 +391,10 @@ class BufferPool:
         lease = _LentBuffer(buffer)
         weakref.finalize(lease, self._returned.append, buffer).atexit = False
         return np.asarray(lease)[:size]
+
+    def _collect(self) -> None:
+        while self._returned:
+            self._idle.append(self._returned.popleft())
+        held = sum(buffer.size for buffer in self._idle)
+        while held > self._most_bytes:
+            held -= self._idle.pop(0).size
