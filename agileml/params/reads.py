@@ -108,7 +108,10 @@ class ShardReads:
                 continue
             # As numbers or as bits, whichever takes less memory.
             rows = np.flatnonzero(mask).astype(np.int32)
-            learned[name] = rows if rows.nbytes * 8 < len(mask) else np.packbits(mask)
+            if rows.nbytes * 8 < len(mask):
+                learned[name] = rows
+            else:
+                learned[name] = np.packbits(mask)
 
         return learned
 

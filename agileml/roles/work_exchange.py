@@ -196,7 +196,9 @@ class Helping:
         """A clock has been decided: what is still lent or borrowed of it came too late, and both
         sides drop it.
         """
-        self.loans.lent = {number: loan for number, loan in self.loans.lent.items() if loan.clock != clock}
+        self.loans.lent = {
+            number: loan for number, loan in self.loans.lent.items() if loan.clock != clock
+        }
         self.errands = [errand for errand in self.errands if errand.clock != clock]
 
     def _accept(self, message: DoThis) -> None:

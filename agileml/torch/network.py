@@ -69,7 +69,9 @@ class TorchNetwork:
         self._plain = {torch_module().float32, torch_module().float64}
         self._zero = torch_module().zeros((), device=device)
         self.sparse = sparse_names(module)
-        self._card = CardCopies(self._zero.device) if self._zero.is_cuda else None
+        self._card: CardCopies | None = None
+        if self._zero.is_cuda:
+            self._card = CardCopies(self._zero.device)
 
     def arrays(self) -> Params:
         """The values that travel, with at least one axis; statistics that are counts become

@@ -131,7 +131,10 @@ class Failure(PeerRefused):
     def __init__(self, text: str, reason: Reason, *, inform: bool = True) -> None:
         super().__init__(text)
         self.reason = reason
-        self.refusal = _message(_Step.REFUSED, bytes([reason])) if inform else b""
+        if inform:
+            self.refusal = _message(_Step.REFUSED, bytes([reason]))
+        else:
+            self.refusal = b""
 
 
 def check_secret(secret: bytes) -> None:

@@ -215,10 +215,10 @@ def timeline_page(run: PipelineRun, title: str) -> str:
     rows = {device: row for row, device in enumerate(devices)}
     scale = (_WIDTH - _LEFT) / run.seconds
     height = len(rows) * (_ROW + _GAP) + _GAP
-    shapes = [
-        f'<text x="4" y="{_GAP + row * (_ROW + _GAP) + 17}">{stage + 1}.{replica + 1}</text>'
-        for (stage, replica), row in rows.items()
-    ]
+    shapes = []
+    for (stage, replica), row in rows.items():
+        y = _GAP + row * (_ROW + _GAP) + 17
+        shapes.append(f'<text x="4" y="{y}">{stage + 1}.{replica + 1}</text>')
     shapes += [_box(span, rows[span.stage, span.replica], scale) for span in run.spans]
 
     return (
