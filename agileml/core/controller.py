@@ -70,10 +70,10 @@ IN_JOB = (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH)
 """Phases in which a node is told that the job is over."""
 
 
-WorkReport = ClockReport | Saved | messages.SquareOfPart | messages.Collected | messages.Evaluated
+ClockEvent = ClockReport | Saved | messages.SquareOfPart | messages.Collected | messages.Evaluated
 """Reports of work on clocks, and on the result of the last one."""
 
-Change = messages.Restored | messages.Taken | messages.Adopted | messages.ServerTimed
+TableEvent = messages.Restored | messages.Taken | messages.Adopted | messages.ServerTimed
 """Reports of changes of the table, and of what may lead to one."""
 
 
@@ -382,7 +382,7 @@ class Controller:
                 self.members.set_phase(node, NodePhase.DRAINING)
                 self._out.append(self.roll_call.drain(node, epoch))
 
-    def _change(self, event: Change) -> None:
+    def _change(self, event: TableEvent) -> None:
         """A step of a change of the table is done, or says which change would help."""
         match event:
             case messages.Restored():
@@ -418,7 +418,7 @@ class Controller:
 
     # -- clocks ------------------------------------------------------------------------------------
 
-    def _report(self, event: WorkReport) -> None:
+    def _report(self, event: ClockEvent) -> None:
         """A node has done a part of a clock, or of what follows the last one."""
         match event:
             case messages.SquareOfPart():
@@ -557,8 +557,8 @@ class Controller:
 
 ROUTES: dict[type, Callable[[Controller, Any], None]] = {
     **dict.fromkeys(get_args(NodeEvent), Controller._attend),
-    **dict.fromkeys(get_args(WorkReport), Controller._report),
-    **dict.fromkeys(get_args(Change), Controller._change),
+    **dict.fromkeys(get_args(ClockEvent), Controller._report),
+    **dict.fromkeys(get_args(TableEvent), Controller._change),
     messages.Broken: Controller._report_broken,
     StopJob: Controller._stop,
 }

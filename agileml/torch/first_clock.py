@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -27,8 +27,23 @@ from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
 from agileml.torch.surroundings import surroundings
 from agileml.user_code import beginning_of
 
-if TYPE_CHECKING:
-    from agileml.torch.trainer import TorchModule
+
+class ComparableTrainer(Protocol):
+    """The parts of a `TorchModule` that are compared."""
+
+    name: str
+    threads: int
+    tolerance: float
+    clip_norm: float | None
+    loss_scale: float
+    reads_stream: bool
+    schedule: Any
+
+    def build(self, seed: int) -> torch.nn.Module: ...
+    def build_optimizers(self, module: torch.nn.Module) -> list[torch.optim.Optimizer]: ...
+    def whole(self, seed: int, clock: int) -> object: ...
+    def pieces(self, seed: int, clock: int) -> list[tuple[float, Any]]: ...
+    def objective_at(self, clock: int) -> BatchObjective: ...
 
 
 _DROPOUT = frozenset(
@@ -124,7 +139,7 @@ def _frozen(args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any
 
 
 def compare_first_clock(
-    trainer: TorchModule, servers: RowOptimizers, seed: int, device: str
+    trainer: ComparableTrainer, servers: RowOptimizers, seed: int, device: str
 ) -> str:
     """How far the first clocks differ from plain PyTorch, in words: gradient and step, as shares of
     their lengths.
@@ -173,7 +188,7 @@ class _FirstClocks:
     """
 
     def __init__(
-        self, trainer: TorchModule, trained: frozenset[str], seed: int, device: str
+        self, trainer: ComparableTrainer, trained: frozenset[str], seed: int, device: str
     ) -> None:
         self._trainer = trainer
         self._trained = trained
@@ -356,7 +371,7 @@ def _no_scaler(name: str) -> Iterator[None]:
 
 
 def _difference_of_step(
-    trainer: TorchModule,
+    trainer: ComparableTrainer,
     servers: RowOptimizers,
     module: torch.nn.Module,
     gradients: dict[str, Array],
