@@ -79,13 +79,19 @@ def straggler_fields(iterations: Sequence[Iteration]) -> dict[str, Any]:
     In jobs with backup workers, `waited_for` has the number of workers that each clock waited for.
     """
     clocks = [iteration.sums for iteration in iterations]
+    items = sum(sums.helped_items for sums in clocks)
+    helped = sum(sums.helped_seconds for sums in clocks)
+    moved = sum(sums.moved_bytes for sums in clocks)
+    waited_for = [sums.waited_for for sums in clocks if sums.waited_for]
+    dropped = sum(sums.dropped_chunks for sums in clocks)
+    suspended = sum(sums.suspended_seconds for sums in clocks)
     return {
-        "reassigned_items": sum(sums.helped_items for sums in clocks),
-        "helped_ms": round(1000 * sum(sums.helped_seconds for sums in clocks), 3),
-        "moved_bytes": sum(sums.moved_bytes for sums in clocks),
-        "waited_for": [sums.waited_for for sums in clocks if sums.waited_for],
-        "dropped_chunks": sum(sums.dropped_chunks for sums in clocks),
-        "suspended_seconds": round(sum(sums.suspended_seconds for sums in clocks), 6),
+        "reassigned_items": items,
+        "helped_ms": round(1000 * helped, 3),
+        "moved_bytes": moved,
+        "waited_for": waited_for,
+        "dropped_chunks": dropped,
+        "suspended_seconds": round(suspended, 6),
         **share_fields(iterations[-1:]),
     }
 

@@ -147,7 +147,10 @@ class _ReferenceWorker:
         self.cache = ParamCache(
             rule.layout, wire_of(wire or declared.wire, rule.layout, declared.name)
         )
-        self.model = self.cache if self.cache.wire is None else ParamCache(rule.layout)
+        if self.cache.wire is None:
+            self.model = self.cache
+        else:
+            self.model = ParamCache(rule.layout)
         self.view = ChunkView(self.cache, declared.name, declared.aggregation)
         self.reader = CacheView(self.cache, declared.name)
         self.write_back = WriteBack(rule.layout, declared.aggregation)
@@ -196,14 +199,7 @@ class _ReferenceWorker:
             for chunk in range(first, last):
                 lo, hi = self.plan.bounds(number, clock, chunk)
                 piece = Piece(self.shards[number], lo, hi)
-                run_chunk(
-                    self.trainer,
-                    piece,
-                    number,
-                    self.view,
-                    clock,
-                    self.seed,
-                )
+                run_chunk(self.trainer, piece, number, self.view, clock, self.seed)
                 yield
 
 

@@ -81,10 +81,10 @@ class Replay:
         """Reads a table with the columns worker, time and batch_time_norm (.csv or .csv.gz)."""
         try:
             with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
-                rows = [
-                    (int(row["worker"]), int(row["time"]), float(row["batch_time_norm"]))
-                    for row in csv.DictReader(file)
-                ]
+                rows = []
+                for row in csv.DictReader(file):
+                    took = float(row["batch_time_norm"])
+                    rows.append((int(row["worker"]), int(row["time"]), took))
         except (OSError, EOFError, UnicodeDecodeError) as error:
             raise BadArgument(
                 f"replay {path}: {getattr(error, 'strerror', None) or error}"
@@ -98,14 +98,16 @@ class Replay:
         if not rows:
             raise BadArgument(f"replay {path}: the table is empty")
 
-        usual = max(1e-9, float(np.percentile([took for _, _, took in rows], USUAL_PERCENTILE)))
+        all_times = [took for _, _, took in rows]
+        usual = max(1e-9, float(np.percentile(all_times, USUAL_PERCENTILE)))
         by_worker: dict[int, list[tuple[int, float]]] = {}
         for worker, time, took in rows:
-            by_worker.setdefault(worker, []).append((time, max(1.0, took / usual)))
-        factors = tuple(
-            tuple(took for _, took in sorted(times)) for _, times in sorted(by_worker.items())
-        )
-        return cls(factors)
+            factor = max(1.0, took / usual)
+            by_worker.setdefault(worker, []).append((time, factor))
+        factors = []
+        for _, times in sorted(by_worker.items()):
+            factors.append(tuple(factor for _, factor in sorted(times)))
+        return cls(tuple(factors))
 
 
 Slowdown = SlowWorker | Disrupt | PowerLaw | Uneven | SlowServer | Replay
@@ -126,7 +128,10 @@ class Slowness:
         self._seed = seed
         self._name = crc32(node.encode())
         digits = re.search(r"\d+$", node)
-        self._number = int(digits[0]) if digits else self._name
+        if digits:
+            self._number = int(digits[0])
+        else:
+            self._number = self._name
         self._clock = 0
         self._done = 0
         self._before = 0

@@ -338,10 +338,7 @@ class WorkPlan:
         workers.
         """
         covers = tuple((place, 0, self.chunks(place, clock)) for place in range(len(self.lengths)))
-        return Accepted(
-            clock,
-            covers,
-        )
+        return Accepted(clock, covers)
 
     def cover_items(self, clock: int, covers: Iterable[Cover]) -> int:
         """Number of items in these chunks of a clock."""

@@ -238,9 +238,9 @@ class TopicModel:
         document = corpus.held_document[held] - first
         logs = -np.log((mixtures[document] * share).sum(axis=1))
 
-        return float(
-            (np.bincount(document, logs, count) / np.bincount(document, minlength=count)).sum()
-        )
+        summed = np.bincount(document, logs, count)
+        held_out = np.bincount(document, minlength=count)
+        return float((summed / held_out).sum())
 
     def _drawn(
         self,
@@ -263,12 +263,12 @@ class TopicModel:
 
         for now in np.split(order, np.flatnonzero(np.diff(place[order])) + 1):
             self._move(documents, words, totals, (document[now], which[now], new[now]), -1)
-            weight = (documents[document[now]] + self.spread) * self._shares(
-                words[which[now]], totals
-            )
+            mixed = documents[document[now]] + self.spread
+            weight = mixed * self._shares(words[which[now]], totals)
             below = np.cumsum(weight, axis=1)
             draw = rng.random(len(now)) * below[:, -1]
-            new[now] = np.minimum((below <= draw[:, None]).sum(axis=1), self.topics - 1)
+            drawn = (below <= draw[:, None]).sum(axis=1)
+            new[now] = np.minimum(drawn, self.topics - 1)
             self._move(documents, words, totals, (document[now], which[now], new[now]), 1)
 
         return new

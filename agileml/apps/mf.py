@@ -215,23 +215,20 @@ class MatrixFactorization:
                     f"in {self.file}"
                 )
             bounds = [count * part // self.parts for part in range(self.parts + 1)]
-            return [
-                FileShard(
-                    table,
-                    slice(bounds[part], bounds[part + 1]),
-                    random_generator(self.seed, (1, part)),
-                )
-                for part in range(self.parts)
-            ]
+            shards: list[RatingShard] = []
+            for part in range(self.parts):
+                rng = random_generator(self.seed, (1, part))
+                shards.append(FileShard(table, slice(bounds[part], bounds[part + 1]), rng))
+            return shards
 
         users = [self.users * part // self.parts for part in range(self.parts + 1)]
         ratings = [self.ratings * part // self.parts for part in range(self.parts + 1)]
-        return [
-            RatingShard(
-                self, part, range(users[part], users[part + 1]), ratings[part + 1] - ratings[part]
-            )
-            for part in range(self.parts)
-        ]
+        shards = []
+        for part in range(self.parts):
+            own = range(users[part], users[part + 1])
+            count = ratings[part + 1] - ratings[part]
+            shards.append(RatingShard(self, part, own, count))
+        return shards
 
     def step(
         self,

@@ -254,9 +254,7 @@ def _attribute(module: object, attribute: str, target: str) -> Callable[..., obj
         raise UnknownApp(
             f"{target}: {place} defines no {attribute}; write module:Class or FILE.py:NAME"
         )
-    if callable(maker):
-        return maker
-    return lambda: maker
+    return maker if callable(maker) else lambda: maker
 
 
 def _check_arguments(

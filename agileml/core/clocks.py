@@ -391,7 +391,10 @@ class LastClock:
         was stopping.
         """
         self.stopping = record["stopping"]
-        self.limit = record["limit"] if self.stopping else max(self.limit, record["stable"])
+        if self.stopping:
+            self.limit = record["limit"]
+        else:
+            self.limit = max(self.limit, record["stable"])
 
     def roll_back(self, clock: int) -> None:
         """All nodes return to a version, so that nothing is fetched yet."""

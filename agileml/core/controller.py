@@ -30,6 +30,7 @@ from agileml.core.placement import Stages
 from agileml.core.planned_changes import PlannedChanges
 from agileml.core.recovery import CHECKPOINT, INIT, Epochs, Mode, common_version, rollback_point
 from agileml.core.roll_call import (
+    LEFT_BEHIND,
     Consequence,
     Leaving,
     LostNodes,
@@ -67,6 +68,13 @@ MOST_CLOCKS_AHEAD = 100_000
 
 IN_JOB = (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH)
 """Phases in which a node is told that the job is over."""
+
+
+ClockEvent = ClockReport | Saved | messages.SquareOfPart | messages.Collected | messages.Evaluated
+"""Reports of work on clocks, and on the result of the last one."""
+
+TableEvent = messages.Restored | messages.Taken | messages.Adopted | messages.ServerTimed
+"""Reports of changes of the table, and of what may lead to one."""
 
 
 class Controller:
@@ -313,7 +321,10 @@ class Controller:
 
     def _roll_back(self, clock: int, sources: tuple[str, ...]) -> None:
         """Starts a new epoch from a version, with the nodes that are left."""
-        self._out.extend(self.roll_call.dismiss_drained())
+        for node in self.members.names(NodePhase.DRAINING):
+            # They hold nothing.
+            self.members.set_phase(node, NodePhase.GONE)
+            self._out.append(Send(node, Leave(LEFT_BEHIND)))
         self.members.activate_ready()
         self._observe_nodes()
         self._changed = True
@@ -339,10 +350,6 @@ class Controller:
         limit = self.last_clock.limit
         recover = Recover(self.epochs.number, clock, self.table, sources, limit, decided)
         self._broadcast(recover, nodes)
-
-    def _report_restored(self, event: messages.Restored) -> None:
-        self.epochs.restored(event.node)
-        self._replan()
 
     # -- planned changes ---------------------------------------------------------------------------
 
@@ -375,26 +382,30 @@ class Controller:
                 self.members.set_phase(node, NodePhase.DRAINING)
                 self._out.append(self.roll_call.drain(node, epoch))
 
-    def _report_partition(self, event: messages.Taken) -> None:
-        assignment = self.planned.assignment
-        ledger = self.clocks.ledger
-        left = assignment.table.owners[event.partition]
-        move = assignment.partition_arrived(event.partition, event.node)
-        ledger.add_move(event.partition, left, move, self.clocks.stable)
-        seconds = self.planned.seconds_of_move(self._now)
-        if seconds is not None:
-            ledger.count_move(self.planned.partition_bytes[event.partition], seconds)
+    def _change(self, event: TableEvent) -> None:
+        """A step of a change of the table is done, or says which change would help."""
+        match event:
+            case messages.Restored():
+                self.epochs.restored(event.node)
+                self._replan()
+            case messages.ServerTimed():
+                self.planned.add_measurement(event)
+            case messages.Adopted():
+                self.planned.assignment.shard_arrived(event.shard, event.node)
+                if self.planned.assignment.worth_planning():
+                    self._replan()
+            case messages.Taken():
+                assignment = self.planned.assignment
+                ledger = self.clocks.ledger
+                left = assignment.table.owners[event.partition]
+                move = assignment.partition_arrived(event.partition, event.node)
+                ledger.add_move(event.partition, left, move, self.clocks.stable)
+                seconds = self.planned.seconds_of_move(self._now)
+                if seconds is not None:
+                    ledger.count_move(self.planned.partition_bytes[event.partition], seconds)
 
-        # Not recorded: a restarted controller asks the nodes what they hold.
-        self._replan()
-
-    def _report_shard(self, event: messages.Adopted) -> None:
-        self.planned.assignment.shard_arrived(event.shard, event.node)
-        if self.planned.assignment.worth_planning():
-            self._replan()
-
-    def _report_times(self, event: messages.ServerTimed) -> None:
-        self.planned.add_measurement(event)
+                # Not recorded: a restarted controller asks the nodes what they hold.
+                self._replan()
 
     def _observe_nodes(self) -> None:
         """Lets the policy see which nodes are active now."""
@@ -407,25 +418,25 @@ class Controller:
 
     # -- clocks ------------------------------------------------------------------------------------
 
-    def _report(self, event: ClockReport) -> None:
-        self.clocks.add(event, self.epochs.number)
+    def _report(self, event: ClockEvent) -> None:
+        """A node has done a part of a clock, or of what follows the last one."""
+        match event:
+            case messages.SquareOfPart():
+                self._out.extend(self.clocks.norms.add(event, self.members))
+            case Saved():
+                if self.clocks.checkpoints.add(event.clock, event.partition, self._now):
+                    self._out.append(RememberCheckpoint(event.clock))
+            case messages.Collected() | messages.Evaluated():
+                self.last_clock.add(event)
+            case _:
+                self.clocks.add(event, self.epochs.number)
 
-    def _report_version(self, event: PartitionProgress) -> None:
-        epoch = self.epochs.number
-        limit = self.last_clock.limit
-        self.clocks.add(event, epoch)
-        if self.epochs.mode is Mode.RUNNING:
+        if isinstance(event, PartitionProgress) and self.epochs.mode is Mode.RUNNING:
+            limit = self.last_clock.limit
             stable = self.clocks.advance_stable(
-                self.planned.assignment, self.members, limit, epoch, self._now
+                self.planned.assignment, self.members, limit, self.epochs.number, self._now
             )
             self._out.extend(stable)
-
-    def _report_square(self, event: messages.SquareOfPart) -> None:
-        self._out.extend(self.clocks.norms.add(event, self.members))
-
-    def _report_saved(self, event: Saved) -> None:
-        if self.clocks.checkpoints.add(event.clock, event.partition, self._now):
-            self._out.append(RememberCheckpoint(event.clock))
 
     def _log(self) -> None:
         """Returns an `Iteration` for each clock that is complete."""
@@ -476,20 +487,16 @@ class Controller:
     def _stop(self, event: StopJob) -> None:
         stable = self.clocks.stable
         if not event.finish:
-            if self.last_clock.interrupt(stable):
-                self._send_limit()
-        elif self.last_clock.may_stop_after(stable):
-            self._changed = True
-            self.last_clock.stop(self.clocks.ledger.reached, stable)
-            self._send_limit()
+            is_new = self.last_clock.interrupt(stable)
+        else:
+            is_new = self.last_clock.may_stop_after(stable)
+            if is_new:
+                self._changed = True
+                self.last_clock.stop(self.clocks.ledger.reached, stable)
 
-    def _send_limit(self) -> None:
-        self._broadcast(
-            Limit(self.epochs.number, self.last_clock.limit), self.members.names(*IN_EPOCH)
-        )
-
-    def _report_result(self, event: messages.Collected | messages.Evaluated) -> None:
-        self.last_clock.add(event)
+        if is_new:
+            limit = Limit(self.epochs.number, self.last_clock.limit)
+            self._broadcast(limit, self.members.names(*IN_EPOCH))
 
     def _finish(self) -> None:
         """Once every partition has the last clock, fetches the model and its loss, and then ends
@@ -550,16 +557,8 @@ class Controller:
 
 ROUTES: dict[type, Callable[[Controller, Any], None]] = {
     **dict.fromkeys(get_args(NodeEvent), Controller._attend),
-    **dict.fromkeys(get_args(ClockReport), Controller._report),
-    messages.Collected: Controller._report_result,
-    messages.Evaluated: Controller._report_result,
-    messages.ServerTimed: Controller._report_times,
-    PartitionProgress: Controller._report_version,
-    messages.Restored: Controller._report_restored,
-    messages.Taken: Controller._report_partition,
-    messages.Adopted: Controller._report_shard,
-    messages.Saved: Controller._report_saved,
-    messages.SquareOfPart: Controller._report_square,
+    **dict.fromkeys(get_args(ClockEvent), Controller._report),
+    **dict.fromkeys(get_args(TableEvent), Controller._change),
     messages.Broken: Controller._report_broken,
     StopJob: Controller._stop,
 }

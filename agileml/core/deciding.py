@@ -33,10 +33,7 @@ class ClockDecision:
         """The decision of a line, which may have been through JSON."""
         clock, waited_for, covers = line
         accepted = Accepted(clock, tuple((place, first, last) for place, first, last in covers))
-        return cls(
-            accepted,
-            waited_for,
-        )
+        return cls(accepted, waited_for)
 
 
 @dataclass(slots=True)

@@ -43,14 +43,12 @@ def target_table(
     them than usual.
     """
     speeds = footprint.speeds
-    on_reliable = stage == 1 or not footprint.transient
-    # The backup has the partition already.
-    preferred = {
-        partition: [name] for partition, name in enumerate(now.backups) if name and on_reliable
-    }
-    owners = balance(
-        now.owners, may_serve(footprint, stage, len(now.owners)), preferred, partition_bytes, speeds
-    )
+    preferred: dict[int, list[str]] = {}
+    if stage == 1 or not footprint.transient:
+        # The backup has the partition already.
+        preferred = {partition: [name] for partition, name in enumerate(now.backups) if name}
+    usual = may_serve(footprint, stage, len(now.owners))
+    owners = balance(now.owners, usual, preferred, partition_bytes, speeds)
 
     if placed:
         servers = set(may_serve(footprint, stage, len(owners), more))
@@ -72,9 +70,8 @@ def target_table(
 
     latest_first = {shard: list(reversed(names)) for shard, names in previous.items()}
     workers = balance(now.workers, hosts, latest_first, [1] * len(now.workers), speeds)
-    return Table(
-        now.version, owners, backups, level(workers, hosts, set(owners), latest_first, speeds)
-    )
+    leveled = level(workers, hosts, set(owners), latest_first, speeds)
+    return Table(now.version, owners, backups, leveled)
 
 
 @dataclass(slots=True)

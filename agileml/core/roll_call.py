@@ -202,10 +202,7 @@ class RollCall:
     def drain(self, node: str, epoch: int) -> Send:
         """Asks a node that holds nothing any more to make sure that no message is in flight."""
         drain = Drain(epoch, tuple(name for name in self.members.names(*IN_EPOCH) if name != node))
-        return Send(
-            node,
-            drain,
-        )
+        return Send(node, drain)
 
     def _dismiss(self, node: str, epoch: int) -> Iterator[NodeAnswer]:
         if self.members[node].phase is not NodePhase.DRAINING:
@@ -216,12 +213,6 @@ class RollCall:
         yield f"{node} left"
         for other in self.members.names(NodePhase.DRAINING):
             yield self.drain(other, epoch)
-
-    def dismiss_drained(self) -> Iterator[Send]:
-        """Before an epoch begins, lets those leave that hold nothing."""
-        for node in self.members.names(NodePhase.DRAINING):
-            self.members.set_phase(node, NodePhase.GONE)
-            yield Send(node, Leave(LEFT_BEHIND))
 
 
 _PRESENT = (NodePhase.LOADING, NodePhase.READY, NodePhase.ACTIVE)

@@ -51,7 +51,7 @@ class AttachedFleet(LocalFleet):
     ) -> None:
         super().__init__(plan, processes, rendezvous)
         self.reported: list[FleetEvent] = []
-        """What happened to machines, as the caller has reported it since the last turn."""
+        """The changes of machines that the caller has reported since the last turn."""
 
     # No fleet of its own.
     def start_node(self, name: str, *, reliable: bool) -> None:  # noqa: ARG002

@@ -169,11 +169,7 @@ class Chaos:
         sentences = _Parser(text).sentences()
         rules = tuple(sentence for sentence in sentences if isinstance(sentence, Rule))
         slowdowns = tuple(sentence for sentence in sentences if not isinstance(sentence, Rule))
-        return cls(
-            rules,
-            seed,
-            slowdowns,
-        )
+        return cls(rules, seed, slowdowns)
 
 
 class FaultSchedule:

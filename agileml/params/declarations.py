@@ -80,11 +80,8 @@ class Declarations:
                 )
 
         clip_norm = getattr(trainer, "clip_norm", None) or 0.0
-        if (
-            isinstance(clip_norm, bool)
-            or not isinstance(clip_norm, int | float)
-            or not 0 <= clip_norm < inf
-        ):
+        is_number = isinstance(clip_norm, int | float) and not isinstance(clip_norm, bool)
+        if not is_number or not 0 <= clip_norm < inf:
             raise BadTrainer(f"{name}: clip_norm is {clip_norm!r}; it must be a number above 0")
         if clip_norm and apply is None:
             raise BadTrainer(f"{name}: clip_norm needs an apply, for which it scales the updates")
@@ -92,19 +89,23 @@ class Declarations:
         wire = getattr(trainer, "wire", FULL)
         if wire not in WIRES:
             raise BadTrainer(f"{name}: wire is {wire!r}; choose one of {', '.join(WIRES)}")
+
+        apply_all = getattr(trainer, "apply_all", None)
+        is_clipped = getattr(trainer, "is_clipped", lambda _: True)
+        loss_every = numbers["loss_every"]
         return cls(
             name,
             numbers["batch"] or 0,
             numbers["chunk"],
             AGGREGATIONS[aggregation],
             apply,
-            getattr(trainer, "apply_all", None),
+            apply_all,
             numbers["slots"] or 0,
             numbers["row_slots"] or 0,
             wire,
             clip_norm,
-            getattr(trainer, "is_clipped", lambda _: True),
-            1 if numbers["loss_every"] is None else numbers["loss_every"],
+            is_clipped,
+            1 if loss_every is None else loss_every,
             bool(getattr(trainer, "sees_norm", False)),
         )
 

@@ -66,7 +66,9 @@ class Aggregation:
             return combined
 
         total: Array = np.add(left, right)
-        if _wrapped(left, right, total):
+        unsigned = total.dtype.kind == "u"
+        wrapped = total < left if unsigned else ((left ^ total) & (right ^ total)) < 0
+        if wrapped.any():
             raise out_of_range(total.dtype)
         if out is None:
             return total
@@ -114,9 +116,9 @@ def _halves(numbers: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The lower and the upper 32 bits of 64-bit integers, as numbers whose sums do not leave the
     range.
     """
-    return (numbers & numbers.dtype.type(_LOW_HALF)).astype(np.int64), (
-        numbers >> _HALF_BITS
-    ).astype(np.int64)
+    low = numbers & numbers.dtype.type(_LOW_HALF)
+    high = numbers >> _HALF_BITS
+    return low.astype(np.int64), high.astype(np.int64)
 
 
 def assign_into(state: PartitionState, delta: Delta) -> None:
@@ -237,13 +239,6 @@ def _inner(left: RowDelta, right: RowDelta) -> float:
     return float(np.dot(left.values[mine].ravel(), right.values[theirs].ravel()))
 
 
-def _wrapped(left: Array, right: Array, total: Array) -> bool:
-    """Whether a sum of integers has left the range of their type."""
-    if total.dtype.kind == "u":
-        return bool((total < left).any())
-    return bool((((left ^ total) & (right ^ total)) < 0).any())
-
-
 def nbytes(delta: Delta | None) -> int:
     """Bytes of a delta's numbers."""
     total = 0
@@ -298,9 +293,8 @@ def _aggregate(parts: Sequence[RowDelta], by: Aggregation) -> RowDelta | None:
     else:
         # An identity value for each touched row, and the index of each row among them.
         numbers = [part.rows for part in parts if part.rows is not None]
-        touched = np.zeros(
-            max((int(some[-1]) + 1 for some in numbers if some.size), default=0), np.bool_
-        )
+        count = max((int(some[-1]) + 1 for some in numbers if some.size), default=0)
+        touched = np.zeros(count, np.bool_)
         for some in numbers:
             touched[some] = True
         rows = np.flatnonzero(touched).astype(np.int32)

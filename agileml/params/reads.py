@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agileml.params.deltas import Delta, RowDelta, Rows
-from agileml.params.layout import ArraySpec, Layout, PartitionState, Segment
+from agileml.params.layout import ArraySpec, Layout, PartitionState
 from agileml.params.rows import RowNumbers
 
 WantedRows = list[Rows | None]
@@ -108,7 +108,10 @@ class ShardReads:
                 continue
             # As numbers or as bits, whichever takes less memory.
             rows = np.flatnonzero(mask).astype(np.int32)
-            learned[name] = rows if rows.nbytes * 8 < len(mask) else np.packbits(mask)
+            if rows.nbytes * 8 < len(mask):
+                learned[name] = rows
+            else:
+                learned[name] = np.packbits(mask)
 
         return learned
 
@@ -166,10 +169,16 @@ class RowsRead:
                         mask |= np.unpackbits(rows.view(np.uint8), count=len(mask)).view(np.bool_)
             self._wanted = []
             for partition in self._layout.partitions:
-                picked_rows = [self._picked(segment, masks[segment.name]) for segment in partition]
-                self._wanted.append(
-                    None if all(each is None for each in picked_rows) else picked_rows
-                )
+                wanted: WantedRows = []
+                for segment in partition:
+                    mask = masks[segment.name][segment.lo : segment.hi]
+                    rows = np.flatnonzero(mask).astype(np.int32)
+                    row_bytes = self._layout.spec(segment.name).row_bytes
+                    picked_bytes = rows.size * (row_bytes + rows.itemsize)
+                    few = picked_bytes <= MAX_PICKED * segment.rows * row_bytes
+                    wanted.append(rows if few else None)
+                whole = all(each is None for each in wanted)
+                self._wanted.append(None if whole else wanted)
 
         return self._wanted
 
@@ -180,13 +189,6 @@ class RowsRead:
         self._wanted = list(self._wanted)
         for partition in partitions:
             self._wanted[partition] = None
-
-    def _picked(self, segment: Segment, mask: Mask) -> Rows | None:
-        rows = np.flatnonzero(mask[segment.lo : segment.hi]).astype(np.int32)
-        row_bytes = self._layout.spec(segment.name).row_bytes
-        if rows.size * (row_bytes + rows.itemsize) > MAX_PICKED * segment.rows * row_bytes:
-            return None
-        return rows
 
 
 def picked(state: PartitionState, wanted: WantedRows | None) -> Delta:

@@ -5,7 +5,7 @@ parameter: servers' states, optimizers, backups and checkpoints. Rounding depend
 number, so that a contribution has the same bits on every node, and when it is sent again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,14 +20,30 @@ _BF16_NAN = 0x7FC0
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A float of 16 bits, which travels as `dtype`. `narrow` need not care about NaN and the sign
-    of 0.
+    """A float of 16 bits, which travels as `dtype`: a type of numpy, or for bfloat16, which numpy
+    does not have, its bits.
     """
 
     dtype: np.dtype
     largest: float
-    narrow: Callable[[Array], Array]
-    widen: Callable[[Array], Array]
+
+    def narrow(self, values: Array) -> Array:
+        """The values in 16 bits, whatever becomes of NaN and the sign of 0."""
+        if self.dtype.kind == "f":
+            return values.astype(self.dtype)
+
+        # The upper halves of 32-bit floats, rounded to nearest, ties to even.
+        bits: Array = values.astype("<f4", copy=False).view("<u4")
+        odd = (bits >> 16) & 1
+        upper: Array = ((bits + (0x7FFF + odd)) >> 16).astype(self.dtype)
+        return upper
+
+    def widen(self, half: Array) -> Array:
+        """The values in 32 bits."""
+        if self.dtype.kind == "f":
+            return half.astype("<f4")
+        values: Array = (half.astype("<u4") << 16).view("<f4")
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +123,9 @@ def _is_long(dtype: np.dtype) -> bool:
     return dtype.kind == "f" and dtype.itemsize > 2
 
 
-def _to_bf16(values: Array) -> Array:
-    """The upper halves of 32-bit floats, rounded to nearest, ties to even."""
-    bits: Array = values.astype("<f4", copy=False).view("<u4")
-    upper: Array = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype("<u2")
-    return upper
-
-
-def _of_bf16(half: Array) -> Array:
-    values: Array = (half.astype("<u4") << 16).view("<f4")
-    return values
-
-
 _HALVES = {
-    BF16: Half(np.dtype("<u2"), 3.38953e38, _to_bf16, _of_bf16),
-    FP16: Half(
-        np.dtype("<f2"), 65504, lambda values: values.astype("<f2"), lambda half: half.astype("<f4")
-    ),
+    BF16: Half(np.dtype("<u2"), 3.38953e38),
+    FP16: Half(np.dtype("<f2"), 65504),
 }
 
 

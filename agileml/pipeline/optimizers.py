@@ -5,7 +5,7 @@ Update rules are pure functions: weights, state and gradient in, new weights and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -56,22 +56,18 @@ class Optimizer:
         count = len(weights)
         pairs = zip(weights, gradients, strict=True)
         gradients = tuple(np.zeros_like(w) if is_absent(g) else g for w, g in pairs)
-        if self.kind == "sgd":
-            return tuple(
-                _less(w, self.rate * g) for w, g in zip(weights, gradients, strict=True)
-            ), ()
-        if self.kind == "momentum":
-            speed = tuple(self.momentum * v + g for v, g in zip(state, gradients, strict=True))
-            return tuple(
-                _less(w, self.rate * v) for w, v in zip(weights, speed, strict=True)
-            ), speed
+        if self.kind in ("sgd", "momentum"):
+            speed: Weights = ()
+            if self.kind == "momentum":
+                pairs = zip(state, gradients, strict=True)
+                gradients = speed = tuple(self.momentum * v + g for v, g in pairs)
+            pairs = zip(weights, gradients, strict=True)
+            return tuple(_less(w, self.rate * g) for w, g in pairs), speed
 
-        first = tuple(
-            _decayed(m, g, self.momentum) for m, g in zip(state[:count], gradients, strict=True)
-        )
-        squares = tuple(
-            _decayed(v, g * g, self.second) for v, g in zip(state[count:], gradients, strict=True)
-        )
+        pairs = zip(state[:count], gradients, strict=True)
+        first = tuple(_decayed(m, g, self.momentum) for m, g in pairs)
+        pairs = zip(state[count:], gradients, strict=True)
+        squares = tuple(_decayed(v, g * g, self.second) for v, g in pairs)
         moved = []
 
         for weight, moment, square in zip(weights, first, squares, strict=True):
@@ -154,11 +150,10 @@ class TorchOptimizer:
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = None if is_absent(gradient) else tensor_of(gradient)
         optimizer.step()
-        after = [
-            _array(optimizer.state[parameter].get(name) if parameter in optimizer.state else None)
-            for parameter, named in zip(parameters, names, strict=True)
-            for name in named
-        ]
+        after: list[Array] = []
+        for parameter, named in zip(parameters, names, strict=True):
+            held = optimizer.state.get(parameter, {})
+            after += [_array(held.get(name)) for name in named]
 
         return tuple(array_of(parameter) for parameter in parameters), tuple(after)
 
@@ -208,27 +203,23 @@ class _Schedule:
                 "ReduceLROnPlateau depends on a loss that layers do not know: use a schedule by "
                 "the number of updates"
             )
-        self._optimizer, self._by_update = optimizer, self._settings(optimizer, schedule)
+        self._optimizer = optimizer
+        self._schedule = schedule
         self._known: list[list[dict[str, Any]]] = []
-
-    @staticmethod
-    def _settings(
-        optimizer: torch.optim.Optimizer, schedule: LRScheduler
-    ) -> Iterator[list[dict[str, Any]]]:
-        while True:
-            yield [
-                {name: value for name, value in group.items() if name != "params"}
-                for group in optimizer.param_groups
-            ]
-            # Without gradients this changes nothing; schedules want to be called after it.
-            optimizer.step()
-            schedule.step()
 
     def apply(self, optimizer: torch.optim.Optimizer, number: int) -> None:
         while len(self._known) < number:
-            self._known.append(next(self._by_update))
-        for group, settings in zip(optimizer.param_groups, self._known[number - 1], strict=True):
-            group.update(settings)
+            settings = [
+                {name: value for name, value in group.items() if name != "params"}
+                for group in self._optimizer.param_groups
+            ]
+            self._known.append(settings)
+            # Without gradients this changes nothing; schedules want to be called after it.
+            self._optimizer.step()
+            self._schedule.step()
+
+        for group, known in zip(optimizer.param_groups, self._known[number - 1], strict=True):
+            group.update(known)
 
 
 def _value(array: Array, is_tensor: bool) -> Any:  # noqa: ANN401  # a tensor or a number

@@ -183,9 +183,8 @@ class DBW:
                         # square without noise.
                         noise = report.square - report.along - policy.steepness * before.square
                         report = replace(report, spread=noise * report.gradients)
-                return replace(
-                    policy, seen=_latest((*self.seen, report), AVERAGED_CLOCKS * self.workers)
-                ), ()
+                gradients = AVERAGED_CLOCKS * self.workers
+                return replace(policy, seen=_latest((*self.seen, report), gradients)), ()
             case ClockBegins():
                 return self._begin(report)
 
@@ -224,10 +223,9 @@ class DBW:
         if not known:
             return None
 
-        spread = max(
-            0.0,
-            sum(weight * spread for weight, spread in known) / sum(weight for weight, _ in known),
-        )
+        weights = sum(weight for weight, _ in known)
+        weighted = sum(weight * spread for weight, spread in known)
+        spread = max(0.0, weighted / weights)
         noises = [spread / max(clock.gradients, 1e-12) for clock in self.seen]
         squares = [clock.square - noise for clock, noise in zip(self.seen, noises, strict=True)]
         size = fmean(squares)
@@ -237,7 +235,9 @@ class DBW:
         # dimension.
         by_noise = fmean(2 * noise * (noise + 2 * max(size, 0.0)) for noise in noises)
         error = min(error, sqrt(by_noise / len(noises)))
-        return (max(0.0, size - SHRINKAGE * error**2 / size) if size > 0 else 0.0), spread
+        if size <= 0:
+            return 0.0, spread
+        return max(0.0, size - SHRINKAGE * error**2 / size), spread
 
     def _begin(self, report: ClockBegins) -> tuple[DBW, tuple[WaitFor, ...]]:
         count = report.workers
@@ -258,9 +258,11 @@ class DBW:
         )
 
         speeds = policy._speeds()
-        best = (
-            max(range(count), key=lambda number: (speeds[number], number)) + 1 if speeds else count
-        )
+        best = count
+        if speeds:
+            # Of equally good numbers the largest.
+            fastest = max(speeds)
+            best = max(k for k, speed in enumerate(speeds, 1) if speed == fastest)
         if policy.starting:
             # Of fewer than two gradients there is no spread.
             best = max(min(2, count), count // FIRST_CLOCK_DIVISOR)
@@ -285,10 +287,13 @@ class DBW:
         if self.blind or estimates is None:
             return [k / max(1e-12, seconds[k - 1]) for k in range(1, count + 1)]
 
-        (square, spread) = estimates
+        square, spread = estimates
         steep = self.steepness
-        gains = [(2 - steep) * square - steep * spread / k for k in range(1, count + 1)]
-        return [gain / max(1e-12, time) for gain, time in zip(gains, seconds, strict=True)]
+        speeds = []
+        for k, time in zip(range(1, count + 1), seconds, strict=True):
+            gain = (2 - steep) * square - steep * spread / k
+            speeds.append(gain / max(1e-12, time))
+        return speeds
 
     def _weigh(self, best: int, speeds: Sequence[float]) -> tuple[DBW, int, str]:
         """The choice of `auto`: the policy, the number to wait for, and the reason to log."""
@@ -339,10 +344,10 @@ def guessed(times: Times, clock: int, count: int) -> Times:
     if last < 2:
         return {}
 
-    pace = (seconds[last - 1] - seconds[0]) / sum(1 / (count - number) for number in range(1, last))
-    ahead = accumulate(
-        (pace / (count - number) for number in range(last, count)), initial=seconds[last - 1]
-    )
+    left = [1 / (count - number) for number in range(1, last)]
+    pace = (seconds[last - 1] - seconds[0]) / sum(left)
+    steps = [pace / (count - number) for number in range(last, count)]
+    ahead = accumulate(steps, initial=seconds[last - 1])
     return {
         (0, number): ((clock, time),) for number, time in enumerate(ahead, last) if number > last
     }

@@ -106,45 +106,41 @@ class PSLD:
         known = list(lines.values())
         if known:
             # A server without measurements is taken for an average one.
-            means = [
-                sum(getattr(line, what) for line in known) / len(known)
-                for what in ("slope", "start", "error")
-            ]
-            lines |= {name: Line(*means) for name in servers if name not in lines}
+            slope = sum(line.slope for line in known) / len(known)
+            start = sum(line.start for line in known) / len(known)
+            error = sum(line.error for line in known) / len(known)
+            average = Line(slope, start, error)
+            lines |= {name: average for name in servers if name not in lines}
 
-        share = sum(sizes) / len(servers)
-        speeds = {
-            name: 1 / max(1e-12, lines[name].mean(share)) for name in set(owners) if name in lines
-        }
-        if len(speeds) < len(set(owners)):
+        serving = set(owners)
+        if not serving <= lines.keys():
             return self, None
 
-        apart = max(speeds.values()) / min(speeds.values()) - 1
+        share = sum(sizes) / len(servers)
+        seconds = [max(1e-12, lines[name].mean(share)) for name in serving]
+        speeds = [1 / each for each in seconds]
+        apart = max(speeds) / min(speeds) - 1
 
         # One line for all superior servers that may be equally fast: noise would move blocks among
         # them for ever.
         superior = candidates(lines, share, self.trigger)
-        columns = [[getattr(lines[name], what) for name in superior] for what in ("slope", "start")]
-        slope, start = (sum(column) / len(column) for column in columns)
+        slope = sum([lines[name].slope for name in superior]) / len(superior)
+        start = sum([lines[name].start for name in superior]) / len(superior)
         usual = start + slope * share
-        alike = [
-            name
-            for name in superior
-            if abs(lines[name].mean(share) - usual) <= CONFIDENCE * lines[name].error
-        ]
-
-        lines = {
-            **lines,
-            **{name: replace(lines[name], slope=slope, start=start) for name in alike},
-        }
+        for name in superior:
+            line = lines[name]
+            if abs(line.mean(share) - usual) <= CONFIDENCE * line.error:
+                lines[name] = replace(line, slope=slope, start=start)
 
         load = _load(owners, sizes)
         few = {name for name in load if load[name] < share / 2}
         after = replace(self, moves=self.moves + 1, fresh={})
-        assigned = _with_few_moves(owners, after._assign(sizes, servers, superior, lines), sizes)
+        wanted = after._assign(sizes, servers, superior, lines)
+        assigned = _with_few_moves(owners, wanted, sizes)
         before = _longest(owners, sizes, lines)
         then = _longest(assigned, sizes, lines)
-        least = MIN_SAVED_IF_UNEVEN if apart > self.trigger or few & set(superior) else MIN_SAVED
+        uneven = apart > self.trigger or few & set(superior)
+        least = MIN_SAVED_IF_UNEVEN if uneven else MIN_SAVED
         if then > (1 - least) * before:
             return self, None
 
@@ -152,8 +148,8 @@ class PSLD:
             f"servers differ by a factor of {apart + 1:.1f}: {before:.3g} s of a clock become "
             f"{then:.3g} s"
         )
-        server_place = ServerPlace(assigned, why, 2 * len(superior) < len(servers))
-        return after, server_place
+        short = 2 * len(superior) < len(servers)
+        return after, ServerPlace(assigned, why, short)
 
     def _assign(
         self,
@@ -167,10 +163,9 @@ class PSLD:
         load = dict.fromkeys(servers, 0)
         assigned = 0
         places = [""] * len(sizes)
-        weight = sum(lines[name].mean(sum(sizes) / len(superior)) for name in superior) / len(
-            superior
-        )
-        order = sorted(range(len(sizes)), key=lambda block: -sizes[block])
+        share = sum(sizes) / len(superior)
+        weight = sum(lines[name].mean(share) for name in superior) / len(superior)
+        order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
 
         for name in servers:
             # Slow servers keep a small block while that costs no time, so that they are still
@@ -189,12 +184,14 @@ class PSLD:
             # One block shows whether a server has recovered; more than it can serve in time would
             # hold up every clock.
             if not best or (load[best] and lines[best].mean(load[best] + sizes[block]) > weight):
-                best = min(
-                    superior,
-                    key=lambda name: _cost(
-                        lines[name], load[name] + sizes[block], assigned, weight
-                    ),
-                )
+                # Predicted time and share of the load, both relative (Algorithm 2 with equal
+                # weights).
+                costs: dict[str, float] = {}
+                for name in superior:
+                    loaded = load[name] + sizes[block]
+                    seconds = lines[name].mean(loaded) / max(1e-12, weight)
+                    costs[name] = seconds + loaded / max(1, assigned)
+                best = min(superior, key=costs.__getitem__)
             places[block] = best
             load[best] += sizes[block]
 
@@ -205,14 +202,15 @@ def superior_set(lines: Mapping[str, Line], size: float) -> list[str]:
     """The servers that may be the fastest: those whose predicted times overlap, from the fastest on
     (Algorithm 1).
     """
-    bounds = {name: (line.mean(size), CONFIDENCE * line.error) for name, line in lines.items()}
+    upper = {name: line.mean(size) + CONFIDENCE * line.error for name, line in lines.items()}
     chosen: list[str] = []
     threshold = inf
-    for name, (mean, error) in sorted(bounds.items(), key=lambda item: sum(item[1])):
-        if mean - error >= threshold:
+    for name in sorted(upper, key=upper.__getitem__):
+        line = lines[name]
+        if line.mean(size) - CONFIDENCE * line.error >= threshold:
             break
         chosen.append(name)
-        threshold = mean + error
+        threshold = upper[name]
 
     return chosen
 
@@ -230,11 +228,6 @@ def candidates(lines: Mapping[str, Line], size: float, trigger: float) -> list[s
     return [*superior, *others]
 
 
-def _cost(line: Line, load: int, assigned: int, weight: float) -> float:
-    """Predicted time and share of the load, both relative (Algorithm 2 with equal weights)."""
-    return line.mean(load) / max(1e-12, weight) + load / max(1, assigned)
-
-
 def _with_few_moves(
     owners: Sequence[str], wanted: Sequence[str], sizes: Sequence[int]
 ) -> tuple[str, ...]:
@@ -247,11 +240,11 @@ def _with_few_moves(
     for name, size in zip(wanted, sizes, strict=True):
         room[name] += size
     places = list(wanted)
-    order = sorted(range(len(sizes)), key=lambda block: -sizes[block])
+    order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
 
     for staying in (True, False):
         for block in list(order):
-            name = owners[block] if staying else max(room, key=lambda server: room[server])
+            name = owners[block] if staying else max(room, key=room.__getitem__)
             if not staying or 2 * room.get(name, 0) >= sizes[block]:
                 places[block] = name
                 room[name] -= sizes[block]

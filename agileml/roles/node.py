@@ -319,12 +319,11 @@ class Node:
         routed = Routed(self.name, self.epoch, message.table.version)
         self._out.append(Send(CONTROLLER, routed))
 
-    def _accept(self, message: Accept) -> None:
-        self.server.accept(message)
-        self.worker.receive(message)
-
-    def _advance_stable(self, message: Stable) -> None:
-        self.server.set_stable(message)
+    def _accept(self, message: Accept | Stable) -> None:
+        if isinstance(message, Accept):
+            self.server.accept(message)
+        else:
+            self.server.set_stable(message)
         self.worker.receive(message)
 
     # -- the end of a node -------------------------------------------------------------------------
@@ -374,8 +373,7 @@ _IN_EPOCH = {
     # Its process ends; what still arrives until then is handled.
     Leave: Transition(Node._exit),
     Route: Transition(Node._reroute),
-    Stable: Transition(Node._advance_stable),
-    Accept: Transition(Node._accept),
+    **dict.fromkeys((Stable, Accept), Transition(Node._accept)),
     EndOfLife: Transition(Node._answer_mark),
     # Nothing was marked.
     EndOfLifeSeen: Transition(Node._ignore),

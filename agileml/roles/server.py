@@ -25,6 +25,7 @@ from agileml.protocol.messages import (
     PartitionProgress,
     PartitionUpdate,
     Patch,
+    PendingPush,
     Pull,
     Push,
     Reads,
@@ -301,20 +302,22 @@ class Server:
         served = self.served.pop(message.partition)
         to_backup = message.to == served.backup and served.stamped >= 0
         versions = () if to_backup else tuple(served.versions[at] for at in sorted(served.versions))
+        pending: list[PendingPush] = []
+        for clock, contributions in sorted(served.pending.items()):
+            pending += contributions.handed_over(clock)
+        waiting = tuple(each for group in served.readers.waiting.values() for each in group)
+        stamped = served.clock if message.backup == self.node else served.stamped
+        former = (*self.transit.former.get(message.partition, ()), self.node)
         handover = Handover(
             self.epoch,
             served.partition,
             served.clock,
             versions,
-            tuple(
-                push
-                for clock, pending in sorted(served.pending.items())
-                for push in pending.handed_over(clock)
-            ),
-            tuple(waiting for group in served.readers.waiting.values() for waiting in group),
+            tuple(pending),
+            waiting,
             message.backup,
-            served.clock if message.backup == self.node else served.stamped,
-            (*self.transit.former.get(message.partition, ()), self.node),
+            stamped,
+            former,
         )
 
         self.transit.forward[served.partition] = message.to

@@ -57,7 +57,7 @@ class ShardHandovers:
 
         ready = order.now or self.shards[shard].whole(shard, self.work)
         if helping is not None:
-            helping.kept_back.add(shard)
+            helping.loans.kept_back.add(shard)
             # The later order replaces the earlier one.
             self.promised.pop(shard, None)
             self.due.pop(shard, None)
@@ -96,7 +96,7 @@ class ShardHandovers:
         self.promised.pop(shard, None)
         if helping is not None:
             self.due.pop(shard, None)
-            helping.kept_back.discard(shard)
+            helping.loans.kept_back.discard(shard)
             helping.recount()
         left = self.shards.pop(shard)
         take_shard = TakeShard(self.context.epoch, shard, left.clock, left.chunks)

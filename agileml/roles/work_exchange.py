@@ -85,6 +85,23 @@ HelpMessage = HelpGroup | ProgressReport | DoThis | BegunHelping | CancelHelp | 
 
 
 @dataclass(slots=True)
+class Loans:
+    """The chunks that a worker has lent, by number. Of `kept_back` shards, which leave, nothing is
+    lent any more.
+    """
+
+    lent: dict[int, Loan] = field(default_factory=dict)
+    kept_back: set[int] = field(default_factory=set)
+    _numbers: int = 0
+
+    def add(self, loan: Loan) -> int:
+        """Adds a loan and returns its number."""
+        self._numbers += 1
+        self.lent[self._numbers] = loan
+        return self._numbers
+
+
+@dataclass(slots=True)
 class Helping:
     """The loans and errands of one worker. `running` is the chunk that is being computed."""
 
@@ -93,11 +110,7 @@ class Helping:
     shards: HeldShards
     timer: Callable[[], float]
     policy: FlexRR = field(default_factory=FlexRR)
-    lent: dict[int, Loan] = field(default_factory=dict)
-    """By number, the chunks that the worker has lent."""
-    kept_back: set[int] = field(default_factory=set)
-    """Shards that leave: nothing of them is lent any more."""
-    _loans: int = 0
+    loans: Loans = field(default_factory=Loans)
     errands: list[Errand] = field(default_factory=list)
     group: tuple[str, ...] = ()
     pace: WorkPace = field(default_factory=WorkPace)
@@ -105,8 +118,8 @@ class Helping:
 
     def reset(self) -> None:
         """An epoch begins: what was lent is its owner's again, everywhere."""
-        self.lent.clear()
-        self.kept_back.clear()
+        self.loans.lent.clear()
+        self.loans.kept_back.clear()
         self.errands.clear()
         self.group = ()
         self.pace = WorkPace()
@@ -125,7 +138,7 @@ class Helping:
             case DoThis():
                 self._accept(message)
             case BegunHelping():
-                loan = self.lent.get(message.number)
+                loan = self.loans.lent.get(message.number)
                 if loan is None:
                     # The loan's clock has been decided without it.
                     return
@@ -146,7 +159,7 @@ class Helping:
         if not self.pace.total:
             return
         own = OwnProgress(self.pace.progress, self.timer(), self.pace.latest)
-        busy = report.worker in {loan.to for loan in self.lent.values()}
+        busy = report.worker in {loan.to for loan in self.loans.lent.values()}
         self.policy, proposals = self.policy.other_reported(
             report.worker, report.progress, report.timer, report.pace, own, busy=busy
         )
@@ -160,7 +173,7 @@ class Helping:
             candidates = sorted(
                 (chunk, shard)
                 for shard, left in self.shards.items()
-                if left.clock == self.pace.clock and shard not in self.kept_back
+                if left.clock == self.pace.clock and shard not in self.loans.kept_back
                 for chunk in left.chunks
                 if (shard, chunk) != running
             )
@@ -174,9 +187,7 @@ class Helping:
                 self.shards[shard] = self.shards[shard].after(chunk, shard, self.work)
             covers = covers_of_chunks(chunks)
 
-            self._loans += 1
-            number = self._loans
-            self.lent[number] = Loan(proposal.to, self.pace.clock, covers)
+            number = self.loans.add(Loan(proposal.to, self.pace.clock, covers))
             self.pace.left -= len(chunks)
             do_this = DoThis(context.epoch, context.node, number, self.pace.clock, covers)
             context.send(proposal.to, do_this)
@@ -185,7 +196,9 @@ class Helping:
         """A clock has been decided: what is still lent or borrowed of it came too late, and both
         sides drop it.
         """
-        self.lent = {number: loan for number, loan in self.lent.items() if loan.clock != clock}
+        self.loans.lent = {
+            number: loan for number, loan in self.loans.lent.items() if loan.clock != clock
+        }
         self.errands = [errand for errand in self.errands if errand.clock != clock]
 
     def _accept(self, message: DoThis) -> None:
@@ -217,7 +230,7 @@ class Helping:
                 return
 
     def _take_back(self, message: HelpEnded) -> None:
-        loan = self.lent.pop(message.number, None)
+        loan = self.loans.lent.pop(message.number, None)
         if loan is None:
             return
 
@@ -360,15 +373,15 @@ class Helping:
             total = sum(len(self.work.ranges(shard, clock)) for shard in self.shards)
             self.pace = WorkPace(clock, total, sum(len(left.chunks) for _, left in current))
 
-        for number, loan in list(self.lent.items()):
-            if self.kept_back.intersection(shard for shard, _, _ in loan.covers):
+        for number, loan in list(self.loans.lent.items()):
+            if self.loans.kept_back.intersection(shard for shard, _, _ in loan.covers):
                 self._cancel(number, loan)
 
         # What others have not begun of the last clock is taken back: one assignment after another,
         # the latest first. Meanwhile the others, which are faster, may begin the rest.
         waiting = [
             (number, loan)
-            for number, loan in self.lent.items()
+            for number, loan in self.loans.lent.items()
             if loan.clock < clock and not loan.begun
         ]
 
@@ -380,7 +393,7 @@ class Helping:
 
         if self.policy.heard and self.pace.latest:
             own = OwnProgress(self.pace.progress, self.timer(), self.pace.latest)
-            self._lend(self.policy.went_on(own, {loan.to for loan in self.lent.values()}))
+            self._lend(self.policy.went_on(own, {loan.to for loan in self.loans.lent.values()}))
 
     def _cancel(self, number: int, loan: Loan) -> None:
         if not loan.begun and not loan.cancelled:
@@ -394,7 +407,7 @@ class Helping:
 
     def outstanding(self, shard: int) -> bool:
         """Whether chunks of a shard are lent, or came back and are not done yet."""
-        lent = any(shard == cover[0] for loan in self.lent.values() for cover in loan.covers)
+        lent = any(shard == cover[0] for loan in self.loans.lent.values() for cover in loan.covers)
         return lent or any(
             errand.number is None and shard in dict(errand.chunks) for errand in self.errands
         )

@@ -354,7 +354,10 @@ class ControllerProcess:
         elif _is_node(event.peer):
             # A heartbeat process that does not connect again leaves its node silent.
             present = isinstance(event, Connected)
-            self._nodes = self._nodes | {event.peer} if present else self._nodes - {event.peer}
+            if present:
+                self._nodes = self._nodes | {event.peer}
+            else:
+                self._nodes = self._nodes - {event.peer}
             present_nodes = sorted(self._nodes)
             expelled = sorted(self._memory.expelled)
             attendance = Attendance((*present_nodes,), self._controller.reported, (*expelled,))

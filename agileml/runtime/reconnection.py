@@ -93,31 +93,28 @@ class BrokenLinks:
         itself.
         """
         self._turn(epoch)
-        self._reports = {
-            pair: seen for pair, seen in self._reports.items() if all(map(members.alive, pair))
-        }
+        for pair in list(self._reports):
+            if not all(map(members.alive, pair)):
+                del self._reports[pair]
         overdue = [pair for pair, (at, _) in self._reports.items() if now - at > self._grace]
         if not overdue:
             return None
 
-        broken = Counter(
-            name for pair in {frozenset(pair) for pair in self._reports} for name in pair
-        )
-        accusers = {pair for pair in self._reports if self._reports[pair][1].misconduct}
+        # Both ends may have reported a link.
+        links = {frozenset(pair) for pair in self._reports}
+        broken = Counter(name for link in links for name in link)
+        accusers = {pair for pair, (_, report) in self._reports.items() if report.misconduct}
         guilty = {node if node in self._believed else peer for node, peer in accusers}
-        name = max(
-            {name for pair in overdue for name in pair},
-            key=lambda name: (
-                broken[name],
-                name in guilty,
-                not members[name].reliable,
-                members[name].rank,
-            ),
-        )
+        worst = {}
+        for name in {name for pair in overdue for name in pair}:
+            member = members[name]
+            worst[name] = broken[name], name in guilty, not member.reliable, member.rank
+        victim = max(worst, key=worst.__getitem__)
 
-        self._believed.update(node for node, peer in accusers if peer == name)
-        node, peer = next(pair for pair in overdue if name in pair)
-        return name, f"no link between {node} and {peer}: {self._reports[node, peer][1].reason}"
+        self._believed.update(node for node, peer in accusers if peer == victim)
+        node, peer = next(pair for pair in overdue if victim in pair)
+        _, report = self._reports[node, peer]
+        return victim, f"no link between {node} and {peer}: {report.reason}"
 
     def _turn(self, epoch: int) -> None:
         if epoch != self._epoch:

@@ -99,7 +99,10 @@ class Vitals:
         data."""
         began = clock()
         self._cells[_CLOCK], self._cells[_SHARD] = at
-        self._cells[_USUAL_STEP] = UNKNOWN_STEP if first or not self._steps else max(self._steps)
+        if first or not self._steps:
+            self._cells[_USUAL_STEP] = UNKNOWN_STEP
+        else:
+            self._cells[_USUAL_STEP] = max(self._steps)
         self._cells[_BUSY_SINCE] = began
 
         try:

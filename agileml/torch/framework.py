@@ -12,7 +12,7 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce, wraps
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
@@ -352,12 +352,15 @@ class FrameworkTrainer(TorchModule):
         """A batch of a validation, by its number among those of all loaders."""
         prepared = self.prepared
         loader, batch = prepared.validation_batch(number)
-        step = prepared.course.validated[validation]
-        loop = self.loop_of_validation(validation, loader)
+        course = prepared.course
+        step = course.validated[validation]
+        # Loops over loaders are counted: those of epochs, and of each validation before.
+        earlier = validation * len(prepared.validation_batches)
+        loop = course.epoch_after(step) + 1 + earlier + loader
         numbers = prepared.orders.batches(loop)[batch]
         content = self.data[1 + loader].fetch(numbers, where)
         size = len(numbers)
-        epoch = prepared.course.epoch_after(step)
+        epoch = course.epoch_after(step)
 
         return BatchShare(content, batch, size, size, step, epoch, loader)
 
@@ -463,9 +466,8 @@ class FrameworkTrainer(TorchModule):
             ]
             losses = network.mean_losses(self._objective, shares, where)
 
-        return sum(loss * share.samples for loss, share in zip(losses, shares, strict=True)) / sum(
-            share.samples for share in shares
-        )
+        total = sum(loss * share.samples for loss, share in zip(losses, shares, strict=True))
+        return total / sum(share.samples for share in shares)
 
     # -- the comparison with plain PyTorch ---------------------------------------------------------
 
@@ -569,12 +571,11 @@ class FrameworkTrainer(TorchModule):
         """Equal on all nodes that begin with the same weights and draw the same orders."""
         state = self.prepared.orders.state
         tensors = self.prepared.module.state_dict().values()
-        drawn = crc32(
-            state.numpy[1].tobytes(), crc32(repr(state.python).encode(), checksum(state.torch))
-        )
-        return reduce(
-            lambda mark, tensor: crc32(str(checksum(tensor)).encode(), mark), tensors, drawn
-        )
+        mark = crc32(repr(state.python).encode(), checksum(state.torch))
+        mark = crc32(state.numpy[1].tobytes(), mark)
+        for tensor in tensors:
+            mark = crc32(str(checksum(tensor)).encode(), mark)
+        return mark
 
     @cached_property
     def data(self) -> list[TorchData]:
@@ -665,22 +666,16 @@ class FrameworkTrainer(TorchModule):
                 check_hooks(module)
             return check_module(made)
 
-    def loop_of_epoch(self, epoch: int) -> int:
-        """The number of an epoch's loop among all loops over loaders."""
-        course = self.prepared.course
-        loaders = len(self.prepared.validation_batches)
-        before = epoch * course.steps_of_epoch
-        # A validation before the first step comes after the loop of the first epoch has begun.
-        return epoch + loaders * (bisect_right(course.validated, before) if epoch else 0)
-
-    def loop_of_validation(self, number: int, loader: int) -> int:
-        """The number of the loop over a loader in a validation."""
-        course = self.prepared.course
-        loaders = len(self.prepared.validation_batches)
-        return course.epoch_after(course.validated[number]) + 1 + number * loaders + loader
-
     def numbers(self, step: OptimizerStep) -> Sequence[Array]:
-        return self.prepared.orders.batches(self.loop_of_epoch(step.epoch))[step.first : step.last]
+        """The samples of each batch of a step."""
+        # Loops over loaders are counted: the epochs before this one, and their validations. One
+        # before the first step comes after the loop of the first epoch has begun.
+        course = self.prepared.course
+        validations = 0
+        if step.epoch:
+            validations = bisect_right(course.validated, step.epoch * course.steps_of_epoch)
+        loop = step.epoch + len(self.prepared.validation_batches) * validations
+        return self.prepared.orders.batches(loop)[step.first : step.last]
 
     def shares(
         self, step: OptimizerStep, part: int, where: str, parts: int = 0, luck: int = 0

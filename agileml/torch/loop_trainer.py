@@ -351,7 +351,7 @@ class LoopTrainer(TorchModule):
         """Runs the code after the loop, with the values of a trained model, and the state that the
         first part left.
         """
-        self._network(int(model[SEED][0, 0])).assign(lambda name: model[name])
+        self._network(int(model[SEED][0, 0])).assign(model.__getitem__)
         self._iteration.finish(_state_of(model[STATE][0]))
 
     def build(self, seed: int) -> torch.nn.Module:

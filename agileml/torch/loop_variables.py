@@ -107,9 +107,43 @@ def _of_scope(scope: Mapping[str, object], of: str) -> Iterator[Named]:
 # -- what an object holds --------------------------------------------------------------------------
 
 
-@singledispatch
 def _look(value: Any, text: str) -> Looked:  # noqa: ANN401
-    """An object of any kind: its attributes, and where an iterator is."""
+    """An object: a value itself, the items of a container, or what its kind holds."""
+    held: Iterable[Named] = ()
+    comparable: object = None
+    match value:
+        case bool() | int() | float() | complex() | str() | bytes() | None:
+            comparable = repr(value)
+        case dict():
+            comparable = len(value)
+            some = [(key, value[key]) for key in list(value)[:_MAX_ITEMS]]
+            held = [(str(key), f"{text}[{key!r}]", inner) for key, inner in some]
+        case list() | tuple() | deque():
+            items = list(value)
+            comparable = len(items)
+            if len(items) > 2 * _MAX_ITEMS:
+                items = items[:_MAX_ITEMS] + items[-_MAX_ITEMS:]
+            held = [("", f"{text}[{number}]", inner) for number, inner in enumerate(items)]
+        case set() | frozenset():
+            plain = [item for item in value if isinstance(item, str | int | float)]
+            comparable = frozenset(map(repr, plain))
+        case types.GeneratorType():
+            frame = value.gi_frame
+            comparable = frame and frame.f_lasti
+            held = _of_scope(frame.f_locals, text) if frame else ()
+        case types.MethodType() | partial():
+            comparable = type(value).__name__
+            is_method = isinstance(value, types.MethodType)
+            names = ("__self__", "__func__") if is_method else ("func", "args", "keywords")
+            held = [("", text, getattr(value, name)) for name in names]
+        case _:
+            return _look_further(value, text)
+    return comparable, held
+
+
+@singledispatch
+def _look_further(value: Any, text: str) -> Looked:  # noqa: ANN401
+    """An object of any other kind: its attributes, and where an iterator is."""
     kind = type(value)
     module = type(value).__module__.partition(".")[0]
     place: object = None
@@ -133,19 +167,14 @@ def _look(value: Any, text: str) -> Looked:  # noqa: ANN401
     ]
 
 
-@_look.register(bool | int | float | complex | str | bytes | None)
-def _plain(value: object, _: str) -> Looked:
-    return repr(value), ()
-
-
-@_look.register(torch.Tensor)
+@_look_further.register(torch.Tensor)
 def _tensor(value: torch.Tensor, text: str) -> Looked:
     if value.layout != torch.strided or value.is_meta or value.is_quantized or not value.numel():
         return (value.shape, value._version), ()
     return _array(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy(), text)
 
 
-@_look.register(np.ndarray)
+@_look_further.register(np.ndarray)
 def _array(value: Any, _: str) -> Looked:  # noqa: ANN401
     if value.dtype.hasobject:
         return value.shape, ()
@@ -153,7 +182,7 @@ def _array(value: Any, _: str) -> Looked:  # noqa: ANN401
     return (value.shape, crc32(numbers.tobytes())), ()
 
 
-@_look.register(
+@_look_further.register(
     np.random.Generator
     | np.random.BitGenerator
     | np.random.RandomState
@@ -168,25 +197,7 @@ def _chance(value: Any, _: str) -> Looked:  # noqa: ANN401
     return repr(value.getstate() if isinstance(value, random.Random) else value.state), ()
 
 
-@_look.register
-def _mapping(value: dict, text: str) -> Looked:  # type: ignore[type-arg]
-    some = [(key, value[key]) for key in list(value)[:_MAX_ITEMS]]
-    return len(value), [(str(key), f"{text}[{key!r}]", inner) for key, inner in some]
-
-
-@_look.register(list | tuple | deque)
-def _sequence(value: Sequence[Any], text: str) -> Looked:
-    items = list(value)
-    some = items if len(items) <= 2 * _MAX_ITEMS else items[:_MAX_ITEMS] + items[-_MAX_ITEMS:]
-    return len(items), [("", f"{text}[{number}]", inner) for number, inner in enumerate(some)]
-
-
-@_look.register(set | frozenset)
-def _set(value: set[Any], _: str) -> Looked:
-    return frozenset(repr(item) for item in value if isinstance(item, str | int | float)), ()
-
-
-@_look.register
+@_look_further.register
 def _function(value: types.FunctionType, text: str) -> Looked:
     if not is_own(value.__code__.co_filename):
         return value.__qualname__, ()
@@ -211,17 +222,7 @@ def _is_full(cell: types.CellType) -> bool:
     return True
 
 
-@_look.register(types.MethodType | partial)
-def _bound(value: Any, text: str) -> Looked:  # noqa: ANN401
-    names = (
-        ("__self__", "__func__")
-        if isinstance(value, types.MethodType)
-        else ("func", "args", "keywords")
-    )
-    return type(value).__name__, [("", text, getattr(value, name)) for name in names]
-
-
-@_look.register(types.ModuleType | type)
+@_look_further.register(types.ModuleType | type)
 def _scope(value: Any, text: str) -> Looked:  # noqa: ANN401
     """A module or a class, if it is the user's own."""
     is_class = isinstance(value, type)
@@ -229,12 +230,6 @@ def _scope(value: Any, text: str) -> Looked:  # noqa: ANN401
     if not (file and is_own(file)) and not (is_class and value.__module__ == "__main__"):
         return value.__name__, ()
     return value.__name__, _of_scope(vars(value), text if is_class else Path(str(file)).name)
-
-
-@_look.register
-def _generator(value: types.GeneratorType, text: str) -> Looked:  # type: ignore[type-arg]
-    frame = value.gi_frame
-    return frame and frame.f_lasti, _of_scope(frame.f_locals, text) if frame else ()
 
 
 # -- variables that iterations set -----------------------------------------------------------------

@@ -69,7 +69,9 @@ class TorchNetwork:
         self._plain = {torch_module().float32, torch_module().float64}
         self._zero = torch_module().zeros((), device=device)
         self.sparse = sparse_names(module)
-        self._card = CardCopies(self._zero.device) if self._zero.is_cuda else None
+        self._card: CardCopies | None = None
+        if self._zero.is_cuda:
+            self._card = CardCopies(self._zero.device)
 
     def arrays(self) -> Params:
         """The values that travel, with at least one axis; statistics that are counts become
@@ -386,23 +388,19 @@ def _diverged(
     loss: float, gradients: Mapping[str, torch.Tensor | None], objective: BatchObjective, where: str
 ) -> str:
     torch = torch_module()
-    bad = [
-        name
-        for name, gradient in gradients.items()
-        if gradient is not None and not torch.isfinite(_numbers(gradient)).all()
-    ]
+    named = ""
+    for name, gradient in gradients.items():
+        if gradient is None:
+            continue
+        numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
+        if not torch.isfinite(numbers).all():
+            named = f", parameter {name!r}"
+            break
 
-    named = f", parameter {bad[0]!r}" if bad else ""
     return (
         f"{where}{named}: the loss is {loss}; lower the learning rate, or look for a division by 0"
         f" ({beginning_of(objective)})"
     )
-
-
-def _numbers(gradient: torch.Tensor) -> torch.Tensor:
-    if gradient.is_sparse:
-        return gradient.coalesce().values()
-    return gradient
 
 
 def _failing_layer(module: torch.nn.Module, objective: BatchObjective, batch: object) -> str:

@@ -203,16 +203,14 @@ class RowOptimizers:
         }
         halves = [slice(0, 1), slice(1, None)]
 
-        return all(
-            torch_module().equal(joint, alone)
-            for kind in sparse
-            for (together, _), half in zip(
-                _tried(optimizer, hyperparameters, kind, halves), halves, strict=True
-            )
-            for joint, alone in zip(
-                together, _tried(optimizer, hyperparameters, kind, [half])[0][0], strict=True
-            )
-        )
+        equal = torch_module().equal
+        for kind in sparse:
+            together = _tried(optimizer, hyperparameters, kind, halves)
+            for (reached, _), half in zip(together, halves, strict=True):
+                ((alone, _),) = _tried(optimizer, hyperparameters, kind, [half])
+                if not all(map(equal, reached, alone)):
+                    return False
+        return True
 
     def _only_reads(self, group: OptimizerGroup) -> bool:
         """Whether two steps on a small parameter leave its gradients as they are."""

@@ -93,7 +93,10 @@ class Unchanged:
         """Before a step, with the values that it starts from."""
         self._steps += 1
         is_power_of_two = self._steps & (self._steps - 1) == 0
-        self._sums = self._checksums() if self._suspicious or is_power_of_two else {}
+        if self._suspicious or is_power_of_two:
+            self._sums = self._checksums()
+        else:
+            self._sums = {}
         self._versions = self._counted()
 
     def changed(self, parameters: Mapping[str, torch.Tensor]) -> str | None:

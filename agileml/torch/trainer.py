@@ -316,7 +316,7 @@ class TorchModule:
         `agileml.train(...).model`.
         """
         network = self._network(int(model[SEED][0, 0]))
-        network.assign(lambda name: model[name])
+        network.assign(model.__getitem__)
         return network.state_dict()
 
     def check_start(self, seed: int) -> str:

@@ -212,7 +212,8 @@ class Endpoint:
                 limits, body_bytes=min(limits.body_bytes, self._settings.helper_body_bytes)
             )
 
-        link.open(FrameReader(limits, self._pool, self._scratch))
+        link.phase = Phase.OPEN
+        link.reader = FrameReader(limits, self._pool, self._scratch)
         self._links[link.peer] = link
         self._connector.full = len(self._links) >= self._settings.max_links
         self._events.append(Connected(link.peer, link.handshake.peer.instance))

@@ -131,7 +131,10 @@ class Failure(PeerRefused):
     def __init__(self, text: str, reason: Reason, *, inform: bool = True) -> None:
         super().__init__(text)
         self.reason = reason
-        self.refusal = _message(_Step.REFUSED, bytes([reason])) if inform else b""
+        if inform:
+            self.refusal = _message(_Step.REFUSED, bytes([reason]))
+        else:
+            self.refusal = b""
 
 
 def check_secret(secret: bytes) -> None:
@@ -153,7 +156,7 @@ class Handshake:
         job: bytes,
         *,
         expected: str | None = None,
-        refusal: Callable[[Identity], Reason | None] = lambda _: None,
+        refusal: Callable[[Identity], Reason | None] | None = None,
     ) -> None:
         """An initiator knows the `expected` name of its peer; an acceptor may have a reason to
         refuse a process.
@@ -290,7 +293,7 @@ class Handshake:
 
     def _refuse(self) -> None:
         assert self.peer is not None
-        reason = self._refusal(self.peer)
+        reason = None if self._refusal is None else self._refusal(self.peer)
         if reason is not None:
             raise Failure(f"{self.peer.name!r} is refused: {_EXPLANATIONS[reason]}", reason)
 

@@ -121,11 +121,6 @@ class Link:
             with contextlib.suppress(OSError):
                 self.stream.send([memoryview(message)])
 
-    def open(self, reader: FrameReader) -> None:
-        """Switches to frames."""
-        self.phase = Phase.OPEN
-        self.reader = reader
-
     def close(self, loop: Loop) -> None:
         """Closes the socket and releases queued memory."""
         if self.phase is not Phase.CLOSED:

@@ -46,11 +46,10 @@ def layouts(seconds: Sequence[float], rules: LayoutRules, most: int) -> dict[int
 
     for nodes in range(rules.least_stages, most + 1):
         options = [fastest[nodes - 1]] if nodes - 1 in fastest else []
-        options += [
-            option
-            for d in range(1, int(min(nodes, rules.most_pipelines)) + 1)
-            if (option := _layout(nodes, d, spans, tables, rules))
-        ]
+        for pipelines in range(1, int(min(nodes, rules.most_pipelines)) + 1):
+            option = _layout(nodes, pipelines, spans, tables, rules)
+            if option:
+                options.append(option)
         if options:
             fastest[nodes] = min(options, key=lambda option: option[0])
 
@@ -217,7 +216,12 @@ def best_option(
     if seconds is None:
         return options[-1]
 
-    def needed(option: LayoutOption) -> float:
-        return option.moved_bytes / bytes_per_second + updates * seconds * option.relative_seconds
-
-    return min(reversed(options), key=needed)
+    best = options[-1]
+    least = inf
+    for option in reversed(options):
+        moving = option.moved_bytes / bytes_per_second
+        needed = moving + updates * seconds * option.relative_seconds
+        if needed < least:
+            best = option
+            least = needed
+    return best

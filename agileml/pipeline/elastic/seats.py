@@ -156,17 +156,16 @@ def work_orders(
             order = tuple(steps)
             versions = versions_used(scheme, order, p, layout.batch, first)
             for lane in range(layout.tensor):
-                work[seats[q, s, lane]] = WorkOrder(
-                    layout.chunks_of((q, s, lane)),
-                    p,
-                    s,
-                    order,
-                    versions,
-                    (seats[q, (s - 1) % p, lane],),
-                    (seats[q, (s + 1) % p, lane],),
-                    {layer: tuple(holders[layer, lane]) for layer in layout.held((q, s, lane))},
-                    layout.batch,
-                    tuple(seats[q, s, other] for other in range(layout.tensor) if other != lane),
+                seat = (q, s, lane)
+                chunks = layout.chunks_of(seat)
+                before = (seats[q, (s - 1) % p, lane],)
+                after = (seats[q, (s + 1) % p, lane],)
+                chains = {layer: tuple(holders[layer, lane]) for layer in layout.held(seat)}
+                lanes = [other for other in range(layout.tensor) if other != lane]
+                others = tuple(seats[q, s, other] for other in lanes)
+                size = layout.batch
+                work[seats[seat]] = WorkOrder(
+                    chunks, p, s, order, versions, before, after, chains, size, others
                 )
 
     return work
@@ -190,18 +189,14 @@ def _replicated(
     for s, lines in enumerate(replicated_orders(layout.replicas, last - first, layout.extra)):
         layers = tuple(layout.held((0, s, 0)))
         count = layout.replicas[s]
+        before = tuple(stages[s - 1]) if s else ()
+        after = tuple(stages[s + 1]) if s + 1 < len(spans) else ()
+        chains = {layer: tuple(stages[s]) for layer in layers}
         for node, line in zip(stages[s], lines, strict=True):
             order = tuple(PipelineStep(step.kind, step.microbatch + first) for step in line)
+            used = versions_used("pipedream", order, len(spans), 1, first // count)
             work[node] = WorkOrder(
-                (layers,),
-                len(spans),
-                s,
-                order,
-                versions_used("pipedream", order, len(spans), 1, first // count),
-                tuple(stages[s - 1]) if s else (),
-                tuple(stages[s + 1]) if s + 1 < len(spans) else (),
-                {layer: tuple(stages[s]) for layer in layers},
-                count,
+                (layers,), len(spans), s, order, used, before, after, chains, count
             )
 
     return work

@@ -100,25 +100,34 @@ def _candidate(
     held = []
     for s, cost in enumerate(devices, 1):
         flying = schedules.in_flight(scheme, p, s, m, chunks) / chunks
-        held.append(
-            held_bytes(cost, schedules.versions(scheme, p, s), flying, request.rules.optimizer)
-        )
+        versions = schedules.versions(scheme, p, s)
+        held.append(held_bytes(cost, versions, flying, request.rules.optimizer))
 
     worked = sum(cost.forward_seconds + cost.backward_seconds for cost in devices) * m / p
     speed = request.batch / seconds
-    stages = tuple(
-        replace(
-            planned_stage(shape.profile, span, shape.pipelines, request.rules.optimizer),
-            memory_bytes=held[i % p],
-            send_seconds=_send_seconds(shape, span, request.topology, i),
-            sync_seconds=devices[i % p].sync_seconds,
+    stages = []
+    for i, span in enumerate(spans):
+        stage = planned_stage(shape.profile, span, shape.pipelines, request.rules.optimizer)
+        # The output of a virtual stage goes to the next one.
+        send_seconds = 0.0
+        if shape.profile.layers[span[1]] is not shape.profile.layers[-1]:
+            bandwidth = _bandwidth_before(request.topology, shape, (i + 1) % p)
+            send_seconds = stage.output_bytes / bandwidth
+        sync_seconds = devices[i % p].sync_seconds
+        stages.append(
+            replace(
+                stage,
+                memory_bytes=held[i % p],
+                send_seconds=send_seconds,
+                sync_seconds=sync_seconds,
+            )
         )
-        for i, span in enumerate(spans)
-    )
+
+    alone = balance.unpipelined_seconds(devices, m) * m
     return ParallelPlan(
         model=shape.profile.model,
         scheme=scheme,
-        stages=stages,
+        stages=tuple(stages),
         chunks=chunks,
         noam=p,
         microbatch=shape.profile.microbatch,
@@ -131,8 +140,7 @@ def _candidate(
         memory_bytes=max(held),
         bottleneck=_bottleneck(devices, m),
         basis=basis,
-        unpipelined_samples_per_second=request.batch
-        / (balance.unpipelined_seconds(devices, m) * m),
+        unpipelined_samples_per_second=request.batch / alone,
     )
 
 
@@ -201,14 +209,6 @@ def _device(
     )
 
 
-def _send_seconds(shape: _Shape, span: tuple[int, int], topology: Topology, index: int) -> float:
-    """Seconds of the output of virtual stage `index` on its way to the next one."""
-    last = shape.profile.layers[span[1]]
-    if last is shape.profile.layers[-1]:
-        return 0.0
-    return last.output_bytes / _bandwidth_before(topology, shape, (index + 1) % shape.stages)
-
-
 def _bandwidth_before(topology: Topology, shape: _Shape, s: int) -> float:
     """The slowest link into a stage in any pipeline. Pipelines follow each other, so few of their
     links leave a server.
@@ -221,12 +221,10 @@ def _bandwidth_before(topology: Topology, shape: _Shape, s: int) -> float:
 
 
 def _bottleneck(devices: Sequence[StageCost], microbatches: int) -> str:
-    slowest = max(range(len(devices)), key=lambda s: devices[s].seconds + devices[s].link_seconds)
+    busy = [device.seconds + device.link_seconds for device in devices]
+    slowest = busy.index(max(busy))
     device = devices[slowest]
-    if (
-        max(cost.sync_seconds for cost in devices)
-        > (device.seconds + device.link_seconds) * microbatches
-    ):
+    if max(cost.sync_seconds for cost in devices) > busy[slowest] * microbatches:
         return "the all-reduce of the gradients"
     if device.link_seconds > device.seconds:
         return f"the link before pipeline stage {slowest + 1}"

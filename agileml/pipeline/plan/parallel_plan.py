@@ -408,21 +408,22 @@ def _played(
     ]
 
     if plan.scheme in STASHING:
-        shared = [
-            seconds / stage.replicas for seconds, stage in zip(work, plan.stages, strict=True)
-        ]
+        stages = zip(work, plan.stages, strict=True)
+        shared = [seconds / stage.replicas for seconds, stage in stages]
         ideal = max(shared) * plan.stages[0].replicas
     else:
-        ideal = max(sum(work[s :: plan.depth]) for s in range(plan.depth)) * plan.microbatches
+        busiest = max(sum(work[s :: plan.depth]) for s in range(plan.depth))
+        ideal = busiest * plan.microbatches
 
-    used = [versions_used(plan.scheme, stage[0], plan.depth, plan.microbatches) for stage in lines]
-    return PlayedPlan(
-        run,
-        samples / period,
-        period / ideal - 1,
-        tuple(peak_in_flight(stage[0]) for stage in lines),
-        tuple(
-            peak_versions(stage[0], versions) for stage, versions in zip(lines, used, strict=True)
-        ),
-        extra,
-    )
+    flying = []
+    versions = []
+    for stage in lines:
+        # All replicas of a stage hold as much.
+        order = stage[0]
+        used = versions_used(plan.scheme, order, plan.depth, plan.microbatches)
+        flying.append(peak_in_flight(order))
+        versions.append(peak_versions(order, used))
+
+    speed = samples / period
+    bubble = period / ideal - 1
+    return PlayedPlan(run, speed, bubble, tuple(flying), tuple(versions), extra)

@@ -146,13 +146,12 @@ def _losers(
 ) -> list[tuple[str, str]]:
     """The best of each other kind."""
     rest = [split for split in candidates if split.stages != chosen.stages]
+    several = [split for split in rest if split.workers > 1]
     kinds = {
         "levels": [split for split in rest if split.search == "levels"],
         "flat": [split for split in rest if split.search == "flat"],
-        "data parallelism": [
-            split for split in rest if len(split.stages) == 1 and split.workers > 1
-        ],
-        "straight": [split for split in rest if len(split.stages) == split.workers > 1],
+        "data parallelism": [split for split in several if len(split.stages) == 1],
+        "straight": [split for split in several if len(split.stages) == split.workers],
     }
 
     losers: dict[str, str] = {}

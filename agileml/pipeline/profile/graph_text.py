@@ -157,15 +157,14 @@ def _layers(
         end = i == len(order) - 1
         if end or (1 <= len(sent) <= crossing and any(node.costs for node in piece)):
             worked = [node for node in piece if not node.is_input] or list(piece)
-            layer_cost = LayerCost(
-                f"{worked[0].name}..{worked[-1].name}" if len(worked) > 1 else worked[0].name,
-                sum(node.forward_seconds for node in piece),
-                sum(node.backward_seconds for node in piece),
-                nodes[name].output_bytes if end else sum(node.output_bytes for node in sent),
-                sum(node.output_bytes for node in piece if not node.is_input),
-                sum(node.weight_bytes for node in piece),
-            )
-            layers.append(layer_cost)
+            first = worked[0].name
+            title = f"{first}..{worked[-1].name}" if len(worked) > 1 else first
+            forward = sum(node.forward_seconds for node in piece)
+            backward = sum(node.backward_seconds for node in piece)
+            output = nodes[name].output_bytes if end else sum(node.output_bytes for node in sent)
+            stash = sum(node.output_bytes for node in piece if not node.is_input)
+            weights = sum(node.weight_bytes for node in piece)
+            layers.append(LayerCost(title, forward, backward, output, stash, weights))
             piece = []
 
     return tuple(layers)

@@ -300,12 +300,7 @@ class SpanTables:
         weights = _spans([layer.weight_bytes for layer in layers])
         stash = _spans([layer.stash_bytes for layer in layers])
         outputs = np.array([layer.output_bytes for layer in layers])
-        return cls(
-            seconds,
-            weights,
-            stash,
-            outputs,
-        )
+        return cls(seconds, weights, stash, outputs)
 
 
 def _spans(values: Sequence[float]) -> Matrix:

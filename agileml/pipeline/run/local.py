@@ -316,9 +316,8 @@ def load_checkpoint(
             for name, (numbers, counts) in about["layers"].items():
                 count = sum(1 for key in file.files if key.startswith(f"{name}/"))
                 head = np.array([*counts, *numbers], np.int64)
-                layers[int(name)] = Version(
-                    batch, Tally(0, 0), [head, *(file[f"{name}/{i}"] for i in range(count))]
-                )
+                arrays = [file[f"{name}/{i}"] for i in range(count)]
+                layers[int(name)] = Version(batch, Tally(0, 0), [head, *arrays])
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise BadArgument(
             f"checkpoint {path}: cannot be read ({error}); remove it to start from the beginning"

@@ -73,10 +73,7 @@ class PipelineNode:
                     frame = PipelineFrame(
                         epoch, (COPY, layer, batch), tuple(states[layer].arrays())
                     )
-                    yield Send(
-                        node,
-                        frame,
-                    )
+                    yield Send(node, frame)
                 for layer in message.saved:
                     # In a job, each layer is a partition.
                     version = Version(batch, Tally(0, 0), states[layer].arrays())
@@ -127,10 +124,7 @@ class PipelineNode:
             frame = PipelineFrame(
                 seat.epoch, (STATE, layer, seat.batch), tuple(mine[layer].arrays())
             )
-            yield Send(
-                node,
-                frame,
-            )
+            yield Send(node, frame)
 
         for layer, source in seat.sources.items():
             if source == INITIAL:

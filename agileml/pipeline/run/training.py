@@ -104,9 +104,8 @@ def elastic_settings(
         )
 
     moving = _moving_buffers(model)
-    rules = LayoutRules(
-        plan.scheme, plan.batch, plan.chunks, plan.least_stages, 1 if moving else inf
-    )
+    most_pipelines = 1 if moving else inf
+    rules = LayoutRules(plan.scheme, plan.batch, plan.chunks, plan.least_stages, most_pipelines)
     costs = _costs(model, cuts, seconds)
     layouts = plan.layouts or layouts_of_pieces(costs, cuts, rules, plan.most_nodes, plan.tensor)
 
@@ -221,10 +220,11 @@ def planned_training(
         )
 
     layout = planned_layout(plan)
-    rules = LayoutRules(
-        plan.scheme, layout.batch, plan.chunks, plan.depth, 1 if _moving_buffers(model) else inf
-    )
-    others = layouts_of_pieces(_costs(model, cuts), cuts, rules, plan.devices, plan.tensor)
+    most_pipelines = 1 if _moving_buffers(model) else inf
+    rules = LayoutRules(plan.scheme, layout.batch, plan.chunks, plan.depth, most_pipelines)
+    costs = _costs(model, cuts)
+    others = layouts_of_pieces(costs, cuts, rules, plan.devices, plan.tensor)
+    planned = {plan.devices: over_layers(layout, cuts, plan.tensor)}
 
     return PipelinePlan(
         batches,
@@ -235,6 +235,6 @@ def planned_training(
         plan.every if every is None else every,
         plan.depth,
         plan.devices,
-        {**others, plan.devices: over_layers(layout, cuts, plan.tensor)},
+        {**others, **planned},
         plan.tensor,
     )

@@ -137,8 +137,15 @@ class _Play:
         while device.at < len(device.order):
             step = device.order[device.at]
             virtual = step.chunk * self._depth + device.stage
+            start: float | None = None
             if step.kind is Pass.UPDATE:
-                start = self._update_start(device)
+                # Once the last replica has its gradients; the last round may have fewer inputs than
+                # replicas.
+                ready = self._gradients.setdefault((device.stage, device.updates), {})
+                ready[device.replica] = device.free
+                counts = self._update_counts[device.stage]
+                if len(ready) >= sum(count > device.updates for count in counts):
+                    start = max(ready.values())
             elif step.kind is Pass.FORWARD and not virtual:
                 start = 0.0
             else:
@@ -153,12 +160,12 @@ class _Play:
     def _run(self, device: _Device, step: PipelineStep, start: float) -> None:
         virtual = step.chunk * self._depth + device.stage
         times = self._times[virtual]
-        device.free = (
-            start
-            + {Pass.FORWARD: times.forward, Pass.BACKWARD: times.backward, Pass.UPDATE: times.sync}[
-                step.kind
-            ]
-        )
+        if step.kind is Pass.FORWARD:
+            device.free = start + times.forward
+        elif step.kind is Pass.BACKWARD:
+            device.free = start + times.backward
+        else:
+            device.free = start + times.sync
 
         span = PipelineSpan(device.stage, device.replica, step, start, device.free)
         self._spans.append(span)
@@ -173,22 +180,11 @@ class _Play:
                 return
             stage = target % self._depth
             link = (device.stage, device.replica, stage, step.microbatch % self._replicas[stage])
-            arrived = (
-                max(self._links.get(link, 0.0), device.free)
-                + self._times[virtual if forward else target].send
-            )
-            self._links[link] = self._arrived[step.kind, target, step.microbatch] = arrived
-
-    def _update_start(self, device: _Device) -> float | None:
-        """When the last replica has its gradients. The last round may have fewer inputs than
-        replicas.
-        """
-        ready = self._gradients.setdefault((device.stage, device.updates), {})
-        ready[device.replica] = device.free
-        expected = sum(count > device.updates for count in self._update_counts[device.stage])
-        if len(ready) >= expected:
-            return max(ready.values())
-        return None
+            sending = self._times[virtual if forward else target]
+            begins = max(self._links.get(link, 0.0), device.free)
+            arrived = begins + sending.send
+            self._links[link] = arrived
+            self._arrived[step.kind, target, step.microbatch] = arrived
 
 
 _COLORS = {Pass.FORWARD: "#4c78a8", Pass.BACKWARD: "#72b7b2", Pass.UPDATE: "#e45756"}
@@ -215,15 +211,14 @@ def trace_json(run: PipelineRun) -> str:
 
 def timeline_page(run: PipelineRun, title: str) -> str:
     """A page with one row per device; the pointer shows the operation and its seconds."""
-    rows = {
-        key: i for i, key in enumerate(sorted({(span.stage, span.replica) for span in run.spans}))
-    }
+    devices = sorted({(span.stage, span.replica) for span in run.spans})
+    rows = {device: row for row, device in enumerate(devices)}
     scale = (_WIDTH - _LEFT) / run.seconds
     height = len(rows) * (_ROW + _GAP) + _GAP
-    shapes = [
-        f'<text x="4" y="{_GAP + row * (_ROW + _GAP) + 17}">{stage + 1}.{replica + 1}</text>'
-        for (stage, replica), row in rows.items()
-    ]
+    shapes = []
+    for (stage, replica), row in rows.items():
+        y = _GAP + row * (_ROW + _GAP) + 17
+        shapes.append(f'<text x="4" y="{y}">{stage + 1}.{replica + 1}</text>')
     shapes += [_box(span, rows[span.stage, span.replica], scale) for span in run.spans]
 
     return (

@@ -322,7 +322,7 @@ def test_a_broken_node_ends_the_job() -> None:
 
 def test_an_unexpected_event_is_refused_with_the_recent_events() -> None:
     control = running("r", "t")
-    with pytest.raises(Implausible, match="Taken of what is not its own"):
+    with pytest.raises(Implausible, match=r"^Taken of what is not its own"):
         handle(control, Taken("t", 1, 1))
     with pytest.raises(
         InvalidTransition, match=r"has no rule for 'nonsense'.*epoch 1 from version 0"

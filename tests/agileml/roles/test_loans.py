@@ -127,7 +127,7 @@ class Pair:
             assert helping is not None
             parts += [
                 sorted(worker.shards.items()),
-                helping.lent,
+                helping.loans.lent,
                 helping.errands,
                 helping.pace,
                 helping.policy.heard,
@@ -140,7 +140,7 @@ class Pair:
         assert self.pushed == dict.fromkeys(everything, 1), f"{self.trace}: {self.pushed}"
         for worker in self.workers.values():
             assert worker.helping is not None
-            assert not worker.helping.lent
+            assert not worker.helping.loans.lent
             assert not worker.helping.errands
             assert all(left.clock == 2 for left in worker.shards.values())
 
