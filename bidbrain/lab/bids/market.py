@@ -198,8 +198,7 @@ class GeneratedMarket:
         on_demand = arrival.pays == inf
         order = chance.permutation(len(self.hosts))
         seen = order[: self.assumed.looks_at].tolist()
-        holds = self.own is not None and self.own.bid is None
-        own = self.own.host if holds else None
+        own = self.own.host if self.own is not None and self.own.bid is None else None
         open_hosts = [host for host in seen if not self._is_taken(host) and host != own]
         if not open_hosts:
             return
