@@ -196,7 +196,8 @@ class BidAdviser:
             # Waits with the paused machine until its host takes the bid again.
             own_bids = self._bids(self._usual_bid, held.host, held.bid, held.on_demand, held.asked)
             same = next(own_bids)
-            waiting_usd = self.odds.pause_hours * self.terms.waiting_usd
+            pauses = self.odds.back
+            waiting_usd = pauses.hours / pauses.evictions * self.terms.waiting_usd
             start_usd = self.terms.start_usd(same.price_usd)
             idle = waiting_usd + start_usd
             run_usd = self._usd(same, work_hours, usual)

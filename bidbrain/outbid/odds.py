@@ -107,11 +107,6 @@ class OutbidOdds:
         factor = self.hosts.get(host, 1.0)
         return rate * factor
 
-    @property
-    def pause_hours(self) -> float:
-        """The mean time until a host takes a bid again."""
-        return self.back.hours / self.back.evictions
-
     def outbid_at(self, level: float) -> Exposure:
         """The rate of being outbid at a level, with the events that it rests on."""
         events = float(np.interp(level, _LEVELS, self.events))

@@ -52,6 +52,7 @@ def next_round(queue: JobQueue, previous: QueueRound | None = None) -> QueueRoun
     """The round that begins now. Pure; `previous` is the queue's last round, whose debts are
     carried on.
     """
+    terms = queue.terms
     kept = _kept(queue)
     fixed: MachinesHeld = {job.name: dict(job.held) for job in queue.jobs if job.name in kept}
     by_arrival = sorted(queue.jobs, key=lambda job: (job.arrival, job.name))
@@ -60,9 +61,16 @@ def next_round(queue: JobQueue, previous: QueueRound | None = None) -> QueueRoun
 
     if not queue.jobs:
         shares: MeanMachines = {}
-    elif queue.terms.policy == MEAN_COMPLETION:
+    elif terms.policy == MEAN_COMPLETION:
         shares, order = default_shares(queue, previous, fixed)
-    elif previous is not None and _goes_on(queue, previous):
+    elif (
+        previous is not None
+        and terms == previous.queue.terms
+        and len(queue.jobs) == len(previous.queue.jobs)
+        and terms.policy not in _OF_EACH_ROUND
+        and as_foreseen(queue, queue.jobs, previous)
+    ):
+        # X of the last round is that of this one.
         shares = previous.shares
         remarks = previous.remarks
     else:
@@ -71,17 +79,6 @@ def next_round(queue: JobQueue, previous: QueueRound | None = None) -> QueueRoun
     owed = _owed(queue, previous, shares)
     machines = _handed_out(queue, shares, owed, fixed, order)
     return QueueRound(queue, shares, owed, machines, order, kept, remarks)
-
-
-def _goes_on(queue: JobQueue, previous: QueueRound) -> bool:
-    """Whether X of the last round is that of this one."""
-    terms = queue.terms
-    return (
-        terms == previous.queue.terms
-        and len(queue.jobs) == len(previous.queue.jobs)
-        and terms.policy not in _OF_EACH_ROUND
-        and as_foreseen(queue, queue.jobs, previous)
-    )
 
 
 def _kept(queue: JobQueue) -> dict[str, str]:

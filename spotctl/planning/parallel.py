@@ -12,7 +12,7 @@ from agileml.pipeline.plan.planner import plan, summary
 from agileml.pipeline.profile.model_profile import CostRules, ModelProfile
 from pricing_data.catalog import InstanceType
 from spotctl.files.job.conversions import AUTO
-from spotctl.files.job.programs import ElasticNodes, Parallel
+from spotctl.files.job.programs import Parallel
 from spotctl.files.job.values import ACCELERATOR_SPEEDS, CPU
 from spotctl.home.errors import BadRequest
 from spotctl.planning.values import TypeSpeed
@@ -68,13 +68,20 @@ def split_speeds(
     weights = _COPIES * sum(layer.weight_bytes for layer in profile.layers)
     whole_model = weights + batch / profile.microbatch * passing
 
+    elastic = parallel.elastic
     for machine in types:
         device = machine.accelerator or CPU
         are_accelerators = CPU not in (parallel.device, device)
         if device != parallel.device and not (are_accelerators and device in ACCELERATOR_SPEEDS):
             continue
-        topology = _topology(machine, nodes, parallel.elastic, most_devices)
-        if parallel.elastic.nodes is not None and topology.devices < parallel.elastic.nodes.least:
+        # Two vCPUs share a core.
+        devices = min(machine.accelerators or max(machine.vcpus // 2, 1), most_devices)
+        if elastic.nodes is not None:
+            devices = min(devices, max(elastic.nodes.most // nodes, 1))
+        between = machine.network_gbps * 1e9 / 8 if machine.network_gbps else _BETWEEN_SERVERS
+        links = (_WITHIN_SERVER, min(between, _WITHIN_SERVER))
+        topology = Topology((devices, nodes), links)
+        if elastic.nodes is not None and topology.devices < elastic.nodes.least:
             too_small.append(machine.name)
             continue
         # Bytes for the layers of one device.
@@ -104,17 +111,6 @@ def split_speeds(
         raise BadRequest(f"parallel: {refused or f'{none}; {cure}'}")
 
     return speeds
-
-
-def _topology(
-    machine: InstanceType, nodes: int, elastic: ElasticNodes, most_devices: int
-) -> Topology:
-    # Two vCPUs share a core.
-    devices = min(machine.accelerators or max(machine.vcpus // 2, 1), most_devices)
-    if elastic.nodes is not None:
-        devices = min(devices, max(elastic.nodes.most // nodes, 1))
-    between = machine.network_gbps * 1e9 / 8 if machine.network_gbps else _BETWEEN_SERVERS
-    return Topology((devices, nodes), (_WITHIN_SERVER, min(between, _WITHIN_SERVER)))
 
 
 def _planned(

@@ -277,7 +277,15 @@ def on_demand_remarks(
     """Remarks on quotas that are too small for all on-demand machines that the jobs may rent;
     `held` are the machines of running jobs. Raises NotInTime if a quota is too small for the
     machines that the jobs need in any case."""
-    certain = _sum(map(_certain, plans))
+    certain_of_plans = []
+    for plan in plans:
+        machines = _held(plan.decider.reliable)
+        choice = plan.cost.choice
+        if plan.job.spec.strategy == ON_DEMAND and len(choice) == 1:
+            machines[choice[0].rent.offer.market] += plan.job.spec.resources.machines.least
+        certain_of_plans.append(machines)
+
+    certain = _sum(certain_of_plans)
     most = _sum(map(possible, plans))
     remarks = [remark for plan in plans for remark in _limited(plan, catalog)]
     # Quotas for every region are stated for those of the plans, too.
@@ -302,16 +310,6 @@ def on_demand_remarks(
             )
 
     return tuple(remarks)
-
-
-def _certain(plan: JobPlan) -> Counter[Market]:
-    """The reliable machines, and the fewest machines of a job that wants on-demand machines
-    only."""
-    machines = _held(plan.decider.reliable)
-    least = plan.job.spec.resources.machines.least
-    if plan.job.spec.strategy == ON_DEMAND and len(plan.cost.choice) == 1:
-        machines[plan.cost.choice[0].rent.offer.market] += least
-    return machines
 
 
 def possible(plan: JobPlan) -> Counter[Market]:

@@ -115,23 +115,24 @@ def _sliced_quotas(
     """
     every = []
     for g, group in enumerate(columns.quotas):
-        parts = [
-            _slice_of(demand, share, group, is_short=share.short[g])
-            for demand, share in zip(demands, shares, strict=True)
-        ]
+        parts = []
+        for demand, share in zip(demands, shares, strict=True):
+            part = QuotaSlice(demand.name, int(group.most), share.turn)
+            if share.short[g]:
+                amounts = [
+                    (each.begin, int(group.per_machine @ each.machines)) for each in share.parts
+                ]
+                changes = tuple(
+                    after for before, after in pairwise(amounts) if after[1] != before[1]
+                )
+                part = replace(part, amount=amounts[0][1], later=changes)
+            parts.append(part)
+
         own = replace(group.quota, amount=shares[m].amounts[g])
         in_order = tuple(sorted(parts, key=lambda part: part.turn.begin))
         every.append(SlicedQuota(group.quota, own, in_order, is_enough=not shares[m].short[g]))
 
     return tuple(every)
-
-
-def _slice_of(demand: Demand, share: JobShare, group: QuotaGroup, *, is_short: bool) -> QuotaSlice:
-    if not is_short:
-        return QuotaSlice(demand.name, int(group.most), share.turn)
-    amounts = [(part.begin, int(group.per_machine @ part.machines)) for part in share.parts]
-    later = tuple(after for before, after in pairwise(amounts) if after[1] != before[1])
-    return QuotaSlice(demand.name, amounts[0][1], share.turn, later)
 
 
 def _lacking(demand: Demand, quotas: Sequence[SlicedQuota], columns: KindColumns) -> dict[int, str]:
