@@ -62,10 +62,10 @@ def split_speeds(
     plans: dict[tuple[str, Topology, float], TypeSpeed | BadInput] = {}
 
     # More than a device needs that has all layers and all microbatches of an update.
-    passing = profile.input_bytes + sum(
-        layer.stash_bytes + layer.output_bytes for layer in profile.layers
-    )
-    weights = _COPIES * sum(layer.weight_bytes for layer in profile.layers)
+    layer_bytes = (layer.stash_bytes + layer.output_bytes for layer in profile.layers)
+    passing = profile.input_bytes + sum(layer_bytes)
+    layer_weights = (layer.weight_bytes for layer in profile.layers)
+    weights = _COPIES * sum(layer_weights)
     whole_model = weights + batch / profile.microbatch * passing
 
     elastic = parallel.elastic
@@ -75,9 +75,11 @@ def split_speeds(
         if device != parallel.device and not (are_accelerators and device in ACCELERATOR_SPEEDS):
             continue
         # Two vCPUs share a core.
-        devices = min(machine.accelerators or max(machine.vcpus // 2, 1), most_devices)
+        own_devices = machine.accelerators or max(machine.vcpus // 2, 1)
+        devices = min(own_devices, most_devices)
         if elastic.nodes is not None:
-            devices = min(devices, max(elastic.nodes.most // nodes, 1))
+            whole_devices = elastic.nodes.most // nodes
+            devices = min(devices, max(whole_devices, 1))
         between = machine.network_gbps * 1e9 / 8 if machine.network_gbps else _BETWEEN_SERVERS
         links = (_WITHIN_SERVER, min(between, _WITHIN_SERVER))
         topology = Topology((devices, nodes), links)
@@ -85,7 +87,8 @@ def split_speeds(
             too_small.append(machine.name)
             continue
         # Bytes for the layers of one device.
-        memory = machine.memory_gib * _GIB * _HELD / topology.counts[0]
+        memory_bytes = machine.memory_gib * _GIB
+        memory = memory_bytes * _HELD / topology.counts[0]
         if machine.accelerator is not None:
             memory = ACCELERATOR_SPEEDS[machine.accelerator].memory_gib * _GIB
         # Types on whose devices the whole model fits share a plan.
@@ -97,7 +100,8 @@ def split_speeds(
             speeds[machine.name] = result
 
     if not speeds:
-        refused = next((result for result in plans.values() if isinstance(result, BadInput)), None)
+        refusals = (result for result in plans.values() if isinstance(result, BadInput))
+        refused = next(refusals, None)
         none = (
             f"no machine type that the job may use has the device of the profile, {parallel.device}"
         )
@@ -139,11 +143,9 @@ def _planned(
             recompute=parallel.recompute,
             tensor=parallel.tensor,
         )
-        split = plan(
-            [_scaled(profile, slower)],
-            request,
-            "profiled" if device == parallel.device else "scaled",
-        )
+        scaled = _scaled(profile, slower)
+        basis = "profiled" if device == parallel.device else "scaled"
+        split = plan([scaled], request, basis)
         return replace(split, every=parallel.elastic.every)
     except BadInput as error:
         return error
@@ -162,7 +164,8 @@ def _least_stages(
         return 1
 
     links = topology.bandwidths[-1:]
-    depths = range(1, min(topology.devices, len(profile.layers)) + 1)
+    most_stages = min(topology.devices, len(profile.layers))
+    depths = range(1, most_stages + 1)
     alone = (
         replace(parallel, stages=stages, replicas=1, chunks=1, scheme="flush") for stages in depths
     )
@@ -171,14 +174,9 @@ def _least_stages(
         for stages, given in zip(depths, alone, strict=True)
     )
 
-    return next(
-        (
-            stages
-            for stages, split in zip(depths, plans, strict=True)
-            if isinstance(split, ParallelPlan)
-        ),
-        1,
-    )
+    planned = zip(depths, plans, strict=True)
+    possible = (stages for stages, split in planned if isinstance(split, ParallelPlan))
+    return next(possible, 1)
 
 
 def as_trained(parallel: Parallel) -> Parallel:
@@ -186,12 +184,9 @@ def as_trained(parallel: Parallel) -> Parallel:
     and go, but nothing else is left to a plan."""
     scheme = "flush" if parallel.scheme == AUTO else parallel.scheme
     chunks = parallel.chunks or (_CHUNKS if scheme == "interleaved" else 1)
+    tensor = parallel.tensor or 1
     return replace(
-        parallel,
-        scheme=scheme,
-        chunks=chunks,
-        recompute=bool(parallel.recompute),
-        tensor=parallel.tensor or 1,
+        parallel, scheme=scheme, chunks=chunks, recompute=bool(parallel.recompute), tensor=tensor
     )
 
 
@@ -240,11 +235,14 @@ def _speed(
     seconds = 3600 / market_speed
     per_hour = split.samples_per_second / batch * seconds
     low, high = (speed / batch * seconds for speed in split.interval)
+    slowest = split.interval[1] / split.samples_per_second
+    spread = log(slowest) / _NORMAL_P90
+    least_stages = _least_stages(parallel, profile, batch, *shape)
     return TypeSpeed(
         per_hour / nodes,
         f"planned: {summary(split)}, {per_hour:.4g} updates per hour ({low:.4g} to {high:.4g}, "
         f"{split.basis})",
-        spread=log(split.interval[1] / split.samples_per_second) / _NORMAL_P90,
+        spread=spread,
         split=split,
-        least_stages=_least_stages(parallel, profile, batch, *shape),
+        least_stages=least_stages,
     )
