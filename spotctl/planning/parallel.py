@@ -144,8 +144,7 @@ def _planned(
             tensor=parallel.tensor,
         )
         scaled = _scaled(profile, slower)
-        basis = "profiled" if device == parallel.device else "scaled"
-        split = plan([scaled], request, basis)
+        split = plan([scaled], request, "profiled" if device == parallel.device else "scaled")
         return replace(split, every=parallel.elastic.every)
     except BadInput as error:
         return error
