@@ -368,8 +368,9 @@ def _published_pieces(
     for figure in published:
         about = figure.market
         is_there = (about.cloud, about.region, about.instance_type) == place
-        has_system = about.os == market.os or terms_of(market.cloud).any_system
-        if is_there and about.zone in (market.zone, "-") and has_system:
+        if not is_there or about.zone not in (market.zone, "-"):
+            continue
+        if about.os == market.os or terms_of(market.cloud).any_system:
             own.append(figure)
 
     rates = [figure for figure in own if figure.measure == "preemption-rate"]

@@ -100,7 +100,14 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         spread = spread or min(_COMPUTER_SPREAD, _COMPUTER_SECONDS / max(seconds, 1.0))
 
     decider_now = deciders(plan, plan.at)
-    longest = _longest(plan, startup)
+    if plan.demand.work.assumed:
+        longest = RATE_HOURS * HOUR
+    elif plan.demand.work.longest < inf:
+        longest = startup + round(plan.demand.work.longest * HOUR)
+    else:
+        unfinished = _UNFINISHED_AFTER * plan.cost.estimate.hours
+        longest = round(unfinished * HOUR) + _UNFINISHED_AFTER_LEAST
+
     overheads = replace(decider.overheads, startup=startup)
     budget_usd = plan.demand.budget_usd if pays_for_speed else None
     scalings = (rate.scaling for rate in rates.values() if rate.scaling)
@@ -171,16 +178,6 @@ def _with_pauses(plan: JobPlan, at: int) -> Callable[[int], Decider]:
         return replace(rarely.later(start - at), strategy=rare_looks)
 
     return later
-
-
-def _longest(plan: JobPlan, startup: int) -> int:
-    if plan.demand.work.assumed:
-        return RATE_HOURS * HOUR
-    if plan.demand.work.longest < inf:
-        return startup + round(plan.demand.work.longest * HOUR)
-    unfinished_hours = _UNFINISHED_AFTER * plan.cost.estimate.hours
-    unfinished = round(unfinished_hours * HOUR)
-    return unfinished + _UNFINISHED_AFTER_LEAST
 
 
 def _recovery(plan: JobPlan) -> Recovery:
