@@ -498,8 +498,8 @@ def with_reserved_shares(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple
     parts: dict[Market, dict[int, int]] = {}
     for market, total in totals.items():
         claims = _claims(market, plans)
-        mosts = (most for _, most in claims.values())
-        if sum(mosts) > total:
+        wanted_machines = (most for _, most in claims.values())
+        if sum(wanted_machines) > total:
             parts[market] = _divided(total, claims)
 
     if not parts:

@@ -98,12 +98,12 @@ def left_of(
         of_regions = (quota.within(region) for region in sorted(regions))
         stated += [quota, *of_regions]
 
-    lefts = []
+    remaining = []
     for quota in stated:
         taken = used(quota, every, catalog)
         amount = max(quota.amount - taken, 0)
-        lefts.append(replace(quota, amount=amount))
-    return tuple(lefts)
+        remaining.append(replace(quota, amount=amount))
+    return tuple(remaining)
 
 
 def used(quota: Quota, machines: MachineCounts, catalog: Catalog) -> int:
@@ -336,11 +336,11 @@ def possible(plan: JobPlan) -> Counter[Market]:
         if choice.rent.bid is None and not choice.rent.offer.market.reservation
     ]
 
-    each_begin = [Counter({rent.offer.market: rent.machines}) for rent in rents]
-    begins = _sum(each_begin)
+    at_begin = [Counter({rent.offer.market: rent.machines}) for rent in rents]
+    begins = _sum(at_begin)
     rent = plan.decider.fallback
-    turned = rent.machines if _may_turn(plan) else 0
-    fallback = Counter({rent.offer.market: turned})
+    on_fallback = rent.machines if _may_turn(plan) else 0
+    fallback = Counter({rent.offer.market: on_fallback})
     return _held(plan.decider.reliable) + (begins or fallback)
 
 

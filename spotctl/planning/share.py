@@ -207,14 +207,14 @@ def shares_of(
     shares = []
     for job, caps, turn in zip(demand, wanted, turns, strict=True):
         followed = _followed(job, turn, kinds)
-        quotas_short = zip(groups, short, strict=True)
+        shortages_by_quota = zip(groups, short, strict=True)
         parts = tuple(
             int(
                 max(group.per_machine @ part.machines for part in followed)
                 if is_short
                 else group.most
             )
-            for group, is_short in quotas_short
+            for group, is_short in shortages_by_quota
         )
         with_parts = zip(groups, parts, strict=True)
         own = [replace(group, most=float(part)) for group, part in with_parts]
@@ -480,8 +480,8 @@ def _turn(job: Demand, planned: JobOutlook, kinds: Sequence[MachineKind]) -> Tur
         machines = tuple(counts)
         if parts and parts[-1].end < begin:
             last = parts[-1]
-            none = (0,) * len(kinds)
-            parts.append(Turn(last.end, begin, none))
+            nothing = (0,) * len(kinds)
+            parts.append(Turn(last.end, begin, nothing))
         parts.append(Turn(begin, end, machines))
 
     first = parts[0]
