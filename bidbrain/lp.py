@@ -108,13 +108,15 @@ class LpSolution:
 def at_most(
     label: str, names: Sequence[object], rows: Ints, columns: Ints, values: Floats, upper: Floats
 ) -> ConstraintRows:
-    return ConstraintRows(label, names, rows, columns, values, np.full(len(upper), -INF), upper)
+    no_least = np.full(len(upper), -INF)
+    return ConstraintRows(label, names, rows, columns, values, no_least, upper)
 
 
 def at_least(
     label: str, names: Sequence[object], rows: Ints, columns: Ints, values: Floats, lower: Floats
 ) -> ConstraintRows:
-    return ConstraintRows(label, names, rows, columns, values, lower, np.full(len(lower), INF))
+    no_most = np.full(len(lower), INF)
+    return ConstraintRows(label, names, rows, columns, values, lower, no_most)
 
 
 class Solver:
@@ -178,18 +180,18 @@ class Solver:
             self._last = self._highs.getBasis()
 
         solution = self._highs.getSolution()
-        return LpSolution(
-            np.array(solution.col_value),
-            self._highs.getObjectiveValue(),
-            np.array(solution.row_dual),
-        )
+        values = np.array(solution.col_value)
+        value = self._highs.getObjectiveValue()
+        prices = np.array(solution.row_dual)
+        return LpSolution(values, value, prices)
 
     def basis(self) -> SimplexBasis:
         basis = self._highs.getBasis()
         return SimplexBasis(basis.col_status, basis.row_status)
 
     def set_gain(self, gain: Floats) -> None:
-        self._highs.changeColsCost(len(gain), np.arange(len(gain), dtype=np.int32), gain)
+        columns = np.arange(len(gain), dtype=np.int32)
+        self._highs.changeColsCost(len(gain), columns, gain)
 
     def set_column(self, column: int, lower: float, upper: float = INF) -> None:
         self._highs.changeColBounds(column, lower, upper)
@@ -206,17 +208,20 @@ class Solver:
         0).
         """
         count = len(gain)
-        starts = np.searchsorted(columns, np.arange(count)).astype(np.int32)
+        places = np.searchsorted(columns, np.arange(count))
+        starts = places.astype(np.int32)
         indices = rows.astype(np.int32)
+        no_upper = np.full(count, INF)
         self._highs.addCols(
-            count, gain, np.zeros(count), np.full(count, INF), len(rows), starts, indices, values
+            count, gain, np.zeros(count), no_upper, len(rows), starts, indices, values
         )
 
     def add_rows(self, kind: ConstraintRows) -> None:
         """Adds rows after all others."""
         order = np.argsort(kind.rows, kind="stable")
         count = len(kind.upper)
-        starts = np.searchsorted(kind.rows[order], np.arange(count)).astype(np.int32)
+        places = np.searchsorted(kind.rows[order], np.arange(count))
+        starts = places.astype(np.int32)
         indices = kind.columns[order].astype(np.int32)
         self._highs.addRows(
             count, kind.lower, kind.upper, len(order), starts, indices, kind.values[order]
@@ -244,13 +249,16 @@ class Solver:
         model = self._highs.getLp()
         lower = np.array(model.row_lower_)
         upper = np.array(model.row_upper_)
-        bound = np.abs(np.where(np.isfinite(lower), lower, upper))
-        unit = np.where(np.isfinite(bound) & (bound > _VIOLATION_TOLERANCE), bound, 1.0)
+        finite_bound = np.where(np.isfinite(lower), lower, upper)
+        bound = np.abs(finite_bound)
+        counts = np.isfinite(bound) & (bound > _VIOLATION_TOLERANCE)
+        unit = np.where(counts, bound, 1.0)
 
         # Bounds of columns stay; a row's violation is penalized relative to its bound.
         self._highs.feasibilityRelaxation(-1.0, -1.0, 1.0, None, None, 1 / unit)
         activity = np.array(self._highs.getSolution().row_value)
-        broken = np.maximum(lower - activity, activity - upper) > _VIOLATION_TOLERANCE * unit
+        excess = np.maximum(lower - activity, activity - upper)
+        broken = excess > _VIOLATION_TOLERANCE * unit
         places = [(kind, i) for kind in self._kinds for i in range(len(kind.upper))]
         given_way = [places[row] for row in np.flatnonzero(broken)]
 
@@ -267,16 +275,21 @@ class GrowingSolver:
 
     def __init__(self, program: LinearProgram, core: Ints) -> None:
         self._gain = program.gain
-        offsets = np.cumsum([0, *(len(kind.upper) for kind in program.rows)])
-        row = np.concatenate(
-            [kind.rows + at for kind, at in zip(program.rows, offsets[:-1], strict=True)]
-        )
+        sizes = (len(kind.upper) for kind in program.rows)
+        offsets = np.cumsum([0, *sizes])
+        rows_of_kinds = [
+            kind.rows + at for kind, at in zip(program.rows, offsets[:-1], strict=True)
+        ]
+        row = np.concatenate(rows_of_kinds)
         column = np.concatenate([kind.columns for kind in program.rows])
         order = np.argsort(column, kind="stable")
         self._row = row[order]
         self._column = column[order]
-        self._value = np.concatenate([kind.values for kind in program.rows])[order]
-        self._starts = np.searchsorted(self._column, np.arange(len(program.gain) + 1))
+        values = [kind.values for kind in program.rows]
+        all_values = np.concatenate(values)
+        self._value = all_values[order]
+        every_column = np.arange(len(program.gain) + 1)
+        self._starts = np.searchsorted(self._column, every_column)
 
         # Position of each column of the whole program in the solver, or -1.
         self._place = np.full(len(program.gain), -1)
@@ -287,9 +300,8 @@ class GrowingSolver:
         for kind in program.rows:
             kept = self._place[kind.columns] >= 0
             columns = self._place[kind.columns[kept]]
-            kinds.append(
-                replace(kind, rows=kind.rows[kept], columns=columns, values=kind.values[kept])
-            )
+            limited = replace(kind, rows=kind.rows[kept], columns=columns, values=kind.values[kept])
+            kinds.append(limited)
 
         within = LinearProgram(
             program.gain[core], program.lower[core], program.upper[core], tuple(kinds)
@@ -312,9 +324,9 @@ class GrowingSolver:
     def optimum(self) -> LpSolution:
         while True:
             solution = self._solver.optimum()
-            lost = np.bincount(
-                self._column, self._value * solution.prices[self._row], len(self._gain)
-            )
+            prices = solution.prices[self._row]
+            losses = self._value * prices
+            lost = np.bincount(self._column, losses, len(self._gain))
             worth = np.where(self._place < 0, self._gain - lost, 0.0)
             wanted = np.flatnonzero(worth > _MIN_GAIN_TO_ENTER)
             if not len(wanted):
@@ -333,23 +345,22 @@ class GrowingSolver:
     def _enter(self, columns: Ints) -> None:
         lengths = self._starts[columns + 1] - self._starts[columns]
         number = np.repeat(np.arange(len(columns)), lengths)
-        entry = (
-            np.arange(lengths.sum())
-            - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            + self._starts[columns][number]
-        )
+        before = np.cumsum(lengths) - lengths
+        entries = np.arange(lengths.sum()) - np.repeat(before, lengths)
+        entry = entries + self._starts[columns][number]
 
         self._solver.add_columns(self._gain[columns], number, self._row[entry], self._value[entry])
-        self._place[columns] = len(self._inside) + np.arange(len(columns))
+        new_places = np.arange(len(columns))
+        self._place[columns] = len(self._inside) + new_places
         self._inside = np.concatenate([self._inside, columns])
 
 
 def _model(program: LinearProgram) -> highspy.HighsLp:
     kinds = program.rows
-    offsets = np.cumsum([0, *(len(kind.upper) for kind in kinds)])
-    rows = np.concatenate(
-        [kind.rows + offset for kind, offset in zip(kinds, offsets[:-1], strict=True)]
-    )
+    sizes = (len(kind.upper) for kind in kinds)
+    offsets = np.cumsum([0, *sizes])
+    rows_of_kinds = [kind.rows + offset for kind, offset in zip(kinds, offsets[:-1], strict=True)]
+    rows = np.concatenate(rows_of_kinds)
     order = np.argsort(rows, kind="stable")
     model = highspy.HighsLp()
     model.num_col_ = len(program.gain)
@@ -361,8 +372,13 @@ def _model(program: LinearProgram) -> highspy.HighsLp:
     model.row_lower_ = np.concatenate([kind.lower for kind in kinds])
     model.row_upper_ = np.concatenate([kind.upper for kind in kinds])
     model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    model.a_matrix_.start_ = np.searchsorted(rows[order], np.arange(model.num_row_ + 1))
-    model.a_matrix_.index_ = np.concatenate([kind.columns for kind in kinds])[order]
-    model.a_matrix_.value_ = np.concatenate([kind.values for kind in kinds])[order]
+    row_places = np.arange(model.num_row_ + 1)
+    model.a_matrix_.start_ = np.searchsorted(rows[order], row_places)
+    columns_of_kinds = [kind.columns for kind in kinds]
+    all_columns = np.concatenate(columns_of_kinds)
+    model.a_matrix_.index_ = all_columns[order]
+    values_of_kinds = [kind.values for kind in kinds]
+    all_values = np.concatenate(values_of_kinds)
+    model.a_matrix_.value_ = all_values[order]
 
     return model

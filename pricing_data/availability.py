@@ -140,12 +140,15 @@ class AvailabilityTrace:
     @property
     def preemptions(self) -> int:
         """The number of preemptions; one that was replaced within a tick is not counted."""
-        steps = self.up[1:] - self.up[:-1]
+        after = self.up[1:]
+        before = self.up[:-1]
+        steps = after - before
         return int(-steps[steps < 0].sum())
 
     @property
     def machine_hours(self) -> float:
-        return float(self.up[:-1].sum()) * self.gap_seconds / 3600
+        running = float(self.up[:-1].sum()) * self.gap_seconds
+        return running / 3600
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -45,7 +45,8 @@ class MachineTraits:
     def filled(self, other: MachineTraits) -> MachineTraits:
         """These facts, with those of `other` where they are unknown."""
         known = (getattr(self, field.name) for field in fields(self))
-        pairs = zip(known, (getattr(other, field.name) for field in fields(other)), strict=True)
+        others = (getattr(other, field.name) for field in fields(other))
+        pairs = zip(known, others, strict=True)
         return MachineTraits(*(second if first is None else first for first, second in pairs))
 
 
@@ -133,7 +134,8 @@ class Catalog:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_types", {(t.cloud, t.name): t for t in self.types})
+        by_name = {(t.cloud, t.name): t for t in self.types}
+        object.__setattr__(self, "_types", by_name)
         latest: dict[tuple[str, str, str, str], dict[int, OnDemandPrice]] = {}
         for price in self.prices:
             offer = (price.cloud, price.region, price.instance_type, price.os)
@@ -171,7 +173,8 @@ class Catalog:
         names = sorted(known or self.accelerators)
         near = closest(written.upper(), names)
         question = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
-        unread = sorted(set(clouds) - {machine.cloud for machine in self.types})
+        without_list = set(clouds) - {machine.cloud for machine in self.types}
+        unread = sorted(without_list)
         fetch = (
             f"; those of {cloud} are not known yet: run spotctl prices fetch --cloud {cloud}"
             for cloud in unread
@@ -201,9 +204,10 @@ class Catalog:
     def merged(self, newer: Catalog) -> Catalog:
         """Both catalogs; `newer` wins where both have the same type, or a price of the same
         time."""
-        return Catalog(
-            self.types + newer.types, self.prices + newer.prices, self.lists.merged(newer.lists)
-        )
+        types = self.types + newer.types
+        prices = self.prices + newer.prices
+        lists = self.lists.merged(newer.lists)
+        return Catalog(types, prices, lists)
 
 
 _PART = "machine_types"
@@ -311,4 +315,6 @@ def driver_of(accelerator: str | None) -> str | None:
         return None
     if accelerator in _OLD:
         return NVIDIA_OLD
-    return _FAMILIES.get(accelerator.partition(" ")[0].partition("-")[0])
+    first_word = accelerator.partition(" ")[0]
+    family = first_word.partition("-")[0]
+    return _FAMILIES.get(family)

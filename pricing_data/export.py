@@ -28,9 +28,8 @@ def export(table: PriceTable, path: Path) -> None:
         if path.name.endswith(".parquet"):
             pq.write_table(_rows(table), out, compression="zstd")
             return
-        with pa.output_stream(
-            str(out), compression="gzip" if path.name.endswith(".gz") else None
-        ) as stream:
+        compression = "gzip" if path.name.endswith(".gz") else None
+        with pa.output_stream(str(out), compression=compression) as stream:
             write_csv(table, stream)
 
 
@@ -41,16 +40,22 @@ def write_csv(table: PriceTable, out: IO[bytes] | pa.NativeFile) -> None:
 
 def objects(table: PriceTable) -> list[dict[str, str | float]]:
     """The rows of the CSV, with prices as numbers."""
-    return [{**row, "spot_price": float(row["spot_price"])} for row in _rows(table).to_pylist()]
+    rows = _rows(table).to_pylist()
+    return [{**row, "spot_price": float(row["spot_price"])} for row in rows]
 
 
 def _rows(table: PriceTable) -> pa.Table:
+    clouds = [market.cloud for market in table.markets]
+    regions = [market.region for market in table.markets]
+    zones = ["" if market.zone == NO_ZONE else market.zone for market in table.markets]
+    types = [market.instance_type for market in table.markets]
+    products = ["Linux/UNIX" if market.os == LINUX else market.os for market in table.markets]
     names = {
-        "cloud": [market.cloud for market in table.markets],
-        "region": [market.region for market in table.markets],
-        "zone": ["" if market.zone == NO_ZONE else market.zone for market in table.markets],
-        "instance_type": [market.instance_type for market in table.markets],
-        "product": ["Linux/UNIX" if market.os == LINUX else market.os for market in table.markets],
+        "cloud": clouds,
+        "region": regions,
+        "zone": zones,
+        "instance_type": types,
+        "product": products,
     }
 
     codes = table.codes()
@@ -66,18 +71,17 @@ def _rows(table: PriceTable) -> pa.Table:
         else pa.array(table.times // SECOND)
     )
 
-    timestamps = pc.strftime(
-        times if has_fractions else times.cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ"
-    )
+    spelled_times = times if has_fractions else times.cast(pa.timestamp("s"))
+    timestamps = pc.strftime(spelled_times, format="%Y-%m-%dT%H:%M:%SZ")
 
     # In dollars, exact and without trailing zeros: nano-dollars are decimals with nine places.
     words = np.zeros((table.prices.size, 2), dtype="<i8")
     words[:, 0] = table.prices
-    decimals = pa.Array.from_buffers(
-        pa.decimal128(19, 9), len(words), [None, pa.py_buffer(words.tobytes())]
-    )
-    dollars = pc.utf8_rtrim(
-        pc.utf8_rtrim(decimals.cast(pa.string()), characters="0"), characters="."
-    )
+    nine_decimals = pa.decimal128(19, 9)
+    buffer = pa.py_buffer(words.tobytes())
+    decimals = pa.Array.from_buffers(nine_decimals, len(words), [None, buffer])
+    texts = decimals.cast(pa.string())
+    without_zeros = pc.utf8_rtrim(texts, characters="0")
+    dollars = pc.utf8_rtrim(without_zeros, characters=".")
 
     return pa.table({"timestamp": timestamps, **spelled, "spot_price": dollars})

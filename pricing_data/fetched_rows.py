@@ -43,8 +43,10 @@ class PriceBatch:
             (codes.setdefault(event.market, len(codes)), event.time, event.price)
             for event in events
         ]
-        columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
-        return cls(tuple(codes), *(np.ascontiguousarray(columns[:, i]) for i in range(3)))
+        table = np.array(rows, dtype=np.int64)
+        columns = table.reshape(-1, 3)
+        arrays = (np.ascontiguousarray(columns[:, i]) for i in range(3))
+        return cls(tuple(codes), *arrays)
 
     @classmethod
     def joined(cls, batches: Iterable[PriceBatch]) -> PriceBatch:
@@ -56,7 +58,8 @@ class PriceBatch:
             )
             columns.append((recoded[batch.codes], batch.times, batch.prices))
 
-        code, time, price = (np.concatenate(column) for column in zip(*columns, strict=True))
+        by_column = zip(*columns, strict=True)
+        code, time, price = (np.concatenate(column) for column in by_column)
         return cls(tuple(codes), code, time, price)
 
 
@@ -96,13 +99,14 @@ class FetchedRows:
     @classmethod
     def joined(cls, parts: Iterable[FetchedRows]) -> FetchedRows:
         parts = tuple(parts)
+        prices = PriceBatch.joined(part.prices for part in parts)
+        types = tuple(row for part in parts for row in part.types)
+        on_demand = tuple(row for part in parts for row in part.on_demand)
+        interruptions = tuple(row for part in parts for row in part.interruptions)
+        list_prices = tuple(row for part in parts for row in part.list_prices)
+        availability = tuple(row for part in parts for row in part.availability)
+        covered = joined(part.covered for part in parts)
+        watched = joined(part.watched for part in parts)
         return cls(
-            PriceBatch.joined(part.prices for part in parts),
-            tuple(row for part in parts for row in part.types),
-            tuple(row for part in parts for row in part.on_demand),
-            tuple(row for part in parts for row in part.interruptions),
-            tuple(row for part in parts for row in part.list_prices),
-            tuple(row for part in parts for row in part.availability),
-            joined(part.covered for part in parts),
-            joined(part.watched for part in parts),
+            prices, types, on_demand, interruptions, list_prices, availability, covered, watched
         )

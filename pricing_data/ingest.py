@@ -124,11 +124,9 @@ def ingest_snapshot(store: PriceStore, path: Path) -> FileReport:
         snapshot = read_snapshot(path)
         report.rows = len(snapshot.table)
         report.unused = ("signature",) if snapshot.is_signed else ()
-        _commit(
-            store,
-            FetchedRows(prices=snapshot.table.batch(), watched=snapshot.table.watched),
-            report,
-        )
+        prices = snapshot.table.batch()
+        fetched = FetchedRows(prices=prices, watched=snapshot.table.watched)
+        _commit(store, fetched, report)
     except BadInput as error:
         report.failure = str(error)
     except StoreError as error:
@@ -187,9 +185,10 @@ def fetch(
     """
     arrivals: _Arrivals = Queue(_QUEUE_LENGTH)
     with _pool(workers) as (pool, stop):
+        tasks = _tasks(pool, sources, request)
         planned = [
             (report, task)
-            for report, task in _tasks(pool, sources, request)
+            for report, task in tasks
             if task is None or task.spot_prices or not spot_prices_only
         ]
         reports = [report for report, _ in planned]
@@ -212,26 +211,31 @@ def requested(fetched: FetchedRows, request: FetchRequest) -> FetchedRows:
     """The rows of the requested operating systems that are not dated in the future."""
     prices = fetched.prices
     latest = request.until + DAY
-    wanted = np.array([request.wants_system(market.os) for market in prices.markets], dtype=bool)
+    systems = [request.wants_system(market.os) for market in prices.markets]
+    wanted = np.array(systems, dtype=bool)
     kept = wanted[prices.codes] & (prices.times <= latest)
+    kept_prices = PriceBatch(
+        prices.markets, prices.codes[kept], prices.times[kept], prices.prices[kept]
+    )
+    on_demand = tuple(
+        price
+        for price in fetched.on_demand
+        if request.wants_system(price.os) and price.as_of <= latest
+    )
+    interruptions = tuple(
+        figure for figure in fetched.interruptions if request.wants_system(figure.market.os)
+    )
+    watched = {
+        market: record
+        for market, record in fetched.watched.items()
+        if request.wants_system(market.os)
+    }
     return replace(
         fetched,
-        prices=PriceBatch(
-            prices.markets, prices.codes[kept], prices.times[kept], prices.prices[kept]
-        ),
-        on_demand=tuple(
-            price
-            for price in fetched.on_demand
-            if request.wants_system(price.os) and price.as_of <= latest
-        ),
-        interruptions=tuple(
-            figure for figure in fetched.interruptions if request.wants_system(figure.market.os)
-        ),
-        watched={
-            market: record
-            for market, record in fetched.watched.items()
-            if request.wants_system(market.os)
-        },
+        prices=kept_prices,
+        on_demand=on_demand,
+        interruptions=interruptions,
+        watched=watched,
     )
 
 
@@ -293,16 +297,19 @@ def _tasks(
     for source in sources:
         regions = tuple(region for region in request.regions if is_region_of(source.cloud, region))
         if regions or not request.regions:
-            planned.append((source, pool.submit(source.tasks, replace(request, regions=regions))))
+            in_regions = replace(request, regions=regions)
+            planned.append((source, pool.submit(source.tasks, in_regions)))
 
     for source, future in planned:
         try:
             tasks = future.result()
         except CloudError as error:
-            yield TaskReport(source.cloud, NO_REGION, "regions", done=True, failure=error), None
+            failed = TaskReport(source.cloud, NO_REGION, "regions", done=True, failure=error)
+            yield failed, None
             continue
         for task in tasks:
-            yield TaskReport(task.cloud, task.region, task.what, optional=task.optional), task
+            asked = TaskReport(task.cloud, task.region, task.what, optional=task.optional)
+            yield asked, task
 
 
 def _pull(task: FetchTask, report: TaskReport, arrivals: _Arrivals, stop: Event) -> None:

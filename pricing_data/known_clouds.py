@@ -53,10 +53,8 @@ def _installed() -> Mapping[str, EntryPoint]:
     from importlib.metadata import entry_points
 
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
-    return {
-        name: known[name]
-        for name in sorted(known, key=lambda name: (markets_of_entry(known[name]).rank, name))
-    }
+    in_order = sorted(known, key=lambda name: (markets_of_entry(known[name]).rank, name))
+    return {name: known[name] for name in in_order}
 
 
 def markets_of_entry(entry: EntryPoint) -> CloudMarkets:
@@ -155,7 +153,8 @@ def shipped_lines(table: str) -> Iterator[list[str]]:
     from importlib import resources
 
     for cloud in _installed():
-        path = resources.files(_package_of(cloud)) / "lists" / f"{table}.csv"
+        package = resources.files(_package_of(cloud))
+        path = package / "lists" / f"{table}.csv"
         if path.is_file():
             yield path.read_text(encoding="utf-8").splitlines()
 

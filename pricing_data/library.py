@@ -79,7 +79,8 @@ class Selection:
         unknown = [cloud for cloud in self.clouds if not is_cloud(cloud.lower())]
         if unknown:
             raise BadInput(f"cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
-        object.__setattr__(self, "clouds", tuple(cloud.lower() for cloud in self.clouds))
+        lowered = tuple(cloud.lower() for cloud in self.clouds)
+        object.__setattr__(self, "clouds", lowered)
 
     def matches(self, market: Market, catalog: Catalog) -> bool:
         """Whether a market matches; no filter by size or accelerator matches a type the catalog
@@ -133,14 +134,17 @@ class Library:
         ones.
         """
         known = bundled_catalog().merged(self.store.catalog())
-        return replace(known, types=(*shipped_types(), *completed(known.types)))
+        machines = completed(known.types)
+        return replace(known, types=(*shipped_types(), *machines))
 
     def select(self, selection: Selection) -> list[Market]:
         """The markets that match, in the order of their text."""
         stored = self.store.markets()
         if selection.names_local or not stored:
             with SegmentFile(bundled_prices()) as sample:
-                stored = sorted({*stored, *map(Market.parse, sample.names)}, key=str)
+                synthetic = map(Market.parse, sample.names)
+                every = {*stored, *synthetic}
+                stored = sorted(every, key=str)
         return [market for market in stored if selection.matches(market, self.catalog)]
 
     def require(self, selection: Selection) -> list[Market]:
@@ -157,32 +161,26 @@ class Library:
 
     def _hint(self, selection: Selection) -> str:
         """The pattern that was probably meant, as a question; empty if none is close."""
-        markets = self.select(
-            replace(
-                selection,
-                pattern="",
-                clouds=("local",) if selection.names_local else selection.clouds,
-            )
-        )
+        clouds = ("local",) if selection.names_local else selection.clouds
+        wider = replace(selection, pattern="", clouds=clouds)
+        markets = self.select(wider)
 
         parts = selection.pattern.split("/")
-        known = zip(
-            *(
-                (market.cloud, market.region, market.zone, market.instance_type)
-                for market in markets
-            ),
-            strict=True,
+        parts_of_markets = (
+            (market.cloud, market.region, market.zone, market.instance_type) for market in markets
         )
+        known = zip(*parts_of_markets, strict=True)
 
         spelled = []
         for part, values in zip(parts, known, strict=False):
             names = set(values)
             # A part that matches a name, or is like none, stays as it is.
-            spelled.append(
-                part if fnmatch.filter(names, part) else next(iter(closest(part, names)), part)
-            )
+            matches = fnmatch.filter(names, part)
+            spelled_part = part if matches else next(iter(closest(part, names)), part)
+            spelled.append(spelled_part)
 
-        better = "/".join([*spelled, *parts[len(spelled) :]])
+        rest = parts[len(spelled) :]
+        better = "/".join([*spelled, *rest])
         has_markets = better != selection.pattern and self.select(
             replace(selection, pattern=better)
         )
@@ -194,17 +192,16 @@ class Library:
         """The published figures of a market, oldest first; those of its region hold for its
         zones."""
         places = (market, replace(market, zone=NO_ZONE))
-        figures = (
-            figure for figure in self.store.interruptions(market.cloud) if figure.market in places
-        )
+        published = self.store.interruptions(market.cloud)
+        figures = (figure for figure in published if figure.market in places)
         return sorted(figures, key=lambda figure: figure.as_of)
 
     def table(self, markets: Iterable[Market]) -> PriceTable:
         selected = list(markets)
         stored = self.store.table(selected)
-        missing = {str(market) for market in selected if market.is_synthetic} - {
-            str(m) for m in stored.markets
-        }
+        synthetic = {str(market) for market in selected if market.is_synthetic}
+        names_stored = {str(m) for m in stored.markets}
+        missing = synthetic - names_stored
         if not missing:
             return stored
         with SegmentFile(bundled_prices()) as sample:
@@ -245,9 +242,8 @@ class Library:
 
         def write(path: Path, description: bytes) -> None:
             rows = []
-            for stats in self.store.each(
-                self.store.markets(), partial(describe, catalog=self.catalog)
-            ):
+            statistics = partial(describe, catalog=self.catalog)
+            for stats in self.store.each(self.store.markets(), statistics):
                 price = stats.on_demand.price if stats.on_demand else None
                 rows.append((str(stats.market), price, *_figures_of(stats)))
             write_rows(path, _STATS_SCHEMA, rows, description)
@@ -285,9 +281,8 @@ def _stored_statistics(
     current = {}
     for name, price, *figures in read_rows(path):
         if name in names:
-            stats = MarketStats(
-                market_of(name), on_demand=None, **dict(zip(_FIGURES, figures, strict=True))
-            )
+            named_figures = zip(_FIGURES, figures, strict=True)
+            stats = MarketStats(market_of(name), on_demand=None, **dict(named_figures))
             listed = on_demand_of(stats.market, stats.last, catalog)
             if (listed.price if listed else None) == price:
                 current[name] = replace(stats, on_demand=listed)
@@ -323,8 +318,11 @@ def outdated(clouds: Iterable[CloudPrices], now: int) -> list[CloudPrices]:
 def freshness_of(table: PriceTable, clouds: Iterable[str]) -> list[CloudPrices]:
     """How current the prices of a table are, for each of these clouds."""
     newest: dict[str, int] = {}
-    for market, end in zip(table.markets, table.starts[1:].tolist(), strict=True):
-        newest[market.cloud] = max(int(table.times[end - 1]), newest.get(market.cloud, 0))
+    ends = table.starts[1:]
+    for market, end in zip(table.markets, ends.tolist(), strict=True):
+        last = table.times[end - 1]
+        before = newest.get(market.cloud, 0)
+        newest[market.cloud] = max(int(last), before)
     return [CloudPrices(cloud, newest.get(cloud)) for cloud in clouds]
 
 
@@ -333,6 +331,7 @@ def freshness_of_stored(library: Library, markets: Iterable[Market]) -> list[Clo
     age.
     """
     newest: dict[str, int] = {}
-    for stats in library.statistics(market for market in markets if not market.is_synthetic):
+    stored = (market for market in markets if not market.is_synthetic)
+    for stats in library.statistics(stored):
         newest[stats.market.cloud] = max(stats.last, newest.get(stats.market.cloud, 0))
     return [CloudPrices(cloud, moment) for cloud, moment in newest.items()]

@@ -59,18 +59,18 @@ class ListPrice:
     def of_row(cls, table: str, cells: CsvRow) -> ListPrice:
         """Parses a row of a table; raises `BadInput` if it has an unusable cell."""
         names = COLUMNS[table]
-        cloud, where, what = (cells[name].strip() for name in names[1:4])
+        place = names[1:4]
+        cloud, where, what = (cells[name].strip() for name in place)
         step = _number(cells[names[4]].strip() or "0", names[4]) if len(names) > 5 else 0.0
         certainty = cells.get("certainty", "").strip() or _LIST
 
+        real_clouds = (name for name in cloud_names() if not markets_of(name).is_synthetic)
+        clouds = tuple(real_clouds)
+        purchases = (("purchase", what, ("spot", "on-demand")),) if table == ADDRESSES else ()
         for name, value, allowed in (
-            (
-                "cloud",
-                cloud,
-                tuple(name for name in cloud_names() if not markets_of(name).is_synthetic),
-            ),
+            ("cloud", cloud, clouds),
             ("certainty", certainty, (_LIST, _APPROXIMATE)),
-            *((("purchase", what, ("spot", "on-demand")),) if table == ADDRESSES else ()),
+            *purchases,
         ):
             if value not in allowed:
                 raise BadInput(f"{name} {value!r} is not one of {', '.join(allowed)}")
@@ -79,14 +79,14 @@ class ListPrice:
             if not value or not value.isprintable():
                 raise BadInput(f"{name} {value!r} is not a name")
 
-        usd = _number(cells[names[-1]], names[-1])
+        written = cells[names[-1]]
+        usd = _number(written, names[-1])
         if table != EGRESS and usd == 0:
             raise BadInput(f"{names[-1]} is 0")
 
         source = cells.get("source", "").strip() or "imported list"
-        return cls(
-            table, parse_time(cells["asof"]), cloud, where, what, step, usd, certainty, source
-        )
+        as_of = parse_time(cells["asof"])
+        return cls(table, as_of, cloud, where, what, step, usd, certainty, source)
 
     @property
     def is_approximate(self) -> bool:
@@ -106,7 +106,8 @@ class ListPrices:
 
     def merged(self, newer: ListPrices) -> ListPrices:
         """All rows of both; `newer` wins where both have the same row."""
-        return ListPrices(tuple({row.key: row for row in (*self.rows, *newer.rows)}.values()))
+        by_key = {row.key: row for row in (*self.rows, *newer.rows)}.values()
+        return ListPrices(tuple(by_key))
 
     def current(
         self, table: str, at: int | None, rank: Callable[[ListPrice], float | None], what: str
@@ -125,14 +126,13 @@ class ListPrices:
             raise UnknownPrice(f"no list price is known for {what} (spotctl prices import TABLE)")
 
         dates = sorted({row.as_of for _, row in ranked})
-        date = max((date for date in dates if at is None or date <= at), default=dates[0])
+        past = (date for date in dates if at is None or date <= at)
+        date = max(past, default=dates[0])
         valid = [(order, row) for order, row in ranked if row.as_of == date]
-        return [
-            row
-            for _, row in sorted(
-                valid, key=lambda ranked: (-ranked[0], ranked[1].step, ranked[1].is_approximate)
-            )
-        ]
+        in_order = sorted(
+            valid, key=lambda ranked: (-ranked[0], ranked[1].step, ranked[1].is_approximate)
+        )
+        return [row for _, row in in_order]
 
     def newest(self, table: str, cloud: str, region: str, kind: str, what: str) -> list[ListPrice]:
         """The rows in force now of a kind of disk or address in a region, whose globs name the
@@ -152,9 +152,8 @@ def _number(text: str, name: str) -> float:
     except ValueError:
         number = -1.0
 
-    if not (isfinite(number) and number >= 0) or (
-        name.startswith("usd") and number > MAX_USD_PER_HOUR
-    ):
+    is_amount = isfinite(number) and number >= 0
+    if not is_amount or (name.startswith("usd") and number > MAX_USD_PER_HOUR):
         raise BadInput(f"{name} {text[:40]!r} is not a plausible number of at least 0")
     return number
 
@@ -162,15 +161,15 @@ def _number(text: str, name: str) -> float:
 @cache
 def shipped() -> ListPrices:
     """The rows that come with the clouds."""
-    return ListPrices(
-        tuple(ListPrice.of_row(table, row) for table in COLUMNS for row in rows_of(table))
-    )
+    every_row = (ListPrice.of_row(table, row) for table in COLUMNS for row in rows_of(table))
+    return ListPrices(tuple(every_row))
 
 
 @cache
 def rows_of(table: str) -> tuple[CsvRow, ...]:
     """The rows of a table that the clouds ship."""
-    return tuple(row for lines in shipped_lines(table) for row in csv.DictReader(lines))
+    rows = (row for lines in shipped_lines(table) for row in csv.DictReader(lines))
+    return tuple(rows)
 
 
 def closeness(cloud: str, region: str, regions: str) -> float | None:
@@ -222,7 +221,8 @@ class Location(NamedTuple):
     def parse(cls, text: str) -> Location:
         """The place of a text such as `aws/us-east-1` or `aws/us-east-1/us-east-1a`."""
         parts = text.strip().split("/")
-        if len(parts) not in (2, 3) or not is_cloud(parts[0]):
+        odd = len(parts) not in (2, 3)
+        if odd or not is_cloud(parts[0]):
             raise BadInput(
                 f"place {text!r} is not cloud/region or cloud/region/zone (write aws/us-east-1)"
             )
@@ -255,7 +255,9 @@ class EgressPrice:
             )
         total = 0.0
         for (above, usd), (until, _) in pairwise((*self.tiers, (_ENDLESS, 0.0))):
-            total += max(0.0, min(after_gb + gigabytes, until) - max(after_gb, above)) * usd
+            begin = max(after_gb, above)
+            end = min(after_gb + gigabytes, until) - begin
+            total += max(0.0, end) * usd
         return total
 
 
@@ -284,25 +286,30 @@ def egress(
     if origin.cloud == "local":
         return LOCAL
 
-    origins = (api_region(origin.cloud, origin.region), area_of(origin.cloud, origin.region), "*")
+    region = api_region(origin.cloud, origin.region)
+    area = area_of(origin.cloud, origin.region)
+    origins = (region, area, "*")
 
     def rank(row: ListPrice) -> float | None:
         if row.cloud != origin.cloud or row.where not in origins or row.what not in kinds:
             return None
-        return -float(len(kinds) * origins.index(row.where) + kinds.index(row.what))
+        origin_place = origins.index(row.where)
+        kind_place = kinds.index(row.what)
+        place = len(kinds) * origin_place + kind_place
+        return -float(place)
 
     where = "the internet" if target is None else f"{target.cloud}/{target.region}"
     what = f"egress from {origin.cloud}/{origin.region} to {where}"
     current = (lists or shipped()).current(EGRESS, at, rank, what)
     rows = [row for row in current if (row.where, row.what) == (current[0].where, current[0].what)]
-    first, *others = sorted((row.step, row.usd) for row in rows)
+    tiers_of_rows = ((row.step, row.usd) for row in rows)
+    first, *others = sorted(tiers_of_rows)
 
     # A list that begins above 0 GB does not say that what is below is free, and a run must not fail
     # because of it.
     tiers = ((0.0, first[1]), *others)
-    return EgressPrice(
-        tiers, rows[0].as_of, rows[0].source, any(row.is_approximate for row in rows)
-    )
+    approximate = any(row.is_approximate for row in rows)
+    return EgressPrice(tiers, rows[0].as_of, rows[0].source, approximate)
 
 
 def _kinds(origin: Location, target: Location | None) -> tuple[str, ...]:
@@ -332,12 +339,14 @@ def disk(cloud: str, region: str, kind: str, gib: float, lists: ListPrices | Non
         raise BadInput(f"disk of {gib:g} GiB: it must be above 0")
 
     what = f"a {kind} disk of {gib:g} GiB in {cloud}/{region}"
-    current = (lists or shipped()).newest(DISKS, cloud, region, kind, what)
+    lists_known = lists or shipped()
+    current = lists_known.newest(DISKS, cloud, region, kind, what)
     sized = [row for row in current if not row.step or gib <= row.step]
     if not sized:
         raise UnknownPrice(f"no list price is known for {what}")
 
-    monthly = sized[0].usd * (1 if sized[0].step else gib)
+    units = 1 if sized[0].step else gib
+    monthly = sized[0].usd * units
     return monthly / _HOURS_PER_MONTH
 
 
@@ -346,4 +355,6 @@ def address(
 ) -> float:
     """The price of a public IPv4 address that a machine uses, by the newest list."""
     what = f"a public address in {cloud}/{region}"
-    return (lists or shipped()).newest(ADDRESSES, cloud, region, purchase, what)[0].usd
+    known = lists or shipped()
+    cheapest = known.newest(ADDRESSES, cloud, region, purchase, what)[0]
+    return cheapest.usd

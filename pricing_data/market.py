@@ -96,13 +96,8 @@ class Market:
         """The market named by the columns of a file or an API, in any common spelling."""
         cloud = cloud.strip().lower()
         zone_part = (zone or "").strip() or NO_ZONE
-        return cls(
-            cloud,
-            api_region(cloud, region),
-            zone_part,
-            instance_type.strip(),
-            os_of_product(product),
-        )
+        own_region = api_region(cloud, region)
+        return cls(cloud, own_region, zone_part, instance_type.strip(), os_of_product(product))
 
     @classmethod
     def of_row(
@@ -117,7 +112,9 @@ class Market:
         if not is_region_of(market.cloud, market.region):
             raise BadMarket(f"market {market}: {market.region!r} is not a region of {market.cloud}")
 
-        shape = markets_of(market.cloud).zone.replace("{region}", re.escape(market.region))
+        markets = markets_of(market.cloud)
+        quoted = re.escape(market.region)
+        shape = markets.zone.replace("{region}", quoted)
         if market.zone != NO_ZONE and not re.fullmatch(shape, market.zone):
             raise BadMarket(
                 f"market {market}: {market.zone!r} is not a zone of {market.cloud}/{market.region}"
@@ -204,6 +201,7 @@ def os_of_product(product: str) -> str:
 
     spelled = re.sub(r"[^a-z0-9.]+", "-", name).strip("-")
     # `Linux!!` is not Linux: a damaged name must not pass for a known one.
-    if not _PRODUCT.fullmatch(name) or spelled in _OS_NAMES.values():
+    is_product = _PRODUCT.fullmatch(name)
+    if not is_product or spelled in _OS_NAMES.values():
         raise BadMarket(f"unknown product {product!r}")
     return spelled + suffix

@@ -126,7 +126,11 @@ def _restricted(segments: Sequence[Path], limits: QueryLimits) -> DuckDBPyConnec
     import duckdb
 
     # A path that may be read may also be written, so the kind of statement is checked as well.
-    paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in segments)
+    quoted = []
+    for path in segments:
+        doubled = str(path).replace("'", "''")
+        quoted.append("'" + doubled + "'")
+    paths = ", ".join(quoted)
     connection = duckdb.connect()
     for setting in (
         f"memory_limit = '{limits.memory_bytes}B'",
@@ -147,7 +151,8 @@ def _answer(connection: DuckDBPyConnection, sql: str, stopped: Event) -> QueryRe
     if not columns:
         raise BadInput(f"query: it returns no rows; {_WRITE}")
 
-    repeated = sorted({column for column in columns if columns.count(column) > 1})
+    repeats = {column for column in columns if columns.count(column) > 1}
+    repeated = sorted(repeats)
     if repeated:
         raise BadInput(
             f"query: two columns are named {repeated[0]}; rename one (select a as one, b as other)"
@@ -169,7 +174,8 @@ def _rows(segments: Sequence[Path], corrected: CorrectedPrices) -> str:
         with SegmentFile(path) as segment:
             # DuckDB reads the file by itself, and knows nothing of our checksums.
             segment.check_bytes()
-            parts.append(_ROWS.format(units=segment.units, path=str(path).replace("'", "''")))
+            doubled = str(path).replace("'", "''")
+            parts.append(_ROWS.format(units=segment.units, path=doubled))
             if segment.corrections:
                 replacing.append(parts[-1])
 

@@ -58,7 +58,9 @@ class PriceSeries:
                 f"{self.market}: times and prices must be int64, not {self.times.dtype} and "
                 f"{self.prices.dtype}"
             )
-        if np.any(self.times[1:] <= self.times[:-1]) or self.prices.min() <= 0:
+        later = self.times[1:]
+        backward = later <= self.times[:-1]
+        if np.any(backward) or self.prices.min() <= 0:
             raise ValueError(
                 f"{self.market}: times must increase strictly, and prices must be above 0"
             )
@@ -113,12 +115,15 @@ class PriceSeries:
         """The number of price changes; an event that repeats the price is an observation, not a
         change.
         """
-        return int(np.count_nonzero(self.seen[1:] != self.seen[:-1]))
+        changed = self.seen[1:] != self.seen[:-1]
+        return int(np.count_nonzero(changed))
 
     def price_at(self, time: int) -> int:
         """The price in force at a time within the span."""
         self._require(time)
-        return int(self.prices[np.searchsorted(self.times, time, side="right") - 1])
+        later = np.searchsorted(self.times, time, side="right")
+        price = self.prices[later - 1]
+        return int(price)
 
     def window(self, start: int, end: int) -> "PriceSeries":
         """The series on [start, end], with an event at each end."""
@@ -130,18 +135,17 @@ class PriceSeries:
                 f"{format_time(start)}"
             )
 
-        inside = slice(
-            np.searchsorted(self.times, start, "right"), np.searchsorted(self.times, end, "left")
-        )
+        first = np.searchsorted(self.times, start, "right")
+        last = np.searchsorted(self.times, end, "left")
+        inside = slice(first, last)
         edges = [start] if start == end else [start, end]
         times = np.concatenate((edges[:1], self.times[inside], edges[1:]))
         prices = [self.price_at(edge) for edge in edges]
 
+        all_prices = np.concatenate((prices[:1], self.prices[inside], prices[1:]))
+        watched = None if self.watched is None else clipped(self.watched, start, end)
         return PriceSeries(
-            self.market,
-            times.astype(np.int64),
-            np.concatenate((prices[:1], self.prices[inside], prices[1:])).astype(np.int64),
-            None if self.watched is None else clipped(self.watched, start, end),
+            self.market, times.astype(np.int64), all_prices.astype(np.int64), watched
         )
 
     def held_from(self, time: int) -> "PriceSeries":
@@ -163,7 +167,9 @@ class PriceSeries:
 
     def seconds_above(self, price: int) -> float:
         """How long the price was observed strictly above `price`."""
-        return float(self.held[self.prices[:-1] > price].sum()) / SECOND
+        above = self.prices[:-1] > price
+        held_above = self.held[above].sum()
+        return float(held_above) / SECOND
 
     def _require(self, time: int) -> None:
         if not self.first <= time <= self.last:
@@ -183,9 +189,9 @@ class WatchRecord:
     recorded: TimeSpans = ()
 
     def joined(self, other: "WatchRecord") -> "WatchRecord":
-        return WatchRecord(
-            union((*self.complete, *other.complete)), union((*self.recorded, *other.recorded))
-        )
+        complete = union((*self.complete, *other.complete))
+        recorded = union((*self.recorded, *other.recorded))
+        return WatchRecord(complete, recorded)
 
 
 _Key = TypeVar("_Key")
@@ -206,7 +212,9 @@ def union(spans: Iterable[Span], pause: int = 0) -> TimeSpans:
     whole: list[Span] = []
     for span in sorted(spans):
         if whole and span.start - whole[-1].end <= pause:
-            whole[-1] = Span(whole[-1].start, max(whole[-1].end, span.end))
+            last = whole[-1]
+            end = max(whole[-1].end, span.end)
+            whole[-1] = Span(last.start, end)
         else:
             whole.append(span)
     return tuple(whole)
@@ -228,11 +236,16 @@ def held(times: Ints, spans: TimeSpans) -> Ints:
 
 def observed_until(times: Ints, spans: TimeSpans) -> Ints:
     # An empty span before all times, so that each of them has a span that began earlier.
-    starts, ends = np.array([Span(*[np.iinfo(np.int64).min // 2] * 2), *spans], dtype=np.int64).T
+    integers = np.iinfo(np.int64)
+    never = Span(*[integers.min // 2] * 2)
+    starts, ends = np.array([never, *spans], dtype=np.int64).T
     lengths = ends - starts
     at = np.searchsorted(starts, times, side="right") - 1
-    before = np.concatenate(([0], np.cumsum(lengths)))[at]
-    observed: Ints = before + np.clip(times - starts[at], 0, lengths[at])
+    summed = np.concatenate(([0], np.cumsum(lengths)))
+    before = summed[at]
+    since = times - starts[at]
+    inside = np.clip(since, 0, lengths[at])
+    observed: Ints = before + inside
     return observed
 
 
@@ -242,7 +255,9 @@ def is_whole(begins: Ints, window: int, spans: TimeSpans) -> NDArray[np.bool_]:
         return np.zeros(begins.size, dtype=bool)
     starts, ends = np.array(spans, dtype=np.int64).T
     at = np.searchsorted(starts, begins, side="right") - 1
-    whole: NDArray[np.bool_] = (at >= 0) & (begins + window < ends[np.maximum(at, 0)])
+    last = ends[np.maximum(at, 0)]
+    is_within = begins + window < last
+    whole: NDArray[np.bool_] = (at >= 0) & is_within
     return whole
 
 
@@ -257,8 +272,10 @@ def of_events(market: Market, times: Ints, known: WatchRecord | None) -> TimeSpa
     recorded = known.recorded if known is not None else (Span(first, last),)
     if markets_of(market.cloud).repeats_prices:
         recorded = _without_silences(recorded, times)
-    spans = union((*(known.complete if known is not None else ()), *recorded))
-    return clipped(spans, first, max([last, *(span.end for span in spans)]))
+    complete = known.complete if known is not None else ()
+    spans = union((*complete, *recorded))
+    ends = (span.end for span in spans)
+    return clipped(spans, first, max([last, *ends]))
 
 
 def longest_silence(times: Ints) -> float:
@@ -284,19 +301,19 @@ def _without_silences(spans: TimeSpans, times: Ints) -> TimeSpans:
     if not holes.size:
         return spans
 
-    edges = [
-        int(times[0]),
-        *(edge for at in holes for edge in (int(times[at]), int(times[at + 1]))),
-        int(times[-1]),
-    ]
+    inner = (edge for at in holes for edge in (int(times[at]), int(times[at + 1])))
+    edges = [int(times[0]), *inner, int(times[-1])]
 
-    heard = [Span(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
-    return tuple(part for span in heard for part in clipped(spans, span.start, span.end))
+    edge_pairs = zip(edges[::2], edges[1::2], strict=True)
+    heard = [Span(start, end) for start, end in edge_pairs]
+    parts = (part for span in heard for part in clipped(spans, span.start, span.end))
+    return tuple(parts)
 
 
 def holes(spans: TimeSpans) -> TimeSpans:
     """The time between the spans."""
-    return tuple(Span(before.end, after.start) for before, after in pairwise(spans))
+    between = (Span(before.end, after.start) for before, after in pairwise(spans))
+    return tuple(between)
 
 
 class Recording:
@@ -322,20 +339,23 @@ class Recording:
             if last[code] >= 0:
                 span = Span(int(first[code]), int(last[code]))
                 known = self._markets.get(market, span)
-                self._markets[market] = Span(min(span.start, known.start), max(span.end, known.end))
+                first_seen = min(span.start, known.start)
+                last_seen = max(span.end, known.end)
+                self._markets[market] = Span(first_seen, last_seen)
                 regions.setdefault((market.cloud, market.region), []).append(code)
 
         for region, members in regions.items():
-            rows = np.sort(times[np.isin(codes, members)] if len(regions) > 1 else times)
+            own_times = times[np.isin(codes, members)] if len(regions) > 1 else times
+            rows = np.sort(own_times)
             # A file says when prices changed, not when it was watched.
             pause = markets_of(region[0]).longest_pause
             breaks = np.flatnonzero(np.diff(rows) > pause)
-            edges = [0, *(edge for at in breaks.tolist() for edge in (at, at + 1)), rows.size - 1]
-            spans = (
-                Span(int(rows[a]), int(rows[b]))
-                for a, b in zip(edges[::2], edges[1::2], strict=True)
-            )
-            self._regions[region] = union((*self._regions.get(region, ()), *spans), pause)
+            inner = (edge for at in breaks.tolist() for edge in (at, at + 1))
+            edges = [0, *inner, rows.size - 1]
+            edge_pairs = zip(edges[::2], edges[1::2], strict=True)
+            spans = (Span(int(rows[a]), int(rows[b])) for a, b in edge_pairs)
+            earlier = self._regions.get(region, ())
+            self._regions[region] = union((*earlier, *spans), pause)
 
     def watched(self) -> dict[Market, WatchRecord]:
         """The result."""

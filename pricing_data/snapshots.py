@@ -60,23 +60,26 @@ def take(table: PriceTable, cloud: str, day: str) -> PriceSnapshot:
         raise BadInput(f"day {day!r} is not a date (write 2026-01-31)") from None
 
     rows: list[PriceTable] = []
-    for market, start, end in zip(table.markets, table.starts[:-1], table.starts[1:], strict=True):
+    starts = table.starts[:-1]
+    ends = table.starts[1:]
+    for market, start, end in zip(table.markets, starts, ends, strict=True):
         times = table.times[start:end]
         prices = table.prices[start:end]
         if market.cloud != cloud or times[0] >= span.end:
             continue
-        observed = clipped(
-            of_events(market, times, table.watched.get(market)), span.start, span.end
-        )
-        watched = tuple(part for part in observed if part.end > part.start or part.start < span.end)
+        record = table.watched.get(market)
+        seen = of_events(market, times, record)
+        observed = clipped(seen, span.start, span.end)
+        parts = (part for part in observed if part.end > part.start or part.start < span.end)
+        watched = tuple(parts)
         if watched:
-            first = max(int(np.searchsorted(times, watched[0].start, side="right")) - 1, 0)
+            after = int(np.searchsorted(times, watched[0].start, side="right"))
+            first = max(after - 1, 0)
             last = int(np.searchsorted(times, span.end, side="left"))
             bounds = np.array([0, last - first], dtype=np.int64)
             records = {market: WatchRecord(complete=watched)}
-            rows.append(
-                PriceTable((market,), bounds, times[first:last], prices[first:last], records)
-            )
+            row = PriceTable((market,), bounds, times[first:last], prices[first:last], records)
+            rows.append(row)
 
     return PriceSnapshot(cloud, day, PriceTable.merged(rows))
 
@@ -88,11 +91,8 @@ def write(snapshot: PriceSnapshot, folder: Path) -> Path:
     if not table.markets:
         raise BadInput(f"snapshot: no prices of {snapshot.cloud} were recorded on {snapshot.day}")
 
-    note = {
-        "cloud": snapshot.cloud,
-        "day": snapshot.day,
-        "watched": [list(map(list, table.watched[market].complete)) for market in table.markets],
-    }
+    watched = [list(map(list, table.watched[market].complete)) for market in table.markets]
+    note = {"cloud": snapshot.cloud, "day": snapshot.day, "watched": watched}
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,20 +117,19 @@ def read(path: Path) -> PriceSnapshot:
         raise BadInput(f"cannot be read: {error.strerror or error}") from error
     except (StoreError, KeyError, TypeError, ValueError, IndexError) as error:
         # The cure for a damaged store is none for a file from elsewhere.
-        why = " ".join(str(error.__cause__ or error).split())[:200]
+        cause = error.__cause__ or error
+        words = " ".join(str(cause).split())
+        why = words[:200]
         raise BadInput(f"is not a snapshot ({why})") from error
 
 
 def _checked(note: dict[str, Any], table: PriceTable) -> PriceSnapshot:
     """BadInput: the file has what no snapshot of this day and cloud can have."""
     spans = [tuple(Span(*map(int, span)) for span in spans) for spans in note["watched"]]
-    watched = {
-        market: WatchRecord(complete=whole)
-        for market, whole in zip(table.markets, spans, strict=True)
-    }
-    snapshot = PriceSnapshot(
-        note["cloud"], note["day"], replace(table, watched=watched), "signature" in note
-    )
+    pairs = zip(table.markets, spans, strict=True)
+    watched = {market: WatchRecord(complete=whole) for market, whole in pairs}
+    watched_table = replace(table, watched=watched)
+    snapshot = PriceSnapshot(note["cloud"], note["day"], watched_table, "signature" in note)
     day = snapshot.span
     for market in table.markets:
         Market.of_row(market.cloud, market.region, market.zone, market.instance_type, market.os)

@@ -39,7 +39,10 @@ def typing_errors(written: str, meant: str) -> int:
     for i, letter in enumerate(written, 1):
         now = [i]
         for j, other in enumerate(meant, 1):
-            fewest = min(row[j] + 1, now[j - 1] + 1, row[j - 1] + (letter != other))
+            left_out = row[j] + 1
+            added = now[j - 1] + 1
+            changed = row[j - 1] + (letter != other)
+            fewest = min(left_out, added, changed)
             if i > 1 and j > 1 and letter == meant[j - 2] and written[i - 2] == other:
                 fewest = min(fewest, before[j - 2] + 1)
             now.append(fewest)
@@ -80,7 +83,8 @@ def mistyped(region: str) -> str:
 
 def similar(region: str, clouds: Iterable[str]) -> str:
     """The known regions of these clouds with a similar name, in words; empty if there is none."""
-    every = sorted(known for cloud in clouds for known in markets_of(cloud).known_regions)
+    regions = (known for cloud in clouds for known in markets_of(cloud).known_regions)
+    every = sorted(regions)
     return " or ".join(closest(region.lower(), every, 2, _MIN_REGION_SIMILARITY))
 
 

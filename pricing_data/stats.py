@@ -70,7 +70,9 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
     until = np.cumsum(time)
 
     # The price that the market was at or below for half of the time.
-    median = int(levels[np.searchsorted(until, until[-1] / 2)])
+    half = until[-1] / 2
+    middle = np.searchsorted(until, half)
+    median = int(levels[middle])
     observed = int(total)
     highest = int(prices.max())
     days = max(observed / DAY, 1 / 24)
@@ -81,26 +83,33 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
     spikes = 0.0
     if highest > spike:
         above = prices > spike
-        spikes = int(np.count_nonzero(above[1:] & ~above[:-1])) / days
+        rises = above[1:] & ~above[:-1]
+        crossings = int(np.count_nonzero(rises))
+        spikes = crossings / days
 
+    events = len(series) - series.confirmed
+    last_price = series.prices[-1]
+    mean = float(levels @ time) / total if total else float(levels[-1])
+    changes = series.changes / days
+    hours_above = series.seconds_above(on_demand.price) * SECOND / HOUR if on_demand else None
+    outliers = int(np.count_nonzero(prices > outlier)) if highest > outlier else 0
+    coverage = observed / (series.last - series.first) if series.last > series.first else 1.0
     return MarketStats(
         market=series.market,
-        events=len(series) - series.confirmed,
+        events=events,
         first=series.first,
         last=series.last,
-        price_now=int(series.prices[-1]),
+        price_now=int(last_price),
         lowest=int(prices.min()),
         highest=highest,
-        mean=float(levels @ time) / total if total else float(levels[-1]),
+        mean=mean,
         median=median,
         on_demand=on_demand,
-        changes_per_day=series.changes / days,
+        changes_per_day=changes,
         spikes_per_day=spikes,
-        hours_above_on_demand=series.seconds_above(on_demand.price) * SECOND / HOUR
-        if on_demand
-        else None,
-        outliers=int(np.count_nonzero(prices > outlier)) if highest > outlier else 0,
-        coverage=observed / (series.last - series.first) if series.last > series.first else 1.0,
+        hours_above_on_demand=hours_above,
+        outliers=outliers,
+        coverage=coverage,
         observed=observed,
     )
 
@@ -122,7 +131,9 @@ def _time_at_prices(series: PriceSeries) -> tuple[Ints, NDArray[np.float64]]:
     if int(steps.max()) - lowest <= _MAX_STEPS * steps.size:
         # Prices on a grid: counting the time at each step takes less than sorting.
         spent = np.bincount(steps - lowest, weights=held)
-        return (lowest + np.arange(spent.size)) * unit, spent.astype(np.float64, copy=False)
+        multiples = lowest + np.arange(spent.size)
+        seconds = spent.astype(np.float64, copy=False)
+        return multiples * unit, seconds
 
     order = np.argsort(prices)
     return prices[order], held[order].astype(np.float64)
@@ -214,7 +225,9 @@ def _seams(cloud: str, region: str, gaps: list[Gap], markets: int) -> Iterable[S
     if markets < 2:
         return
 
-    edges = sorted([(gap.start, 1) for gap in gaps] + [(gap.end, -1) for gap in gaps])
+    begins = [(gap.start, 1) for gap in gaps]
+    ends = [(gap.end, -1) for gap in gaps]
+    edges = sorted(begins + ends)
     silent = most = start = 0
     for time, step in edges:
         before = silent

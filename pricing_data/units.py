@@ -150,7 +150,8 @@ def format_usd(nanos: int) -> str:
     '0.0162'
     """
     whole, rest = divmod(nanos, NANOS_PER_DOLLAR)
-    return f"{whole}.{rest:09d}".rstrip("0").rstrip(".")
+    trimmed = f"{whole}.{rest:09d}".rstrip("0")
+    return trimmed.rstrip(".")
 
 
 def bid_usd(bid: int) -> str:
@@ -193,5 +194,7 @@ class Span(NamedTuple):
         """
         touching = self.start <= later.end and later.start <= self.end
         if touching:
-            return Span(min(self.start, later.start), max(self.end, later.end))
+            start = min(self.start, later.start)
+            end = max(self.end, later.end)
+            return Span(start, end)
         return later

@@ -234,7 +234,7 @@ def frontier(terms: MixtureTerms, quota_price: float = 0.0) -> list[Mixture]:
     uses = [sum(quota.per_machine[j] for quota in terms.quotas) for j in range(empty)]
     pairs = zip(terms.kinds, uses, strict=True)
     prices = (kind.usd_per_hour + quota_price * use for kind, use in pairs)
-    price = [*(prices), 0.0]
+    price = [*prices, 0.0]
 
     kept = [*_kept(terms), 0]
     counts = [*held, terms.most - sum(held)]

@@ -96,7 +96,8 @@ def reserved_part(
         if holding.leaves_at is None
     ]
 
-    free = {each: _free(each, held, situation) for each in reserved}
+    cheapest_first = sorted(reserved, key=lambda each: (each.per_work, each.leave))
+    free = {each: _free(each, held, situation) for each in cheapest_first}
     choose = _for_gang if terms.limits.together else _for_many
     rents, more = choose(free, staying, situation, terms)
     dropped = {action.allocation for action in more}
@@ -187,10 +188,9 @@ def _for_gang(
     if others and not situation.record.resumes:
         return [], []
 
-    cheapest_first = sorted(free, key=lambda each: (each.per_work, each.leave))
     rents = [
         _bought(each, limits.most, free, situation, terms)
-        for each in cheapest_first
+        for each in free
         if _is_worth(each, situation, terms) and _ends_well(each, situation, terms)
     ]
 
@@ -214,7 +214,7 @@ def _for_many(
     nu = sum(holding.nu for holding in staying)
     machines = sum(holding.rent.machines for holding in staying)
     rents: list[Rent] = []
-    for each in sorted(free, key=lambda each: (each.per_work, each.leave)):
+    for each in free:
         missing = situation.most_nu - nu
         needed = missing / each.offer.nu - _ROUNDING
         most = terms.limits.most - machines

@@ -144,7 +144,7 @@ class Roaming:
         leaves = situation.now + gang.delay
         held = [holding.allocation for holding in situation.holdings if _kind(holding) == inside]
         returns = (Return(allocation, leaves, replaced=True) for allocation in held)
-        return Decision((*lost, rent, *(returns)), soon, reason)
+        return Decision((*lost, rent, *returns), soon, reason)
 
     def last_resort(self, situation: Situation, gang: GangNow) -> Rent:
         """The on-demand machines that finish the job for the least, with the move to them."""

@@ -311,7 +311,12 @@ class PricePath:
         # Where the price stands in what it was.
         longer = (DAY, 7 * DAY)
         columns += [np.log(price / low[span]) for span in (HOUR, *longer)]
-        columns += [_place(price, low[span], np.exp(log_high[span])) for span in longer]
+        for span in longer:
+            high = np.exp(log_high[span])
+            width = np.maximum(high - low[span], 1.0)
+            place = (price - low[span]) / width
+            columns.append(np.where(high > low[span], place, 0.5))
+
         columns += [log_price - self._mean_log(times, at, span) for span in longer]
 
         since_move = times - self.series.times[self._last_move[at]]
@@ -358,14 +363,6 @@ class PricePath:
         rest = log_price * hours
         integral: Floats = self._log_integral[at] + rest
         return integral
-
-
-def _place(price: Floats, low: Ints, high: Floats) -> Floats:
-    """Position of a price between a low (0) and a high (1); 0.5 in an empty range."""
-    range_ = np.maximum(high - low, 1.0)
-    share = (price - low) / range_
-    place: Floats = np.where(high > low, share, 0.5)
-    return place
 
 
 def _query(table: Ints, begin: Ints, end: Ints, of: np.ufunc) -> Ints:

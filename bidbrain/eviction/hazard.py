@@ -361,7 +361,18 @@ def shape_of_rates(counts: Floats, expected: Floats) -> float:
 def _published_pieces(
     market: Market, published: Sequence[Interruption], watched: Sequence[Evidence]
 ) -> list[RateEvidence]:
-    own = [figure for figure in published if _is_about(figure, market)]
+    # Figures are published for a zone, or for a region as a whole (zone `-`); those for all
+    # operating systems are stored under the Linux market.
+    place = (market.cloud, market.region, market.instance_type)
+    own = []
+    for figure in published:
+        about = figure.market
+        is_there = (about.cloud, about.region, about.instance_type) == place
+        if not is_there or about.zone not in (market.zone, "-"):
+            continue
+        if about.os == market.os or terms_of(market.cloud).any_system:
+            own.append(figure)
+
     rates = [figure for figure in own if figure.measure == "preemption-rate"]
     bands = [figure for figure in own if figure.measure == "eviction-rate"]
     buckets = [figure for figure in own if figure.measure == "monthly-bucket"]
@@ -378,23 +389,6 @@ def _published_pieces(
         pieces.append(_bucket(newest_bucket, published, elsewhere))
 
     return pieces
-
-
-def _is_about(figure: Interruption, market: Market) -> bool:
-    """Figures are published for a zone, or for a region as a whole (zone `-`)."""
-    about = figure.market
-    same = (about.cloud, about.region, about.instance_type) == (
-        market.cloud,
-        market.region,
-        market.instance_type,
-    )
-
-    # Figures for all operating systems are stored under the Linux market.
-    return (
-        same
-        and about.zone in (market.zone, "-")
-        and (about.os == market.os or terms_of(market.cloud).any_system)
-    )
 
 
 def _preemption_rate(figures: Sequence[Interruption]) -> RateEvidence:

@@ -151,7 +151,7 @@ class Pieces:
         """The pieces of several plans."""
         names = ("row", "type", "start", "end", "share")
         joined = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
-        return cls(*(joined))
+        return cls(*joined)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,11 +73,9 @@ class BidTerms:
         lost = -expm1(-losses_per_hour * needed)
         alive = lost / losses_per_hour if losses_per_hour else needed
         rest = work_hours - alive * share
-        return (
-            alive * (price_usd + self.waiting_usd)
-            + lost * self.restart_usd(price_usd)
-            + rest * usual_usd
-        )
+        restart_usd = lost * self.restart_usd(price_usd)
+        running_usd = alive * (price_usd + self.waiting_usd) + restart_usd
+        return running_usd + rest * usual_usd
 
     @property
     def waiting_usd(self) -> float:
@@ -187,7 +185,8 @@ class BidAdviser:
     def advice(self, held: HeldBid, work_hours: float) -> Advice:
         """Whether to hold a machine's bid, to raise it, or to let the machine go for another one,
         whichever is expected to cost least."""
-        return min(self.steps(held, work_hours), key=lambda each: each.usd)
+        possible = self.steps(held, work_hours)
+        return min(possible, key=lambda each: each.usd)
 
     def steps(self, held: HeldBid, work_hours: float) -> list[Advice]:
         """All steps for a machine; a paused one is held by waiting for it."""
@@ -195,20 +194,24 @@ class BidAdviser:
         steps = list[Advice]()
         if not held.runs:
             # Waits with the paused machine until its host takes the bid again.
-            same = next(
-                self._bids(self._usual_bid, held.host, held.bid, held.on_demand, held.asked)
-            )
-            idle = self.odds.pause_hours * self.terms.waiting_usd + self.terms.start_usd(
-                same.price_usd
-            )
-            steps.append(Advice(BidStep.HOLD, same, idle + self._usd(same, work_hours, usual)))
+            own_bids = self._bids(self._usual_bid, held.host, held.bid, held.on_demand, held.asked)
+            same = next(own_bids)
+            pauses = self.odds.back
+            waiting_usd = pauses.hours / pauses.evictions * self.terms.waiting_usd
+            start_usd = self.terms.start_usd(same.price_usd)
+            idle = waiting_usd + start_usd
+            run_usd = self._usd(same, work_hours, usual)
+            hold_usd = idle + run_usd
+            steps.append(Advice(BidStep.HOLD, same, hold_usd))
 
         least = held.bid if held.runs else held.least_bid
         if least is not None:
             for each in self._bids(self._usual_bid, held.host, least, held.on_demand, held.asked):
                 start = 0.0 if held.runs else self.terms.start_usd(each.price_usd)
                 step = BidStep.HOLD if each.bid == held.bid else BidStep.RAISE
-                steps.append(Advice(step, each, start + self._usd(each, work_hours, usual)))
+                usd_of_bid = self._usd(each, work_hours, usual)
+                usd_in_all = start + usd_of_bid
+                steps.append(Advice(step, each, usd_in_all))
 
         if (
             other := self._elsewhere(work_hours + held.unsaved_hours, usual, held.host)
@@ -222,27 +225,34 @@ class BidAdviser:
         was listed.
         """
         moments = np.unique(self.record.at)
-        recent = moments[moments > moments[-1] - _USUAL_SPAN][::-1]
+        last_moment = moments[-1]
+        is_recent = moments > last_moment - _USUAL_SPAN
+        recent_moments = moments[is_recent]
+        recent = recent_moments[::-1]
         step = -(-recent.size // _USUAL_SNAPSHOTS)
 
         best = []
         for at in recent[::step].tolist():
             bids = self._listed(self.record.at_moment(at), None)
-            best.append(
-                min(self.terms.usd_per_work(bid.price_usd, bid.losses_per_hour) for bid in bids)
+            usd_of_bids = (
+                self.terms.usd_per_work(bid.price_usd, bid.losses_per_hour) for bid in bids
             )
+            least = min(usd_of_bids)
+            best.append(least)
 
         return fmean(best)
 
     def _elsewhere(self, work_hours: float, usual: float, but: int | None) -> Advice | None:
         """The best machine of the last snapshot on another host."""
+        newest = self.record.newest()
+        others = self._listed(newest, but)
         choices = (
             Advice(
                 BidStep.RENT,
                 each,
                 self.terms.restart_usd(each.price_usd) + self._usd(each, work_hours, usual),
             )
-            for each in self._listed(self.record.newest(), but)
+            for each in others
         )
         return min(choices, key=lambda each: each.usd, default=None)
 
@@ -258,7 +268,8 @@ class BidAdviser:
 
     def _listed(self, listed: HostRecord, but: int | None) -> Iterator[HostBid]:
         """All bids for the hosts of a snapshot but one, and their prices on demand."""
-        columns = (column.tolist() for column in (*listed.columns[1:], listed.usual))
+        listed_columns = listed.columns[1:]
+        columns = (column.tolist() for column in (*listed_columns, listed.usual))
         for host, least, on_demand, usual in zip(*columns, strict=True):
             if host != but:
                 if on_demand:
@@ -270,13 +281,14 @@ class BidAdviser:
     ) -> Iterator[HostBid]:
         """The bids that run on a host while a minimum bid is usual, the lowest first, up to the
         price on demand, if that is known."""
-        amounts = [least_bid, *(round(least_bid * (1 + margin)) for margin in MARGINS[1:])]
+        higher = (round(least_bid * (1 + margin)) for margin in MARGINS[1:])
+        amounts = [least_bid, *higher]
         limits = [max(on_demand, least_bid)] if on_demand else []
         limits += [] if self.most is None else [self.most]
         amounts = [amount for amount in amounts if amount <= min(limits, default=amount)]
-        outbid = self.odds.outbid_per_hour(
-            level_of(np.array(amounts, dtype=np.int64), usual or least_bid)
-        )
+        bids = np.array(amounts, dtype=np.int64)
+        levels = level_of(bids, usual or least_bid)
+        outbid = self.odds.outbid_per_hour(levels)
         displaced = self.odds.displaced_per_hour(host)
         for amount, rate in zip(amounts, outbid.tolist(), strict=True):
             price = amount if self.terms.pays_bid else min(asked or least_bid, amount)

@@ -33,8 +33,12 @@ class HostMarket:
         words."""
         takes = self.newest.host[self.newest.least_bid <= bid]
         among = takes if takes.size else self.newest.host
-        displaced = float(np.mean([self.odds.displaced_per_hour(host) for host in among.tolist()]))
-        level = float(level_of(np.array([bid]), int(self.newest.usual[0]))[0])
+        displaced_rates = [self.odds.displaced_per_hour(host) for host in among.tolist()]
+        mean_displaced = np.mean(displaced_rates)
+        displaced = float(mean_displaced)
+        bids = np.array([bid])
+        levels = level_of(bids, int(self.newest.usual[0]))
+        level = float(levels[0])
         outbid = self.odds.outbid_at(level)
         total = outbid.evictions / outbid.hours + displaced
         source = (
@@ -44,9 +48,10 @@ class HostMarket:
         )
         kind: EvidenceKind = "observed" if self.odds.hours else "prior"
 
-        return Hazard(
-            (RateEvidence(source, Exposure(outbid.evictions, outbid.evictions / total), kind),)
-        )
+        hours = outbid.evictions / total
+        exposure = Exposure(outbid.evictions, hours)
+        evidence = RateEvidence(source, exposure, kind)
+        return Hazard((evidence,))
 
     def margin(self, price: int, on_demand: int, terms: BidTerms) -> float:
         """The margin above a price at which work is cheapest; no bid is above the price on
@@ -54,7 +59,8 @@ class HostMarket:
 
         def usd_per_work(margin: float) -> float:
             bid = round(price * (1 + margin))
-            return terms.usd_per_work(bid / NANOS_PER_DOLLAR, self.hazard(bid).rate[0])
+            rate = self.hazard(bid).rate[0]
+            return terms.usd_per_work(bid / NANOS_PER_DOLLAR, rate)
 
         return min(
             (margin for margin in MARGINS if price * (1 + margin) <= max(price, on_demand)),

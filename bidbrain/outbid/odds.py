@@ -73,9 +73,9 @@ class OutbidOdds:
         newest = record.newest()
         levels = np.sort(level_of(newest.least_bid, newest.usual))
         above = levels.size - np.searchsorted(levels, _LEVELS, side="right")
-        assumed: Floats = (
-            2 * UNRECORDED.evictions / UNRECORDED.hours * (above + 0.5) / (levels.size + 1)
-        )
+        unrecorded_rate = 2 * UNRECORDED.evictions / UNRECORDED.hours
+        odds_above = unrecorded_rate * (above + 0.5)
+        assumed: Floats = odds_above / (levels.size + 1)
         rates, events = _rates_by_level(assumed, stays)
 
         due = stays.hours * np.interp(stays.level, _LEVELS, rates)
@@ -86,16 +86,16 @@ class OutbidOdds:
         gone_due = stays.hours * displaced.evictions / displaced.hours
         block = (at - stays.until) // _BLOCK
 
-        return cls(
-            rates * _factors(block, risen, due).get(0, 1.0),
-            events,
-            Exposure(
-                displaced.evictions, displaced.hours / _factors(block, gone, gone_due).get(0, 1.0)
-            ),
-            _factors(stays.host, gone, gone_due),
-            _ASSUMED_PAUSE + pauses(record, stays),
-            hours,
-        )
+        own_factors = _factors(block, risen, due)
+        factor = own_factors.get(0, 1.0)
+        own_rates = rates * factor
+        gone_factors = _factors(block, gone, gone_due)
+        gone_factor = gone_factors.get(0, 1.0)
+        displaced_hours = displaced.hours / gone_factor
+        own_displaced = Exposure(displaced.evictions, displaced_hours)
+        hosts = _factors(stays.host, gone, gone_due)
+        seen_pauses = pauses(record, stays)
+        return cls(own_rates, events, own_displaced, hosts, _ASSUMED_PAUSE + seen_pauses, hours)
 
     def outbid_per_hour(self, level: Floats) -> Floats:
         """The rate of being outbid, by the level of the bid."""
@@ -103,17 +103,15 @@ class OutbidOdds:
 
     def displaced_per_hour(self, host: int) -> float:
         """The rate of being displaced at a host."""
-        return self.displaced.evictions / self.displaced.hours * self.hosts.get(host, 1.0)
-
-    @property
-    def pause_hours(self) -> float:
-        """The mean time until a host takes a bid again."""
-        return self.back.hours / self.back.evictions
+        rate = self.displaced.evictions / self.displaced.hours
+        factor = self.hosts.get(host, 1.0)
+        return rate * factor
 
     def outbid_at(self, level: float) -> Exposure:
         """The rate of being outbid at a level, with the events that it rests on."""
         events = float(np.interp(level, _LEVELS, self.events))
-        return Exposure(events, events / float(np.interp(level, _LEVELS, self.rates)))
+        rate = float(np.interp(level, _LEVELS, self.rates))
+        return Exposure(events, events / rate)
 
     @property
     def basis(self) -> str:
@@ -131,11 +129,15 @@ def _rates_by_level(assumed: Floats, stays: Stays) -> tuple[Floats, Floats]:
     """
     risen = stays.fate == Fate.RISEN
     by_rivals = _of_rivals(assumed, stays, risen)
-    band = np.rint(np.interp(stays.level, _LEVELS, np.arange(_LEVELS.size))).astype(np.int64)
+    place = np.interp(stays.level, _LEVELS, np.arange(_LEVELS.size))
+    band = np.rint(place).astype(np.int64)
     events = np.bincount(band, risen, _LEVELS.size) + _RIVALS_WORTH
-    hours = np.bincount(band, stays.hours, _LEVELS.size) + _RIVALS_WORTH / by_rivals
+    seen_hours = np.bincount(band, stays.hours, _LEVELS.size)
+    hours = seen_hours + _RIVALS_WORTH / by_rivals
     rates = isotonic_regression(events / hours, weights=hours, increasing=False).x
-    return np.asarray(rates, dtype=np.float64), events.astype(np.float64)
+    rates_by_level = np.asarray(rates, dtype=np.float64)
+    counts = events.astype(np.float64)
+    return rates_by_level, counts
 
 
 def _of_rivals(assumed: Floats, stays: Stays, risen: Bools) -> Floats:
@@ -144,13 +146,19 @@ def _of_rivals(assumed: Floats, stays: Stays, risen: Bools) -> Floats:
     every level."""
     order = np.argsort(stays.level)
     levels = stays.level[order]
-    total = np.concatenate(([0.0], np.cumsum(stays.hours[order])))
+    summed = np.cumsum(stays.hours[order])
+    total = np.concatenate(([0.0], summed))
     tops = np.sort(stays.after[risen])
-    each = 1 / (total[np.searchsorted(levels, tops)] + UNRECORDED.hours)
-    from_top = np.concatenate((np.cumsum(each[::-1])[::-1], [0.0]))
+    hours_at_top = total[np.searchsorted(levels, tops)]
+    watched_hours = hours_at_top + UNRECORDED.hours
+    each = 1 / watched_hours
+    from_last = np.cumsum(each[::-1])[::-1]
+    from_top = np.concatenate((from_last, [0.0]))
     seen = from_top[np.searchsorted(tops, _LEVELS, side="right")]
     watched = total[np.searchsorted(levels, _LEVELS)]
-    rate: Floats = seen + assumed * UNRECORDED.hours / (watched + UNRECORDED.hours)
+    assumed_events = assumed * UNRECORDED.hours
+    hours = watched + UNRECORDED.hours
+    rate: Floats = seen + assumed_events / hours
 
     return rate
 
@@ -162,4 +170,6 @@ def _factors(group: Ints, happened: Bools, due: Floats) -> dict[int, float]:
     names, number = np.unique(group, return_inverse=True)
     counts, expected = (np.bincount(number, each).astype(np.float64) for each in (happened, due))
     shape = shape_of_rates(counts, expected) if names.size >= _FEW_GROUPS else _ASSUMED_SHAPE
-    return dict(zip(names.tolist(), ((shape + counts) / (shape + expected)).tolist(), strict=True))
+    factors = (shape + counts) / (shape + expected)
+    listed = factors.tolist()
+    return dict(zip(names.tolist(), listed, strict=True))

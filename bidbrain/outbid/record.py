@@ -55,7 +55,8 @@ class HostRecord:
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> HostRecord:
         """The record of rows (at, host, least bid, on-demand price) in any order."""
-        columns = np.array(sorted(rows), dtype=np.int64).reshape(-1, 4)
+        table = np.array(sorted(rows), dtype=np.int64)
+        columns = table.reshape(-1, 4)
         return cls(*columns.T)
 
     @property
@@ -69,7 +70,9 @@ class HostRecord:
             self.at, return_index=True, return_inverse=True, return_counts=True
         )
         ranked = self.least_bid[np.lexsort((self.least_bid, self.at))]
-        usual: Ints = ranked[first + (count - 1) // 2][slot]
+        middle = first + (count - 1) // 2
+        middle_bids = ranked[middle]
+        usual: Ints = middle_bids[slot]
         return usual
 
     def at_moment(self, at: int) -> HostRecord:
@@ -122,7 +125,9 @@ class Stays:
         ours = np.zeros(seen.host.size, dtype=np.bool_)
         since = seen.until - seen.hours * HOUR
         for run in own:
-            ours |= (seen.host == run.host) & (since < run.until) & (seen.until > run.since)
+            began_before = (seen.host == run.host) & (since < run.until)
+            ends_after = seen.until > run.since
+            ours |= began_before & ends_after
         return seen.only(~ours).joined(_of_own(record, own))
 
     def only(self, rows: Bools) -> Stays:
@@ -138,14 +143,13 @@ class Stays:
 
     def joined(self, other: Stays) -> Stays:
         """These stays and others."""
-        return Stays(
-            np.concatenate((self.until, other.until)),
-            np.concatenate((self.host, other.host)),
-            np.concatenate((self.level, other.level)),
-            np.concatenate((self.after, other.after)),
-            np.concatenate((self.hours, other.hours)),
-            np.concatenate((self.fate, other.fate)),
-        )
+        until = np.concatenate((self.until, other.until))
+        host = np.concatenate((self.host, other.host))
+        level = np.concatenate((self.level, other.level))
+        after = np.concatenate((self.after, other.after))
+        hours = np.concatenate((self.hours, other.hours))
+        fate = np.concatenate((self.fate, other.fate))
+        return Stays(until, host, level, after, hours, fate)
 
 
 def level_of(bids: Ints, usual: int | Ints) -> Floats:
@@ -165,10 +169,14 @@ def pauses(record: HostRecord, stays: Stays) -> Exposure:
         listed = record.at[rows]
         asked = level[rows]
         here = paused & (stays.host == host)
-        for until, bid in zip(stays.until[here].tolist(), stays.level[here].tolist(), strict=True):
+        ends_here = stays.until[here].tolist()
+        bids = stays.level[here].tolist()
+        for until, bid in zip(ends_here, bids, strict=True):
             takes = listed[(listed >= until) & (asked <= bid + _SAME_BID)]
             back = int(takes[0]) if takes.size else int(record.at[-1])
-            total += Exposure(float(takes.size > 0), (back - until) / HOUR)
+            came_back = float(takes.size > 0)
+            waited = (back - until) / HOUR
+            total += Exposure(came_back, waited)
 
     return total
 
@@ -182,24 +190,32 @@ def _between_snapshots(record: HostRecord) -> Stays:
     least_bid = record.least_bid[order]
     level = level_of(least_bid, record.usual[order])
     following = np.append(np.arange(1, host.size), 0)
-    listed = (host[following] == host) & (slot[following] == slot + 1)
+    same_host = host[following] == host
+    is_next = slot[following] == slot + 1
+    listed = same_host & is_next
     risen = listed & (least_bid[following] > least_bid * (1 + _SAME_BID))
-    fate = np.where(risen, Fate.RISEN, np.where(listed, Fate.STAYS, Fate.GONE))
-    until = moments[np.minimum(slot + 1, moments.size - 1)]
+    stays_or_goes = np.where(listed, Fate.STAYS, Fate.GONE)
+    fate = np.where(risen, Fate.RISEN, stays_or_goes)
+    next_slot = np.minimum(slot + 1, moments.size - 1)
+    until = moments[next_slot]
     gap = until - moments[slot]
-    hours = gap / HOUR * np.where(fate == Fate.STAYS, 1.0, 0.5)
+    part = np.where(fate == Fate.STAYS, 1.0, 0.5)
+    hours = gap / HOUR * part
 
     # In the levels of the moment at which the stay began.
-    after = np.where(risen, level + np.log(least_bid[following] / least_bid), level)
+    raised = np.log(least_bid[following] / least_bid)
+    after = np.where(risen, level + raised, level)
     known = (gap > 0) & (gap <= LONGEST_GAP)
-    return Stays(until, host, level, after, hours, fate.astype(np.int64)).only(known)
+    stays = Stays(until, host, level, after, hours, fate.astype(np.int64))
+    return stays.only(known)
 
 
 def _of_own(record: HostRecord, runs: Sequence[OwnRun]) -> Stays:
-    columns = np.array(
-        [(run.until, run.host, run.bid, run.since, run.ended) for run in runs], dtype=np.int64
-    )
-    until, host, bid, since, ended = columns.reshape(-1, 5).T
-    known = np.maximum(np.searchsorted(record.at, since, side="right") - 1, 0)
+    rows = [(run.until, run.host, run.bid, run.since, run.ended) for run in runs]
+    columns = np.array(rows, dtype=np.int64)
+    table = columns.reshape(-1, 5)
+    until, host, bid, since, ended = table.T
+    place = np.searchsorted(record.at, since, side="right")
+    known = np.maximum(place - 1, 0)
     level = level_of(bid, record.usual[known]) if runs else np.zeros(0)
     return Stays(until, host, level, level, (until - since) / HOUR, ended)

@@ -45,9 +45,13 @@ def length_of(job: QueueJob, queue: JobQueue) -> float:
 
 def shortest_seconds(job: QueueJob, queue: JobQueue) -> float:
     """The time that the job takes if it has all machines that it can use."""
-    speed = max(
-        (job.speed({kind: min(job.most, queue.machines(kind))}) for kind in job.rates), default=0.0
-    )
+    speeds = []
+    for kind in job.rates:
+        free = queue.machines(kind)
+        most = min(job.most, free)
+        machines = {kind: most}
+        speeds.append(job.speed(machines))
+    speed = max(speeds, default=0.0)
     if speed > 0:
         return length_of(job, queue) / speed
     return float("inf")
@@ -68,10 +72,8 @@ def listed(jobs: Sequence[QueueJob], kinds: Mapping[str, int]) -> list[Pair]:
     for job in jobs:
         usable = (kind for kind in job.rates if kinds.get(kind) and job.rates[kind] > 0)
         speeds = {kind: job.rates[kind] * min(job.most, kinds[kind]) for kind in usable}
-        pairs += [
-            (job, kind)
-            for kind in sorted(speeds, key=lambda kind: (-speeds[kind], -job.rates[kind], kind))
-        ]
+        fastest_first = sorted(speeds, key=lambda kind: (-speeds[kind], -job.rates[kind], kind))
+        pairs += [(job, kind) for kind in fastest_first]
 
     return pairs
 
@@ -98,7 +100,8 @@ def filled(pairs: Sequence[Pair], free: FreeQuota, held: MachinesHeld) -> Machin
             continue
 
         free.take(kind, count)
-        given[job.name] = {**mine, kind: mine.get(kind, 0) + count}
+        before = mine.get(kind, 0)
+        given[job.name] = {**mine, kind: before + count}
         if have + count < job.least:
             short[job.name] = job
 
@@ -117,10 +120,9 @@ def _can_begin(job: QueueJob, kind: str, have: int, free: FreeQuota) -> bool:
     """Whether there may be as many machines as the job needs, those of a type among them."""
     if job.gang:
         return have + free.machines(kind) >= job.least
-    return (
-        have + sum(free.machines(other) for other in job.rates if job.joins(other, {kind: 1}))
-        >= job.least
-    )
+    others = sum(free.machines(other) for other in job.rates if job.joins(other, {kind: 1}))
+    possible = have + others
+    return possible >= job.least
 
 
 def _without(free: FreeQuota, held: MachinesHeld) -> FreeQuota:
@@ -157,7 +159,9 @@ def move_up(
             continue
 
         rate, other = max(faster)
-        if left(name) / count * 3600 * (1 / job.rates[kind] - 1 / rate) > job.swap_seconds:
+        seconds_left = left(name) / count * 3600
+        slower = 1 / job.rates[kind] - 1 / rate
+        if seconds_left * slower > job.swap_seconds:
             free.take(kind, -count)
             free.take(other, count)
             running[name] = {other: count}
@@ -173,7 +177,8 @@ def _part_of(job: QueueJob, machines: Mapping[str, int]) -> dict[str, int]:
         for kind, count in job.held.items()
         if (common := min(count, machines.get(kind, 0)))
     }
-    fewer = sum(machines.values()) < job.holds() and not job.gang
+    holds_fewer = sum(machines.values()) < job.holds()
+    fewer = holds_fewer and not job.gang
     if fewer and sum(both.values()) >= job.least:
         return both
     return dict(job.held)
@@ -222,7 +227,8 @@ def ends_of(queue: JobQueue, pairs: Sequence[Pair], held: MachinesHeld) -> dict[
                 since = now + jobs[name].swap_seconds if name in moved else max(before[2], now)
 
             speed = jobs[name].speed(machines)
-            holds[name], until[name] = (machines, speed, since), since + left[name] / speed
+            seconds = left[name] / speed
+            holds[name], until[name] = (machines, speed, since), since + seconds
 
         if not until:
             break
@@ -249,7 +255,8 @@ class OrderedQueue:
 
     def names(self) -> tuple[str, ...]:
         """Jobs by their first pair."""
-        return tuple(dict.fromkeys(job.name for job, _ in self.pairs))
+        names_of_pairs = (job.name for job, _ in self.pairs)
+        return tuple(dict.fromkeys(names_of_pairs))
 
 
 def best_list(
@@ -271,7 +278,8 @@ def best_list(
     bases = _base_orders(queue, jobs)
     if last:
         # Of lists that are as good, the one of before stays.
-        search.tries_order(sorted(bases[0], key=lambda job: last.get(job.name, -1)))
+        as_before = sorted(bases[0], key=lambda job: last.get(job.name, -1))
+        search.tries_order(as_before)
 
     for order in bases:
         search.tries_order(order)
@@ -294,7 +302,8 @@ class _Search:
         self._queue = queue
         self._jobs = {job.name: job for job in jobs}
         self._kinds = {kind: count for kind in queue.types() if (count := queue.machines(kind))}
-        self._first = {job.name: number for number, job in enumerate(must_go_first(queue))}
+        must = enumerate(must_go_first(queue))
+        self._first = {job.name: number for number, job in must}
         self._held: MachinesHeld = {job.name: dict(job.held) for job in jobs if job.holds()}
         self._fixed: MachinesHeld = {
             name: machines for name, machines in fixed.items() if name in self._jobs
@@ -319,9 +328,13 @@ class _Search:
         """
         if self._first or len(self._kinds) < 2:
             return
-        index = {job.name: job.weight / max(length_of(job, self._queue), 1e-300) for job in order}
+        index = {}
+        for job in order:
+            seconds = max(length_of(job, self._queue), 1e-300)
+            index[job.name] = job.weight / seconds
         pairs = listed(order, self._kinds)
-        self._tries(sorted(pairs, key=lambda pair: -pair[0].rates[pair[1]] * index[pair[0].name]))
+        by_index = sorted(pairs, key=lambda pair: -pair[0].rates[pair[1]] * index[pair[0].name])
+        self._tries(by_index)
 
     def moves_jobs(self) -> None:
         """Moves one job at a time while that is better and steps are left."""
@@ -346,7 +359,9 @@ class _Search:
         if self._held == self._fixed:
             return
 
-        fresh = filled(pairs, _without(FreeQuota(self._queue), self._fixed), self._fixed)
+        all_free = FreeQuota(self._queue)
+        free = _without(all_free, self._fixed)
+        fresh = filled(pairs, free, self._fixed)
         urgent = {
             name: _part_of(self._jobs[name], fresh[name]) for name in self._held if name in fresh
         }
@@ -357,11 +372,13 @@ class _Search:
     def _tries(self, pairs: Sequence[Pair]) -> bool:
         better = False
         for begin in self._beginnings(pairs):
-            self._steps += len(self._jobs) * (_STEPS_OF_END + len(pairs) // _PAIRS_OF_STEP)
+            more_steps = len(pairs) // _PAIRS_OF_STEP
+            steps = _STEPS_OF_END + more_steps
+            self._steps += len(self._jobs) * steps
             ends = ends_of(self._queue, pairs, begin)
-            ordered = OrderedQueue(
-                tuple(pairs), begin, _score(self._queue, list(self._jobs.values()), ends)
-            )
+            all_jobs = self._jobs.values()
+            score = _score(self._queue, list(all_jobs), ends)
+            ordered = OrderedQueue(tuple(pairs), begin, score)
             if self.best is None or ordered.score < self.best.score:
                 self.best = ordered
                 better = True
@@ -399,11 +416,9 @@ def _ended_in_time(job: QueueJob, queue: JobQueue, previous: QueueRound) -> bool
     """Whether a job that is gone has ended when it was expected to, within the last round."""
     speed = job.speed(previous.machines.get(job.name, {}))
     seconds = length_of(job, previous.queue) / speed if speed > 0 else float("inf")
-    return (
-        seconds
-        <= (queue.now - previous.queue.now) * (1 + _NOTHING)
-        <= seconds + queue.terms.round_seconds
-    )
+    passed = queue.now - previous.queue.now
+    passed_at_most = passed * (1 + _NOTHING)
+    return seconds <= passed_at_most <= seconds + queue.terms.round_seconds
 
 
 def _terms(job: QueueJob, queue: JobQueue) -> tuple[float | None, ...]:
@@ -422,10 +437,12 @@ def _base_orders(queue: JobQueue, jobs: Sequence[QueueJob]) -> list[list[QueueJo
     orders = [smith]
     if any(job.deadline is not None for job in jobs):
         orders.append(sorted(smith, key=_due))
-        orders.append(sorted(smith, key=lambda job: _due(job) - shortest_seconds(job, queue)))
+        by_slack = sorted(smith, key=lambda job: _due(job) - shortest_seconds(job, queue))
+        orders.append(by_slack)
 
     # The widest first: what remains beside them is filled up.
-    orders.append(sorted(smith, key=lambda job: -job.least))
+    biggest_first = sorted(smith, key=lambda job: -job.least)
+    orders.append(biggest_first)
     return orders
 
 
@@ -465,7 +482,9 @@ def _score(
 
     mean = total / sum(job.weight for job in jobs)
     # Lists that differ by less are alike: the first that was tried stays.
-    return (late, round(lateness, 1), round(mean + _LAST_COUNTS * last, 1))
+    weighed = mean + _LAST_COUNTS * last
+    rounded_mean = round(weighed, 1)
+    return (late, round(lateness, 1), rounded_mean)
 
 
 def default_shares(
@@ -473,10 +492,10 @@ def default_shares(
 ) -> tuple[MeanMachines, tuple[str, ...]]:
     """Mean machines by job and type, and the order in which jobs begin."""
     users = sorted({job.user for job in queue.jobs})
-    lists = {
-        user: best_list(queue, [job for job in queue.jobs if job.user == user], previous, fixed)
-        for user in users
-    }
+    lists = {}
+    for user in users:
+        own_jobs = [job for job in queue.jobs if job.user == user]
+        lists[user] = best_list(queue, own_jobs, previous, fixed)
 
     if len(users) == 1:
         (ordered,) = lists.values()
@@ -486,8 +505,10 @@ def default_shares(
         move_up(movable, begin, lambda name: length_of(movable[name], queue), free)
         return filled(ordered.pairs, free, begin), ordered.names()
 
-    order = tuple(name for ordered in lists.values() for name in ordered.names())
-    return shared_by_users(queue, {user: ordered.pairs for user, ordered in lists.items()}), order
+    names = (name for ordered in lists.values() for name in ordered.names())
+    order = tuple(names)
+    pairs_of_users = {user: ordered.pairs for user, ordered in lists.items()}
+    return shared_by_users(queue, pairs_of_users), order
 
 
 def shared_by_users(queue: JobQueue, lists: Mapping[str, Sequence[Pair]]) -> MeanMachines:
@@ -498,10 +519,8 @@ def shared_by_users(queue: JobQueue, lists: Mapping[str, Sequence[Pair]]) -> Mea
     users'.
     """
     growth = _Growth(queue, lists)
-    hurried = sorted(
-        (job for job in queue.jobs if job.deadline is not None),
-        key=lambda job: (_due(job), job.name),
-    )
+    hurrying = (job for job in queue.jobs if job.deadline is not None)
+    hurried = sorted(hurrying, key=lambda job: (_due(job), job.name))
     for job in [*must_go_first(queue), *hurried]:
         growth.needs(job, _needed(job, queue))
     while growth.grows():
@@ -524,15 +543,14 @@ class _Growth:
     def needs(self, job: QueueJob, work_per_hour: float) -> None:
         """Gives the job machines for this much work, as far as there are any."""
         for other, kind in self._lists[job.user]:
-            lacking = work_per_hour - sum(
-                share * job.rates[k] for k, share in self.shares.get(job.name, {}).items()
-            )
+            own_shares = self.shares.get(job.name, {})
+            work = sum(share * job.rates[k] for k, share in own_shares.items())
+            lacking = work_per_hour - work
             if other is job and lacking > 0:
-                self._gives(
-                    job,
-                    kind,
-                    min(lacking / job.rates[kind], self._free.amount(kind), self._room(job)),
-                )
+                lacking_share = lacking / job.rates[kind]
+                amount = self._free.amount(kind)
+                more = min(lacking_share, amount, self._room(job))
+                self._gives(job, kind, more)
 
     def grows(self) -> bool:
         """The users that have least grow until they reach the next, a quota ends, or a job is
@@ -558,11 +576,13 @@ class _Growth:
         used = dict[int, float]()
         for user, (_, kind) in now.items():
             for number, use in self._free.uses(kind):
-                used[number] = used.get(number, 0.0) + use * self._weight[user]
+                before = used.get(number, 0.0)
+                used[number] = before + use * self._weight[user]
 
         steps += [self._free.left(number) / use for number, use in used.items()]
         for user, (job, kind) in now.items():
-            self._gives(job, kind, min(steps) * self._weight[user])
+            part = min(steps) * self._weight[user]
+            self._gives(job, kind, part)
         return True
 
     def _gives(self, job: QueueJob, kind: str, count: float) -> None:
@@ -573,7 +593,9 @@ class _Growth:
 
     def _room(self, job: QueueJob) -> float:
         """Machines that the job can use on top of its share."""
-        return job.most - sum(self.shares.get(job.name, {}).values())
+        own_shares = self.shares.get(job.name, {})
+        held = sum(own_shares.values())
+        return job.most - held
 
 
 def _needed(job: QueueJob, queue: JobQueue) -> float:
@@ -581,7 +603,10 @@ def _needed(job: QueueJob, queue: JobQueue) -> float:
     long."""
     if job.deadline is None:
         return job.least * max(job.rates.values(), default=0.0)
-    seconds = (job.deadline - queue.now) * _EARLY - (0.0 if job.holds() else job.swap_seconds)
+    time_left = job.deadline - queue.now
+    usable = time_left * _EARLY
+    swapping = 0.0 if job.holds() else job.swap_seconds
+    seconds = usable - swapping
     if seconds > 0:
         return length_of(job, queue) * 3600 / seconds
     return float("inf")

@@ -64,10 +64,9 @@ def outlook(queue: JobQueue, previous: QueueRound | None = None) -> tuple[JobOut
         long = {
             job.name: float("inf") if job.work_high is None else job.work_high for job in uncertain
         }
-        plays += [
-            played(queue, previous, expected | short),
-            played(queue, previous, expected | long),
-        ]
+        soon = played(queue, previous, expected | short)
+        late = played(queue, previous, expected | long)
+        plays += [soon, late]
 
     return tuple(_joined(job, plays) for job in queue.jobs)
 
@@ -81,7 +80,8 @@ def played(
     delay = {job.name: 0.0 for job in queue.jobs}
     turns: dict[str, list[PlannedTurn]] = {job.name: [] for job in queue.jobs}
     ends = {name: 0.0 for name, work in left.items() if work <= 0}
-    queue = replace(queue, jobs=tuple(job for job in queue.jobs if job.name not in ends))
+    others = tuple(job for job in queue.jobs if job.name not in ends)
+    queue = replace(queue, jobs=others)
 
     for number in range(_MAX_ROUNDS):
         if not queue.jobs or all(left[job.name] == float("inf") for job in queue.jobs):
@@ -89,7 +89,9 @@ def played(
 
         before_that = previous
         previous = next_round(queue, previous)
-        length = queue.terms.round_seconds * 2.0 ** max(0, number // _FINE_ROUNDS - 1)
+        doublings = number // _FINE_ROUNDS - 1
+        factor = 2.0 ** max(0, doublings)
+        length = queue.terms.round_seconds * factor
         if before_that is not None and before_that.machines == previous.machines:
             length = max(length, unchanged_seconds(previous))
 
@@ -98,11 +100,15 @@ def played(
             held = previous.machines.get(job.name, {})
             if held and not job.holds():
                 delay[job.name] = job.swap_seconds
-            since = job.since if bool(held) == bool(job.holds()) else queue.now
+            same_state = bool(held) == bool(job.holds())
+            since = job.since if same_state else queue.now
             jobs.append(replace(job, held=held, since=since))
 
         running = [job for job in jobs if job.holds()]
-        soonest = [delay[job.name] + left[job.name] / job.speed(job.held) for job in running]
+        soonest = []
+        for job in running:
+            speed = job.speed(job.held)
+            soonest.append(delay[job.name] + left[job.name] / speed)
         if not running and all(job.since == queue.now for job in jobs) and number:
             break
 
@@ -113,7 +119,8 @@ def played(
             if seconds <= step * (1 + _DONE):
                 ends[job.name] = now - began
 
-        queue = replace(queue, now=now, jobs=tuple(job for job in jobs if job.name not in ends))
+        still_queued = tuple(job for job in jobs if job.name not in ends)
+        queue = replace(queue, now=now, jobs=still_queued)
 
     return {name: JobCourse(tuple(_merged(parts)), ends.get(name)) for name, parts in turns.items()}
 
@@ -124,7 +131,8 @@ def unchanged_seconds(decided: QueueRound) -> float:
     """
     queue = decided.queue
     parts = [part for shares in decided.shares.values() for part in shares.values()]
-    guessed = any(job.work is None and job.work_high is None for job in queue.jobs)
+    any_guess = (job.work is None and job.work_high is None for job in queue.jobs)
+    guessed = any(any_guess)
 
     if (
         queue.terms.policy != MEAN_COMPLETION
@@ -137,7 +145,8 @@ def unchanged_seconds(decided: QueueRound) -> float:
     limit = queue.terms.max_wait_rounds * length
     changes = [job.since + (length if job.holds() else limit) - queue.now for job in queue.jobs]
     changes += [job.paid_until - length - queue.now for job in queue.jobs if job.holds()]
-    return min((seconds for seconds in changes if seconds > 0), default=float("inf"))
+    positive = (seconds for seconds in changes if seconds > 0)
+    return min(positive, default=float("inf"))
 
 
 def _joined(job: QueueJob, plays: list[dict[str, JobCourse]]) -> JobOutlook:
@@ -147,14 +156,18 @@ def _joined(job: QueueJob, plays: list[dict[str, JobCourse]]) -> JobOutlook:
     known_starts = [start for start in starts if start is not None]
     known_ends = [end for end in ends if end is not None]
 
+    first_start = min(known_starts, default=None)
+    last_start = None if None in starts else max(known_starts)
+    first_end = min(known_ends, default=None)
+    last_end = None if None in ends else max(known_ends)
     return JobOutlook(
         job.name,
         courses[0].turns,
         ends[0],
-        earliest_start=min(known_starts, default=None),
-        latest_start=None if None in starts else max(known_starts),
-        earliest_end=min(known_ends, default=None),
-        latest_end=None if None in ends else max(known_ends),
+        earliest_start=first_start,
+        latest_start=last_start,
+        earliest_end=first_end,
+        latest_end=last_end,
     )
 
 
@@ -170,20 +183,25 @@ def _after(
     if not job.holds():
         return job
 
-    done = max(step - delay[job.name], 0.0) * job.speed(job.held)
+    after_delay = step - delay[job.name]
+    working = max(after_delay, 0.0)
+    speed = job.speed(job.held)
+    done = working * speed
     delay[job.name] = max(delay[job.name] - step, 0.0)
     left[job.name] -= done
-    turns[job.name].append(PlannedTurn(begin, begin + step, job.held))
-    received = {
-        kind: job.received.get(kind, 0.0) + job.held.get(kind, 0) * step
-        for kind in {*job.received, *job.held}
-    }
+    planned = PlannedTurn(begin, begin + step, job.held)
+    turns[job.name].append(planned)
+    kinds = {*job.received, *job.held}
+    received = {}
+    for kind in kinds:
+        before = job.received.get(kind, 0.0)
+        machines = job.held.get(kind, 0)
+        received[kind] = before + machines * step
     work = None if job.work is None else max(job.work - done, _DONE * job.work)
     high = None if job.work_high is None else max(job.work_high - done, 0.0)
 
-    return replace(
-        job, received=received, work=work, work_low=max(job.work_low - done, 0.0), work_high=high
-    )
+    work_low = max(job.work_low - done, 0.0)
+    return replace(job, received=received, work=work, work_low=work_low, work_high=high)
 
 
 def _merged(parts: list[PlannedTurn]) -> list[PlannedTurn]:
@@ -191,7 +209,8 @@ def _merged(parts: list[PlannedTurn]) -> list[PlannedTurn]:
     merged = list[PlannedTurn]()
     for part in parts:
         if merged and merged[-1].end == part.start and merged[-1].machines == part.machines:
-            merged[-1] = PlannedTurn(merged[-1].start, part.end, part.machines)
+            last = merged[-1]
+            merged[-1] = PlannedTurn(last.start, part.end, part.machines)
         else:
             merged.append(part)
     return merged

@@ -52,16 +52,25 @@ def next_round(queue: JobQueue, previous: QueueRound | None = None) -> QueueRoun
     """The round that begins now. Pure; `previous` is the queue's last round, whose debts are
     carried on.
     """
+    terms = queue.terms
     kept = _kept(queue)
     fixed: MachinesHeld = {job.name: dict(job.held) for job in queue.jobs if job.name in kept}
-    order = tuple(job.name for job in sorted(queue.jobs, key=lambda job: (job.arrival, job.name)))
+    by_arrival = sorted(queue.jobs, key=lambda job: (job.arrival, job.name))
+    order = tuple(job.name for job in by_arrival)
     remarks: tuple[str, ...] = ()
 
     if not queue.jobs:
         shares: MeanMachines = {}
-    elif queue.terms.policy == MEAN_COMPLETION:
+    elif terms.policy == MEAN_COMPLETION:
         shares, order = default_shares(queue, previous, fixed)
-    elif previous is not None and _goes_on(queue, previous):
+    elif (
+        previous is not None
+        and terms == previous.queue.terms
+        and len(queue.jobs) == len(previous.queue.jobs)
+        and terms.policy not in _OF_EACH_ROUND
+        and as_foreseen(queue, queue.jobs, previous)
+    ):
+        # X of the last round is that of this one.
         shares = previous.shares
         remarks = previous.remarks
     else:
@@ -72,17 +81,6 @@ def next_round(queue: JobQueue, previous: QueueRound | None = None) -> QueueRoun
     return QueueRound(queue, shares, owed, machines, order, kept, remarks)
 
 
-def _goes_on(queue: JobQueue, previous: QueueRound) -> bool:
-    """Whether X of the last round is that of this one."""
-    terms = queue.terms
-    return (
-        terms == previous.queue.terms
-        and len(queue.jobs) == len(previous.queue.jobs)
-        and terms.policy not in _OF_EACH_ROUND
-        and as_foreseen(queue, queue.jobs, previous)
-    )
-
-
 def _kept(queue: JobQueue) -> dict[str, str]:
     """Jobs whose machines are not worth taking in this round, and why."""
     kept = {}
@@ -90,7 +88,9 @@ def _kept(queue: JobQueue) -> dict[str, str]:
         if not job.holds():
             continue
 
-        seconds = length_of(job, queue) / max(job.speed(job.held), 1e-300)
+        length = length_of(job, queue)
+        speed = job.speed(job.held)
+        seconds = length / max(speed, 1e-300)
         if not job.interruptible:
             kept[job.name] = "would lose its work"
         elif job.work is not None and seconds <= job.swap_seconds:
@@ -118,15 +118,15 @@ def _owed(
             if previous is not None and abs(part - round(part)) > _WHOLE:
                 debt = previous.owed.get(job.name, {}).get(kind, 0.0)
                 before = known.get(job.name)
-                got = job.received.get(kind, 0.0) - (
-                    before.received.get(kind, 0.0) if before else 0.0
-                )
+                got_now = job.received.get(kind, 0.0)
+                got_before = before.received.get(kind, 0.0) if before else 0.0
+                got = got_now - got_before
                 seconds = queue.now - previous.queue.now
-                debt += previous.shares.get(job.name, {}).get(kind, 0.0) * seconds - got
-                most = (
-                    _MAX_DEBT_ROUNDS * queue.terms.round_seconds * job.most
-                    + _SWAP_PAYS * job.swap_seconds
-                )
+                due_share = previous.shares.get(job.name, {}).get(kind, 0.0)
+                debt += due_share * seconds - got
+                most_shares = _MAX_DEBT_ROUNDS * queue.terms.round_seconds * job.most
+                swap_worth = _SWAP_PAYS * job.swap_seconds
+                most = most_shares + swap_worth
                 debt = min(max(debt, -most), most)
 
             owed.setdefault(job.name, {})[kind] = debt
@@ -146,7 +146,8 @@ def _handed_out(
     for job in sorted(queue.jobs, key=lambda job: (job.since, job.name)):
         if job.name in fixed:
             for kind, count in job.held.items():
-                deal.gives(job, kind, min(count, deal.free.machines(kind)))
+                free = deal.free.machines(kind)
+                deal.gives(job, kind, min(count, free))
 
     frugal = queue.terms.policy in _FRUGAL
     deal.by_priority(shares, only_owed=frugal)
@@ -154,7 +155,9 @@ def _handed_out(
         named = {job.name: job for job in queue.jobs}
         jobs = [named[name] for name in order]
         first = must_go_first(queue)
-        deal.what_is_left([*first, *(job for job in jobs if job not in first)])
+        others = (job for job in jobs if job not in first)
+        in_order = [*first, *others]
+        deal.what_is_left(in_order)
 
     return {
         name: given
@@ -175,7 +178,9 @@ class _Deal:
     def gives(self, job: QueueJob, kind: str, count: int) -> None:
         if count > 0:
             self.free.take(kind, count)
-            self.given[job.name][kind] = self.given[job.name].get(kind, 0) + count
+            own = self.given[job.name]
+            before = own.get(kind, 0)
+            self.given[job.name][kind] = before + count
 
     def by_priority(self, shares: MeanMachines, *, only_owed: bool) -> None:
         """One machine after the other to the job that lags most behind its share; jobs begin with
@@ -214,7 +219,9 @@ class _Deal:
         for job in jobs:
             for kind, count in job.held.items():
                 have = self.given[job.name].get(kind, 0)
-                room = job.most - sum(self.given[job.name].values())
+                own = self.given[job.name]
+                used = sum(own.values())
+                room = job.most - used
                 wanted = min(count - have, room, self.free.machines(kind))
                 if (
                     wanted > 0
@@ -240,7 +247,10 @@ class _Deal:
         self, job: QueueJob, kind: str, step: int, shares: Mapping[str, Mapping[str, float]]
     ) -> bool:
         """Gives the next machines of a job, on this type first; False if they do not fit."""
-        full = sum(self.given[job.name].values()) + step > job.most or job.is_complete()
+        own = self.given[job.name]
+        held_now = sum(own.values())
+        held_then = held_now + step
+        full = held_then > job.most or job.is_complete()
         if full or not job.joins(kind, self.given[job.name]):
             return False
 
@@ -276,8 +286,12 @@ class _Deal:
         machines."""
         have = self.given[job.name].get(kind, 0)
         length = self._queue.terms.round_seconds
-        owed = self._owed[job.name][kind] + (share - have - step / 2) * length
-        if have + step <= job.held.get(kind, 0) and have < share - _WHOLE:
+        own_debts = self._owed[job.name]
+        lacking = share - have - step / 2
+        growth = lacking * length
+        owed = own_debts[kind] + growth
+        held_before = job.held.get(kind, 0)
+        if have + step <= held_before and have < share - _WHOLE:
             owed += _SWAP_PAYS * job.swap_seconds * step
         return owed / share
 
@@ -304,15 +318,15 @@ def published_shares(queue: JobQueue) -> tuple[MeanMachines, tuple[str, ...]]:
     chosen = [[_type_in(pool, job, prices) for pool in pools] for job in jobs]
     problem = _problem(queue, jobs, chosen, pools)
     allocation, low = _allocated(queue.terms.policy, problem)
+    scales = problem.jobs.scale.tolist()
+    rows = zip(jobs, chosen, allocation.shares, scales, strict=True)
     shares = {
         job.name: {
             kind: float(share * scale)
             for kind, share in zip(kinds, row, strict=True)
             if kind is not None and share * scale > _WHOLE
         }
-        for job, kinds, row, scale in zip(
-            jobs, chosen, allocation.shares, problem.jobs.scale.tolist(), strict=True
-        )
+        for job, kinds, row, scale in rows
     }
 
     return shares, (*low, *allocation.infeasible)
@@ -341,7 +355,8 @@ def _pools(queue: JobQueue) -> list[list[str]]:
         for pool in pools:
             joined |= pool if pool & joined else set()
         pools = [*apart, joined] if joined else apart
-    return sorted(sorted(kind for kind in pool if queue.machines(kind)) for pool in pools)
+    kinds_of_pools = (sorted(kind for kind in pool if queue.machines(kind)) for pool in pools)
+    return sorted(kinds_of_pools)
 
 
 def _type_in(pool: Iterable[str], job: QueueJob, prices: Mapping[str, float]) -> str | None:
@@ -353,10 +368,8 @@ def _type_in(pool: Iterable[str], job: QueueJob, prices: Mapping[str, float]) ->
 def _problem(
     queue: JobQueue, jobs: list[QueueJob], chosen: list[list[str | None]], pools: list[list[str]]
 ) -> AllocationProblem:
-    workers = np.array(
-        [max((queue.machines(kind) for kind in pool), default=0) for pool in pools],
-        dtype=np.float64,
-    )
+    counts = [max((queue.machines(kind) for kind in pool), default=0) for pool in pools]
+    workers = np.array(counts, dtype=np.float64)
     price = None
 
     if queue.terms.policy in _FRUGAL:
@@ -368,51 +381,63 @@ def _problem(
                 f"usd_per_hour: no price of {missing[0]!r}: policy {queue.terms.policy} needs that "
                 "of every type"
             )
-        price = np.array(
-            [
-                min((queue.usd_per_hour[k] for k in pool if k in queue.usd_per_hour), default=1.0)
-                for pool in pools
-            ]
-        )
+        usd = [
+            min((queue.usd_per_hour[k] for k in pool if k in queue.usd_per_hour), default=1.0)
+            for pool in pools
+        ]
+        price = np.array(usd)
 
     least = np.array([job.least for job in jobs])
     rows = []
     for job, kinds in zip(jobs, chosen, strict=True):
-        rows.append([job.rates[kind] if kind else 0.0 for kind in kinds])
+        rates_of_job = [job.rates[kind] if kind else 0.0 for kind in kinds]
+        rows.append(rates_of_job)
     rates = np.array(rows)
 
     # No job holds more than its types have.
-    there = np.where(rates > 0, workers, 0).sum(axis=1)
+    usable = np.where(rates > 0, workers, 0)
+    there = usable.sum(axis=1)
     most = np.minimum([job.most for job in jobs], there)
     scale = np.maximum(most, least)
 
     # A job with a fixed time takes it on however many machines.
     timed = [[job.timed] for job in jobs]
-    throughputs = np.where(timed, rates > 0, rates * scale[:, None]) / 3600
+    column = scale[:, None]
+    scaled = rates * column
+    per_hour = np.where(timed, rates > 0, scaled)
+    throughputs = per_hour / 3600
 
     arrival = np.array([job.arrival for job in jobs])
-    deadline = np.array([np.inf if job.deadline is None else job.deadline for job in jobs])
+    due = [np.inf if job.deadline is None else job.deadline for job in jobs]
+    deadline = np.array(due)
     entities = []
     for name in sorted({job.user for job in jobs}):
         user = queue.terms.users.get(name, QueueUser())
         entities.append(Entity(name, user.weight, user.policy))
 
+    names = tuple(job.name for job in jobs)
+    weights = np.array([job.weight for job in jobs])
+    lengths = np.array([length_of(job, queue) for job in jobs])
+    elapsed = queue.now - arrival
+    users = tuple(job.user for job in jobs)
     columns = ClusterJobs(
-        ids=tuple(job.name for job in jobs),
+        ids=names,
         throughputs=throughputs,
         scale=scale.astype(np.int64),
-        weight=np.array([job.weight for job in jobs]),
-        steps=np.array([length_of(job, queue) for job in jobs]),
-        elapsed_seconds=queue.now - arrival,
+        weight=weights,
+        steps=lengths,
+        elapsed_seconds=elapsed,
         slo_seconds=deadline - arrival,
         arrival=arrival,
-        entity=tuple(job.user for job in jobs),
+        entity=users,
         least=least,
     )
 
-    cluster = Cluster(tuple("+".join(pool) for pool in pools), workers, price)
+    names_of_pools = tuple("+".join(pool) for pool in pools)
+    cluster = Cluster(names_of_pools, workers, price)
     budget = queue.budget_usd
     if budget is None and all(job.budget_usd is not None for job in jobs):
-        budget = sum(job.budget_usd for job in jobs if job.budget_usd is not None)
+        budgets = (job.budget_usd for job in jobs if job.budget_usd is not None)
+        budget = sum(budgets)
 
     return AllocationProblem(cluster, columns, None, tuple(entities), budget)

@@ -138,7 +138,9 @@ class QueueJob:
             if any(machines.values()):
                 return 1 / 3600
             return 0.0
-        return sum([self.rates.get(kind, 0.0) * count for kind, count in machines.items()]) / 3600
+        rates = [self.rates.get(kind, 0.0) * count for kind, count in machines.items()]
+        in_all = sum(rates)
+        return in_all / 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,8 @@ class JobQueue:
     def __post_init__(self) -> None:
         names = [job.name for job in self.jobs]
         if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+            repeated = (name for name in names if names.count(name) > 1)
+            twice = next(repeated)
             raise BadQueue(f"job {twice!r} is in the queue twice: give each job a name of its own")
 
     def types(self) -> list[str]:
@@ -228,12 +231,9 @@ class FreeQuota:
 
     def amount(self, kind: str) -> float:
         """The machines of a type that still fit, with fractions."""
-        return max(
-            0.0,
-            min(
-                [self._left[number] / use for number, use in self._uses.get(kind, ())], default=0.0
-            ),
-        )
+        uses = self._uses.get(kind, ())
+        room = [self._left[number] / use for number, use in uses]
+        return max(0.0, min(room, default=0.0))
 
     def take(self, kind: str, count: float) -> None:
         """Gives machines away, or takes them back."""

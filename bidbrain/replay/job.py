@@ -53,7 +53,9 @@ def run_job(
     while True:
         decision = strategy.decide(state.situation())
         state.carry_out(decision)
-        if state.advance(min(state.next_loss(), state.next_decision(decision), job.limit)):
+        decided_at = state.next_decision(decision)
+        until = min(state.next_loss(), decided_at, job.limit)
+        if state.advance(until):
             return Run(job, state.now, state.close())
         if state.now >= job.limit or state.has_shown_enough():
             return Run(job, None, state.close())
@@ -128,26 +130,28 @@ class _JobReplay:
         left = self.work_left
         if self.job.timed:
             # What evictions cost is not done later.
-            left = min(
-                left, self.job.most_nu * self.recovery.speed * max(self.job.limit - self.now, 0)
-            )
+            full_speed = self.job.most_nu * self.recovery.speed
+            time_left = max(self.job.limit - self.now, 0)
+            left = min(left, full_speed * time_left)
 
         leaving = Counter[tuple[Market, bool]]()
         for held in self.warned:
             rent = held.holding.rent
             leaving[rent.offer.market, True] += rent.machines
 
+        holdings = tuple(held.holding for held in self.held.values())
+        record = UNTRIED if self._resumes and not self.evicted else self._record()
         return Situation(
             now=self.now,
             offers=offers,
             price=_PricesNow(self.market, self.now),
-            holdings=tuple(held.holding for held in self.held.values()),
+            holdings=holdings,
             baseline=self.job.baseline,
             most_nu=self.job.most_nu,
             work_left=left,
             usd_left=usd_left,
             usd_reserved=usd_reserved,
-            record=UNTRIED if self._resumes and not self.evicted else self._record(),
+            record=record,
             unsaved=self._unsaved(),
             spell=self._spell,
             deadline=self.job.deadline,
@@ -172,7 +176,8 @@ class _JobReplay:
                 break
             paid += tenure.end - max(tenure.start, since) if tenure.rent.spot else 0
 
-        lost = sum(span for at, span in self.lost if at > since)
+        lost_spans = (span for at, span in self.lost if at > since)
+        lost = sum(lost_spans)
         lasting = max(paid - round(lost), 0)
         return SpotRecord(tuple(self.evicted), tuple(self.fallbacks), paid, lasting, self._resumes)
 
@@ -231,14 +236,10 @@ class _JobReplay:
 
         closed = set(self.job.offers).difference(offers)
         looks.sort(key=lambda look: look.at)
-        return (
-            *looks,
-            *(
-                Look(self.now, offer.market, up=False)
-                for offer in self.job.offers
-                if offer in closed
-            ),
+        closed_looks = (
+            Look(self.now, offer.market, up=False) for offer in self.job.offers if offer in closed
         )
+        return (*looks, *closed_looks)
 
     def _saved(self) -> SavedState | None:
         """A gang's checkpoint is where it last ran; nothing is saved before it has worked."""
@@ -319,9 +320,9 @@ class _JobReplay:
         if wake_at is None:
             return self.changes_at
 
-        ticks = max(
-            (wake_at - watched.begin) // watched.gap, (self.now - watched.begin) // watched.gap + 1
-        )
+        ticks_to_wake = (wake_at - watched.begin) // watched.gap
+        next_tick = (self.now - watched.begin) // watched.gap + 1
+        ticks = max(ticks_to_wake, next_tick)
         return min(watched.begin + ticks * watched.gap, self.changes_at)
 
     def advance(self, until: float) -> bool:
@@ -380,7 +381,8 @@ class _JobReplay:
         """Ends what is due now; evictions come before returns, because they may be refunded."""
         if self.market.limited:
             for market, machines in self._spot_machines().items():
-                self._take(market, machines - self.market.capacity(market, self.now))
+                free = self.market.capacity(market, self.now)
+                self._take(market, machines - free)
 
         due = [held for held in self.held.values() if held.gone_at <= self.now]
         for held in due:
@@ -402,9 +404,8 @@ class _JobReplay:
         """Buys as many machines as the market grants; on-demand capacity is unlimited."""
         market = rent.offer.market
         if rent.bid is not None:
-            granted = self.market.granted(
-                market, rent.machines, self._spot_machines().get(market, 0), self.now
-            )
+            held_there = self._spot_machines().get(market, 0)
+            granted = self.market.granted(market, rent.machines, held_there, self.now)
             rent = rent if granted >= rent.machines else replace(rent, machines=granted)
 
         if not rent.machines:
@@ -413,7 +414,8 @@ class _JobReplay:
         evicted_at = (
             None if rent.bid is None else self.market.evicted_at(market, rent.bid, self.now)
         )
-        holding = Holding(self.bought, rent, self.now, self.now + self.overheads.startup)
+        ready = self.now + self.overheads.startup
+        holding = Holding(self.bought, rent, self.now, ready)
         if rent.bid is None and self.evicted and not market.reservation:
             self.fallbacks.append(self.now)
 
@@ -423,11 +425,10 @@ class _JobReplay:
             warned_at = warnings.warned_at(self.bought, self.now, evicted_at)
             lost_at = evicted_at if warned_at is None else max(warned_at, self.now + 1)
 
+        evicted = inf if evicted_at is None else evicted_at
+        lost = inf if lost_at is None else lost_at
         self.held[self.bought] = _HeldAllocation(
-            holding,
-            evicted_at=inf if evicted_at is None else evicted_at,
-            running_since=holding.ready,
-            lost_at=inf if lost_at is None else lost_at,
+            holding, evicted_at=evicted, running_since=holding.ready, lost_at=lost
         )
 
         self.bought += 1
@@ -457,7 +458,8 @@ class _JobReplay:
         for held in self.held.values():
             rent = held.holding.rent
             if rent.bid is not None:
-                machines[rent.offer.market] = machines.get(rent.offer.market, 0) + rent.machines
+                before = machines.get(rent.offer.market, 0)
+                machines[rent.offer.market] = before + rent.machines
         return machines
 
     def _take(self, market: Market, excess: float) -> None:
@@ -475,9 +477,8 @@ class _JobReplay:
         """Goes on without machines of an allocation that are evicted now, or warned that they will
         be; its remaining machines go back to the last checkpoint."""
         holding = held.holding
-        self.lost.append(
-            (self.now, self.recovery.lost_time(holding.rent, held.running_since, self.now))
-        )
+        span = self.recovery.lost_time(holding.rent, held.running_since, self.now)
+        self.lost.append((self.now, span))
 
         if self.recovery.resumes:
             self.work_left += self._undone(held)

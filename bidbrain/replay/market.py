@@ -103,18 +103,20 @@ class Capacity:
     @property
     def openings(self) -> tuple[Ints, Bools]:
         """When the number changes, and whether it is positive from then on."""
-        return np.array(self._times, dtype=np.int64), np.array(self._machines) > 0
+        times = np.array(self._times, dtype=np.int64)
+        counts = np.array(self._machines)
+        return times, counts > 0
 
     def at(self, time: int) -> int:
         """The number of machines available at a time."""
-        return self._machines[max(bisect_right(self._times, time) - 1, 0)]
+        later = bisect_right(self._times, time)
+        return self._machines[max(later - 1, 0)]
 
     def at_most(self, machines: int) -> Capacity:
         """This capacity, but never above a number of machines."""
-        return Capacity(
-            np.array(self._times, dtype=np.int64),
-            np.minimum(self._machines, machines).astype(np.int64),
-        )
+        times = np.array(self._times, dtype=np.int64)
+        fewer = np.minimum(self._machines, machines)
+        return Capacity(times, fewer.astype(np.int64))
 
     def next_change(self, after: int) -> float:
         """The first moment after a time at which the number changes; infinite if there is none."""
@@ -151,7 +153,9 @@ class Mortality:
         """
         begins = np.array(self.ages.ages)
         factors = np.array(self.ages.factors)
-        reached = np.concatenate(([0.0], np.cumsum(np.diff(begins) * factors[:-1]))) * self.per_hour
+        lived = np.diff(begins) * factors[:-1]
+        summed = np.concatenate(([0.0], np.cumsum(lived)))
+        reached = summed * self.per_hour
         band = int(np.searchsorted(reached, cumulative, side="right")) - 1
         rate = self.per_hour * float(factors[band])
         age = float(begins[band]) + (cumulative - float(reached[band])) / rate if rate else inf
@@ -173,7 +177,9 @@ class DrawnLives:
         """
         if market not in self.mortality:
             return None
-        chance = np.random.default_rng([self.seed, crc32(str(market).encode()), start])
+        number = crc32(str(market).encode())
+        seeds = [self.seed, number, start]
+        chance = np.random.default_rng(seeds)
         hours = self.mortality[market].age_at(chance.exponential())
         if isfinite(hours):
             return start + max(ceil(hours * 3600), 1) * SECOND
@@ -202,7 +208,9 @@ class Warnings:
 
     def warned_at(self, allocation: int, started: int, taken_at: int) -> int | None:
         """When the machines of the allocation with this number are warned; None: not at all."""
-        if (self.seed * GOLDEN_RATIO + (allocation + 0.5) * self.unwarned) % 1 >= 1 - self.unwarned:
+        low_discrepancy = self.seed * GOLDEN_RATIO
+        draw = (low_discrepancy + (allocation + 0.5) * self.unwarned) % 1
+        if draw >= 1 - self.unwarned:
             return None
         return max(started, taken_at - self.ahead)
 
@@ -232,7 +240,9 @@ class MarketReplay:
 
     def at_most(self, machines: int) -> MarketReplay:
         """These markets, each with at most a number of machines."""
-        always = Capacity(np.zeros(1, dtype=np.int64), np.full(1, machines, dtype=np.int64))
+        begin = np.zeros(1, dtype=np.int64)
+        constant = np.full(1, machines, dtype=np.int64)
+        always = Capacity(begin, constant)
         capacities = {
             market: self._capacities[market].at_most(machines)
             if market in self._capacities
@@ -251,7 +261,8 @@ class MarketReplay:
         """
         crossed = self._tape(market).first_above(bid, start)
         dies = None if self._lives is None else self._lives.evicted_at(market, start)
-        return min((at for at in (crossed, dies) if at is not None), default=None)
+        moments = (at for at in (crossed, dies) if at is not None)
+        return min(moments, default=None)
 
     @property
     def limited(self) -> bool:
@@ -268,7 +279,10 @@ class MarketReplay:
         """How many of the spot machines of an order a market grants at a moment, next to those that
         are held.
         """
-        return min(machines, max(int(min(self.capacity(market, now), machines + held)) - held, 0))
+        capacity = self.capacity(market, now)
+        most = int(min(capacity, machines + held))
+        free = max(most - held, 0)
+        return min(machines, free)
 
     def openings(self, market: Market) -> tuple[Ints, Bools] | None:
         """When a market gains or loses its last machines; None without a limit."""
@@ -280,9 +294,8 @@ class MarketReplay:
         """The first moment after a time at which the capacity of a market changes; infinite if
         there is none.
         """
-        return min(
-            (capacity.next_change(after) for capacity in self._capacities.values()), default=inf
-        )
+        all_capacities = self._capacities.values()
+        return min((capacity.next_change(after) for capacity in all_capacities), default=inf)
 
     def short_from(self, market: Market, machines: int, after: int) -> int | None:
         """The first moment after a time at which a market has fewer machines than are held."""
@@ -327,7 +340,9 @@ def _block_maxima(values: Ints) -> list[list[int]]:
     while levels[-1].size > 1:
         below = levels[-1]
         pairs = np.append(below, below[-1:]) if below.size % 2 else below
-        levels.append(pairs.reshape(-1, 2).max(axis=1))
+        in_pairs = pairs.reshape(-1, 2)
+        maxima = in_pairs.max(axis=1)
+        levels.append(maxima)
     return [level.tolist() for level in levels]
 
 
@@ -344,7 +359,8 @@ def recorded_spells(market: MarketReplay, offers: tuple[Offer, ...]) -> SpellOut
     known_from = []
     for offer, tape in zip(offers, tapes, strict=True):
         openings = market.openings(offer.market)
-        known_from.append(tape.first if openings is None else max(tape.first, int(openings[0][0])))
+        since = tape.first if openings is None else max(tape.first, int(openings[0][0]))
+        known_from.append(since)
 
     begin = min(known_from)
     end = max(tape.last for tape in tapes)
@@ -352,11 +368,15 @@ def recorded_spells(market: MarketReplay, offers: tuple[Offer, ...]) -> SpellOut
     up = np.zeros(ticks.size, dtype=np.bool_)
 
     for offer, tape in zip(offers, tapes, strict=True):
-        there = at_most(np.array(tape.times), np.array(tape.prices), ticks, offer.on_demand)
+        times_of_tape = np.array(tape.times)
+        prices_of_tape = np.array(tape.prices)
+        there = at_most(times_of_tape, prices_of_tape, ticks, offer.on_demand)
         openings = market.openings(offer.market)
         if openings is not None:
             times, opened = openings
-            there &= opened[np.maximum(times.searchsorted(ticks, side="right") - 1, 0)]
+            later = times.searchsorted(ticks, side="right")
+            place = np.maximum(later - 1, 0)
+            there &= opened[place]
         up |= there
 
     return outlook(up, GAP, PUBLIC_PRIOR, begin)

@@ -57,15 +57,21 @@ class PastJobs:
         def pace(strategy: Strategy, most: float = inf) -> float:
             """Infinite as soon as it is certain to be above `most`."""
             paces = list[float]()
-            soonest = [job.work / self.most_nu / HOUR / hours for hours, job in jobs]
+            soonest = []
+            for hours, job in jobs:
+                time = job.work / self.most_nu
+                soonest.append(time / HOUR / hours)
 
             for number, (hours, job) in enumerate(jobs):
-                if sum(paces) + sum(soonest[number:]) > most * len(jobs) * (1 + _ROUNDING):
+                rest = sum(soonest[number:])
+                whole = most * len(jobs)
+                bound = whole * (1 + _ROUNDING)
+                if sum(paces) + rest > bound:
                     return inf
                 run = run_job(job, strategy, market, known.overheads)
-                paces.append(
-                    ((job.limit if run.end is None else run.end) - job.start) / HOUR / hours
-                )
+                end = job.limit if run.end is None else run.end
+                span = end - job.start
+                paces.append(span / HOUR / hours)
 
             return fmean(paces)
 
@@ -108,7 +114,8 @@ class PastJobs:
             longest = int(3 * hours * HOUR)
             work = baseline.machines * baseline.offer.nu * hours * HOUR
             if begin + longest < end:
-                starts = np.linspace(begin, end - longest, self.starts).astype(np.int64).tolist()
+                spaced = np.linspace(begin, end - longest, self.starts)
+                starts = spaced.astype(np.int64).tolist()
                 jobs += [
                     (
                         hours,

@@ -61,7 +61,9 @@ class ReplayedBudget:
         if upto > billed:
             amount += self._amount(rent, Life(billed, upto, End.LEFT))
             self._billed[rent, start] = upto, amount
-        return rent.machines * usd(amount + self._amount(rent, Life(upto, now, End.LEFT)))
+        life = Life(upto, now, End.LEFT)
+        nanos = amount + self._amount(rent, life)
+        return rent.machines * usd(nanos)
 
     def left(
         self, start: int, now: int, spent: float, holdings: Iterable[Holding]
@@ -71,8 +73,10 @@ class ReplayedBudget:
         held = [(holding.rent, holding.start) for holding in holdings]
         if self.reliable is not None:
             held.append((self.reliable, start))
-        reserved = sum(self._reserved(rent, since, now) for rent, since in held)
-        paid = sum(self._so_far(rent, since, now) for rent, since in held)
+        reservations = (self._reserved(rent, since, now) for rent, since in held)
+        reserved = sum(reservations)
+        amounts = (self._so_far(rent, since, now) for rent, since in held)
+        paid = sum(amounts)
         return self.usd - spent - paid - reserved, reserved
 
     def _reserved(self, rent: Rent, start: int, now: int) -> float:
@@ -123,14 +127,10 @@ class ReplayedJob:
         fastest ones.
         """
         if self.nodes:
-            each = sorted(
-                (
-                    holding.rent.offer.nu
-                    for holding in working
-                    for _ in range(holding.rent.machines)
-                ),
-                reverse=True,
+            speeds = (
+                holding.rent.offer.nu for holding in working for _ in range(holding.rent.machines)
             )
+            each = sorted(speeds, reverse=True)
             if gang_works(working, self.nodes):
                 return sum(each[: max(self.nodes, self.most_nodes)])
             return 0.0

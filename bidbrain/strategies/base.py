@@ -61,7 +61,8 @@ class Offer:
                 f"{self.market} at {self.on_demand} nano-dollars: only a reservation can cost "
                 "nothing"
             )
-        object.__setattr__(self, "_hash", hash((self.market, self.nu, self.on_demand)))
+        value = hash((self.market, self.nu, self.on_demand))
+        object.__setattr__(self, "_hash", value)
 
     def __hash__(self) -> int:
         return self._hash
@@ -139,7 +140,8 @@ class Holding:
 
     def hour_end(self, now: int) -> int:
         """The end of the hour of its life that is under way."""
-        return self.start + ((now - self.start) // HOUR + 1) * HOUR
+        hours = (now - self.start) // HOUR
+        return self.start + (hours + 1) * HOUR
 
 
 def gang_works(holdings: Iterable[Holding], nodes: int) -> bool:
@@ -240,7 +242,8 @@ class Situation:
 
     @property
     def on_demand(self) -> tuple[Holding, ...]:
-        return tuple(holding for holding in self.holdings if not holding.rent.spot)
+        listed = (holding for holding in self.holdings if not holding.rent.spot)
+        return tuple(listed)
 
     def sells(self, rent: Rent) -> bool:
         """Whether a purchase can be made now: on demand, or of a listed offer whose price the bid

@@ -92,10 +92,14 @@ class DeadlineStrategy:
     ) -> None:
         self.terms = terms
         self.prior = prior
-        self.step = max(-(-terms.work // _MAX_STEPS), min(_STEP, -(-terms.work // _FEWEST_STEPS)))
+        coarse = -(-terms.work // _MAX_STEPS)
+        fine = -(-terms.work // _FEWEST_STEPS)
+        least = min(_STEP, fine)
+        self.step = max(coarse, least)
         steps = -(-terms.work // self.step)
         # Slack beyond half of the work is never scarce: a job with more slack may wait.
-        self._grid = PlanGrid(steps, steps // 2, terms.delay / self.step, terms.price_ratio, margin)
+        delay_steps = terms.delay / self.step
+        self._grid = PlanGrid(steps, steps // 2, delay_steps, terms.price_ratio, margin)
         self._numbers: dict[tuple[int, ...], int] = {}
         self._plans: NDArray[np.int16] = np.empty((0, 2, 2 * CLASSES, steps + 1), dtype=np.int16)
 
@@ -116,10 +120,14 @@ class DeadlineStrategy:
         `on_demand` says that an on-demand machine is held already, which saves its delay.
         """
         (number,) = self._computed([spell.steps])
-        work = min(max(work_left / self.step, 0.0), self._grid.work)
+        in_steps = work_left / self.step
+        work = min(max(in_steps, 0.0), self._grid.work)
         low = min(int(work), self._grid.work - 1)
-        below, above = self._plans[number, int(on_demand), spell.state, low : low + 2].tolist()
-        return float(below + (work - low) * (above - below) - _ROUNDED) * self.step
+        around = self._plans[number, int(on_demand), spell.state, low : low + 2]
+        below, above = around.tolist()
+        risen = (work - low) * (above - below)
+        slack = below + risen - _ROUNDED
+        return float(slack) * self.step
 
     def _computed(self, wanted: Iterable[tuple[int, ...]]) -> list[int]:
         """The numbers of plans; computes those that are missing."""
@@ -129,9 +137,9 @@ class DeadlineStrategy:
             if steps not in self._numbers:
                 self._numbers[steps] = len(self._numbers)
                 factors = [FACTOR_STEP ** int(step) for step in steps]
-                made.append(
-                    thresholds(spell_chain(self.prior.rates(factors), self.step), self._grid)
-                )
+                rates = self.prior.rates(factors)
+                chain = spell_chain(rates, self.step)
+                made.append(thresholds(chain, self._grid))
 
         if made:
             self._plans = np.concatenate((self._plans, np.stack(made)))
@@ -178,20 +186,29 @@ def spell_chain(rates: Floats, step: int) -> SpellChain:
     A spell moves to the next age class with the probability that the class width implies; steps
     longer than a class are composed of shorter ones, so that no class is skipped.
     """
-    parts = -(-step // int(np.diff(AGES).min()))
+    shortest = np.diff(AGES).min()
+    class_length = int(shortest)
+    parts = -(-step // class_length)
     part = step / parts
-    ends = 1 - np.exp(-rates * part / HOUR)
-    older = np.append(np.minimum(part / np.diff(AGES), 1.0), 0.0)
+    ended = -rates * part / HOUR
+    ends = 1 - np.exp(ended)
+    aged = np.minimum(part / np.diff(AGES), 1.0)
+    older = np.append(aged, 0.0)
     moves = np.zeros((2 * CLASSES, 2 * CLASSES))
     age = np.arange(CLASSES)
 
     for side in (0, 1):
         state = side * CLASSES + age
-        moves[state, state] = (1 - ends[side]) * (1 - older)
-        moves[state[:-1], state[1:]] = ((1 - ends[side]) * older)[:-1]
+        stays = 1 - ends[side]
+        moves[state, state] = stays * (1 - older)
+        ages = (1 - ends[side]) * older
+        moves[state[:-1], state[1:]] = ages[:-1]
         moves[state, (1 - side) * CLASSES] += ends[side]
 
-    return SpellChain(np.linalg.matrix_power(moves, parts), np.arange(2 * CLASSES) >= CLASSES)
+    powers = np.linalg.matrix_power(moves, parts)
+    states = np.arange(2 * CLASSES)
+    is_up = states >= CLASSES
+    return SpellChain(powers, is_up)
 
 
 def thresholds(chain: SpellChain, grid: PlanGrid) -> SlackThresholds:
@@ -214,9 +231,8 @@ def thresholds(chain: SpellChain, grid: PlanGrid) -> SlackThresholds:
         low = max(0, left - grid.work)
         high = min(grid.slack, left)
         # Slack rises as work falls along a row of constant steps left, hence the reversal.
-        least[:, :, left - high : left - low + 1] += on_demand_best[:, :, low : high + 1][
-            :, :, ::-1
-        ]
+        shifted = on_demand_best[:, :, low : high + 1]
+        least[:, :, left - high : left - low + 1] += shifted[:, :, ::-1]
 
     return least
 
@@ -240,18 +256,25 @@ class _ValueIteration:
         ratio = np.float32(self._grid.price_ratio)
         expected = np.matmul(self._moves, self._with_margin(left - 1))
         wait = np.where(self._caught, _NEVER, self._at(expected[_IDLE], 1))
-        enter = np.where(self._up & ~self._caught, 1 + self._at(expected[_SPOT], delay), _NEVER)
-        stay = np.where(self._up, 1 + self._at(expected[_SPOT], 0), _NEVER)
-        on_demand = np.stack(
-            (ratio + self._at(expected[_OD], delay), ratio + self._at(expected[_OD], 0))
-        )
+        may_enter = self._up & ~self._caught
+        after_delay = self._at(expected[_SPOT], delay)
+        entering = 1 + after_delay
+        enter = np.where(may_enter, entering, _NEVER)
+        now_on_spot = self._at(expected[_SPOT], 0)
+        stay = np.where(self._up, 1 + now_on_spot, _NEVER)
+        od_later = self._at(expected[_OD], delay)
+        od_entering = ratio + od_later
+        od_now = self._at(expected[_OD], 0)
+        od_staying = ratio + od_now
+        on_demand = np.stack((od_entering, od_staying))
         bold = np.minimum(wait, enter)
         idle, held = np.minimum(on_demand, bold)
 
         # An order from on demand is for spot itself: what waiting without a machine is worth does
         # not count.
         asked = np.stack((bold, np.where(self._up, enter, wait)))
-        self._costs = np.stack((idle, held, np.minimum(np.minimum(stay, on_demand[0]), wait)))
+        held_best = np.minimum(np.minimum(stay, on_demand[0]), wait)
+        self._costs = np.stack((idle, held, held_best))
         self._costs[:, :, left:] = 0  # no more slack than steps: the work is done
         best: Bools = on_demand <= asked + np.float32(self._grid.margin)
         return best
@@ -263,12 +286,12 @@ class _ValueIteration:
         margin = np.arange(-self._margin, 0)
         work = left - margin
         ratio = self._grid.price_ratio
-        costs = np.empty((3, self._up.size, self._margin + self._grid.slack + 1), dtype=np.float32)
+        width = self._margin + self._grid.slack + 1
+        costs = np.empty((3, self._up.size, width), dtype=np.float32)
         costs[:, :, self._margin :] = self._costs
         costs[_OD, :, : self._margin] = ratio * work
-        costs[_IDLE, :, : self._margin] = costs[_SPOT, :, : self._margin] = ratio * (
-            work + self._grid.delay
-        )
+        all_work = work + self._grid.delay
+        costs[_IDLE, :, : self._margin] = costs[_SPOT, :, : self._margin] = ratio * all_work
 
         # A spot machine is lost when the market goes down.
         costs[_SPOT] = np.where(self._up, costs[_SPOT], costs[_IDLE])
@@ -283,5 +306,6 @@ class _ValueIteration:
         if lost == whole:
             return nearer
         part = np.float32(lost - whole)
-        further = expected[:, begin - 1 : begin - 1 + size]
+        end = begin - 1 + size
+        further = expected[:, begin - 1 : end]
         return (1 - part) * nearer + part * further

@@ -48,8 +48,10 @@ class Prior:
         old.
         """
         by_side = np.array([self.down, self.up])
-        by_side[:, :OLD_FROM] *= np.array(factors[::2])[:, None]
-        by_side[:, OLD_FROM:] *= np.array(factors[1::2])[:, None]
+        young_factors = np.array(factors[::2])
+        by_side[:, :OLD_FROM] *= young_factors[:, None]
+        old_factors = factors[1::2]
+        by_side[:, OLD_FROM:] *= np.array(old_factors)[:, None]
         return by_side
 
 
@@ -79,8 +81,12 @@ class SpellOutlook:
         """The spell at a moment, which depends only on what came before it; after the last tick,
         that of the last.
         """
-        tick = min((now - self.begin) // self.gap, self.state.size - 1)
-        return SpotSpell(int(self.state[tick]), tuple(self.steps[tick].tolist()))
+        passed = (now - self.begin) // self.gap
+        tick = min(passed, self.state.size - 1)
+        state = int(self.state[tick])
+        listed = self.steps[tick].tolist()
+        steps = tuple(listed)
+        return SpotSpell(state, steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +112,31 @@ def outlook(up: Bools, gap: int, prior: Prior, begin: int = 0) -> SpellOutlook:
     A spell's age counts from the first tick that shows it. The first spell began before the
     history; its age counts from the history's start, because the true start is unknown.
     """
-    age_class = np.searchsorted(AGES, spell_ages(up, gap), side="right") - 1
+    ages = spell_ages(up, gap)
+    place = np.searchsorted(AGES, ages, side="right")
+    age_class = place - 1
     forget = 0.5 ** (gap / HALF_LIFE)
     factors = [
         _factors(up == bool(side), age_class, gap, prior.rates()[side], forget) for side in (0, 1)
     ]
-    steps = np.rint(np.log(np.concatenate(factors)) / np.log(FACTOR_STEP)).astype(np.int64)
+    joined = np.concatenate(factors)
+    logs = np.log(joined)
+    whole_steps = np.rint(logs / np.log(FACTOR_STEP))
+    steps = whole_steps.astype(np.int64)
 
-    return SpellOutlook(
-        age_class + CLASSES * up, np.clip(steps, -MAX_STEPS, MAX_STEPS).T, gap, begin
-    )
+    states = age_class + CLASSES * up
+    clipped = np.clip(steps, -MAX_STEPS, MAX_STEPS)
+    return SpellOutlook(states, clipped.T, gap, begin)
 
 
 def spell_ages(up: Bools, gap: int) -> Ints:
     """Age of each tick's spell, in microseconds."""
     ticks = np.arange(up.size)
-    begins = np.concatenate(([True], up[1:] != up[:-1]))
-    ages: Ints = (ticks - np.maximum.accumulate(np.where(begins, ticks, 0))) * gap
+    changes = up[1:] != up[:-1]
+    begins = np.concatenate(([True], changes))
+    at_begins = np.where(begins, ticks, 0)
+    began = np.maximum.accumulate(at_begins)
+    ages: Ints = (ticks - began) * gap
     return ages
 
 
@@ -130,18 +144,21 @@ def spell_ends(up: Bools) -> Bools:
     """Ticks that are the last of their spell; for the history's last tick this is not known, so it
     is False.
     """
-    return np.concatenate((up[1:] != up[:-1], [False]))
+    changes = up[1:] != up[:-1]
+    return np.concatenate((changes, [False]))
 
 
 def _factors(here: Bools, age_class: Ints, gap: int, rates: Floats, forget: float) -> Floats:
     """The factors of one side at each tick, for young and for old spells, from earlier ticks."""
     endings = (here & spell_ends(here)).astype(np.float64)
-    expected = np.where(here, rates[age_class] * gap / HOUR, 0.0)
+    endings_expected = rates[age_class] * gap
+    expected = np.where(here, endings_expected / HOUR, 0.0)
     overall = _mean(SIDE_STRENGTH, 1.0, endings, expected, forget)
     young = age_class < OLD_FROM
-    return np.array(
-        [_mean(AGE_STRENGTH, overall, endings * m, expected * m, forget) for m in (young, ~young)]
-    )
+    means = [
+        _mean(AGE_STRENGTH, overall, endings * m, expected * m, forget) for m in (young, ~young)
+    ]
+    return np.array(means)
 
 
 def _mean(
@@ -164,6 +181,10 @@ def _remembered(values: Floats, forget: float) -> Floats:
     for begin in range(0, values.size, stretch):
         part = values[begin : begin + stretch]
         weights = forget ** np.arange(part.size + 1)
-        sums = (carried + np.concatenate(([0.0], np.cumsum(part / weights[:-1])))) * weights
-        sums_before[begin : begin + part.size], carried = sums[:-1], sums[-1]
+        weighed = part / weights[:-1]
+        summed = np.cumsum(weighed)
+        before = np.concatenate(([0.0], summed))
+        sums = (carried + before) * weights
+        all_but_last = sums[:-1]
+        sums_before[begin : begin + part.size], carried = all_but_last, sums[-1]
     return sums_before

@@ -59,7 +59,9 @@ class Checkpointing:
 
     def interval(self, mean_time_to_failure: float) -> float:
         """Time between checkpoints, in microseconds: at least the time that writing one takes."""
-        return max(sqrt(2 * self.write * mean_time_to_failure), float(self.write))
+        twice = 2 * self.write * mean_time_to_failure
+        best = sqrt(twice)
+        return max(best, float(self.write))
 
 
 def mean_time_to_failure(series: PriceSeries, on_demand: int) -> float:
@@ -67,8 +69,13 @@ def mean_time_to_failure(series: PriceSeries, on_demand: int) -> float:
     never crosses.
     """
     above = series.prices > on_demand
-    below = float(((series.times[1:] - series.times[:-1]) * ~above[:-1]).sum())
-    crossings = int((above[1:] & ~above[:-1]).sum())
+    spans = series.times[1:] - series.times[:-1]
+    below_before = ~above[:-1]
+    time_below = (spans * below_before).sum()
+    below = float(time_below)
+    was_below = ~above[:-1]
+    crossed = above[1:] & was_below
+    crossings = int(crossed.sum())
     return below / max(crossings, 1)
 
 

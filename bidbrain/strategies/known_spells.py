@@ -64,7 +64,9 @@ class KnownSpells:
         known = sorted(part for span in spans if (part := span.before(now)) is not None)
         ends = {span.until: (span.up and span.ended != "evicted", False) for span in known}
         begins = {span.since: (span.up, span.until > span.since) for span in known}
-        looks = [(at, up, lasts) for at, (up, lasts) in sorted({**ends, **begins}.items())]
+        by_time = {**ends, **begins}.items()
+        in_order = sorted(by_time)
+        looks = [(at, up, lasts) for at, (up, lasts) in in_order]
         if not looks:
             return UNSEEN
 
@@ -78,22 +80,20 @@ class KnownSpells:
 
             weight = 0.5 ** ((now - later) / HALF_LIFE)
             side = int(up)
-            changed = later if lasts or up is then else (at + later) // 2
-            expected[side] += weight * HAZARDS[side].between(
-                (at - begun) / HOUR, (changed - begun) / HOUR
-            )
+            is_same = lasts or up is then
+            changed = later if is_same else (at + later) // 2
+            since = (at - begun) / HOUR
+            until = (changed - begun) / HOUR
+            growth = HAZARDS[side].between(since, until)
+            expected[side] += weight * growth
             if up is not then:
                 endings[side] += weight
                 begun = changed
 
         last, up, _ = looks[-1]
-        return cls(
-            up,
-            (last - begun) / HOUR,
-            (now - last) / HOUR,
-            (endings[0], endings[1]),
-            (expected[0], expected[1]),
-        )
+        age = (last - begun) / HOUR
+        ago = (now - last) / HOUR
+        return cls(up, age, ago, (endings[0], endings[1]), (expected[0], expected[1]))
 
     def continued(self, spans: Iterable[AvailabilitySpan], passed: int, now: int) -> "KnownSpells":
         """This knowledge after some time, with what was observed since."""
@@ -107,19 +107,18 @@ class KnownSpells:
             else KnownSpells(self.up, self.age, self.ago + passed / HOUR)
         )
 
-        return KnownSpells(
-            seen.up,
-            seen.age,
-            seen.ago,
-            (down + weight * down_before, up + weight * up_before),
-            (few + weight * few_before, many + weight * many_before),
-        )
+        downs = down + weight * down_before
+        ups = up + weight * up_before
+        few_expected = few + weight * few_before
+        many_expected = many + weight * many_before
+        return KnownSpells(seen.up, seen.age, seen.ago, (downs, ups), (few_expected, many_expected))
 
     def factor(self, side: int, luck: float) -> float:
         """The factor of down (0) or up (1) spells that is not exceeded with a probability."""
-        return float(gammaincinv(STRENGTH + self.endings[side], luck)) / (
-            STRENGTH + self.expected[side]
-        )
+        shape = STRENGTH + self.endings[side]
+        drawn = gammaincinv(shape, luck)
+        hours = STRENGTH + self.expected[side]
+        return float(drawn) / hours
 
     def with_endings(self, seen: float, expected: float) -> "KnownSpells":
         """The knowledge with more endings of up spells."""
@@ -155,12 +154,17 @@ def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | No
 
     steps = []
     for side in (0, 1):
-        endings = STRENGTH + sum(spells.endings[side] for spells in seen)
-        expected = STRENGTH + sum(spells.expected[side] for spells in seen)
+        ended = sum(spells.endings[side] for spells in seen)
+        endings = STRENGTH + ended
+        foreseen = sum(spells.expected[side] for spells in seen)
+        expected = STRENGTH + foreseen
         step = round(log(endings / expected, FACTOR_STEP))
-        steps += [min(max(step, -MAX_STEPS), MAX_STEPS)] * 2
+        bounded = min(max(step, -MAX_STEPS), MAX_STEPS)
+        steps += [bounded] * 2
 
-    age_class = int(np.searchsorted(AGES, round(age * HOUR), side="right")) - 1
+    age_time = round(age * HOUR)
+    place = int(np.searchsorted(AGES, age_time, side="right"))
+    age_class = place - 1
     return SpotSpell(age_class + CLASSES * up, tuple(steps))
 
 
@@ -214,15 +218,19 @@ def spell_of_prices(
     if not known:
         return None
 
-    begin = max(now - MEMORY, min(series.first for series, _ in known))
+    first = min(series.first for series, _ in known)
+    begin = max(now - MEMORY, first)
     if begin >= now:
         return None
 
-    ticks = now - GAP * np.arange((now - begin) // GAP, -1, -1)
+    ticks_back = (now - begin) // GAP
+    back = np.arange(ticks_back, -1, -1)
+    ticks = now - GAP * back
     up = np.zeros(ticks.size, dtype=np.bool_)
     for series, on_demand in known:
         up |= at_most(series.times, series.prices, ticks, on_demand)
-    return outlook(up, GAP, PUBLIC_PRIOR, int(ticks[0])).at(now)
+    seen_spells = outlook(up, GAP, PUBLIC_PRIOR, int(ticks[0]))
+    return seen_spells.at(now)
 
 
 def at_most(times: Ints, prices: Ints, ticks: Ints, bound: int) -> Bools:
@@ -230,5 +238,7 @@ def at_most(times: Ints, prices: Ints, ticks: Ints, bound: int) -> Bools:
     continue.
     """
     at = times.searchsorted(ticks, side="right") - 1
-    cheap: Bools = (at >= 0) & (prices[np.maximum(at, 0)] <= bound)
+    place = np.maximum(at, 0)
+    below = prices[place] <= bound
+    cheap: Bools = (at >= 0) & below
     return cheap

@@ -90,23 +90,31 @@ class NextHour:
         """The figures of a history, under a billing rule and, where one is known, a hazard of
         capacity evictions.
         """
-        held = [1 - CrossingHistory(history, int(age)).betas(DISTANCES) for age in _AGES[1:]]
+        held = []
+        for age in _AGES[1:]:
+            history_at_age = CrossingHistory(history, int(age))
+            held.append(1 - history_at_age.betas(DISTANCES))
         # Each age counts the starts whose window the history still covers, so tiny rises can occur.
-        crossing: Floats = np.minimum.accumulate(
-            np.column_stack([np.ones(DISTANCES.size), *held]), axis=1
-        )
+        ones = np.ones(DISTANCES.size)
+        columns = [ones, *held]
+        joined = np.column_stack(columns)
+        crossing: Floats = np.minimum.accumulate(joined, axis=1)
 
         # The share of machines that capacity evictions leave alive at each age.
         risks = [
             0.0 if hazard is None else hazard.cumulative(0, float(age) / HOUR)[0] for age in _AGES
         ]
         curve = crossing * np.exp(-np.array(risks))
+        survival = curve[:, -1]
+        useful = _area(curve, startup_hours)
+        paid_new = _paid(billing, curve, 0)
+        paid_old = _paid(billing, curve, HOUR)
         return cls(
-            survival=curve[:, -1],
+            survival=survival,
             alive=_area(curve, 0.0),
-            useful=_area(curve, startup_hours),
-            paid_new=_paid(billing, curve, 0),
-            paid_old=_paid(billing, curve, HOUR),
+            useful=useful,
+            paid_new=paid_new,
+            paid_old=paid_old,
         )
 
 
@@ -119,8 +127,11 @@ def _area(curve: Floats, since_hours: float) -> Floats:
     """The integral of each curve from an age to the end of the hour, in hours."""
     since = min(since_hours, 1.0)
     hours = np.unique(np.append(_AGES / HOUR, since))
-    rows = np.array([np.interp(hours, _AGES / HOUR, row) for row in curve])
-    area: Floats = np.trapezoid(rows[:, hours >= since], hours[hours >= since], axis=1)
+    interpolated = [np.interp(hours, _AGES / HOUR, row) for row in curve]
+    rows = np.array(interpolated)
+    heights = rows[:, hours >= since]
+    widths = hours[hours >= since]
+    area: Floats = np.trapezoid(heights, widths, axis=1)
     return area
 
 
@@ -128,7 +139,8 @@ def _paid(billing: BillingRule, curve: Floats, age: int) -> Floats:
     """Expected billed hours of the next hour for machines of an age."""
 
     def survival(ages: Floats) -> Floats:
-        return np.column_stack([np.interp(ages - age, _AGES, row) for row in curve])
+        values = [np.interp(ages - age, _AGES, row) for row in curve]
+        return np.column_stack(values)
 
     return expected_seconds(billing, age, HOUR, survival) / 3600
 
@@ -172,24 +184,31 @@ class Lookahead:
             ("_useful", [hour.useful for hour in known]),
             ("_paid", [hour.paid_new for hour in known]),
         ):
-            object.__setattr__(
-                self, name, np.array(rows, dtype=float).reshape(len(known), DISTANCES.size)
-            )
+            values = np.array(rows, dtype=float)
+            table = values.reshape(len(known), DISTANCES.size)
+            object.__setattr__(self, name, table)
 
-        object.__setattr__(self, "_nu", np.array([offer.nu for offer in self.offers], dtype=float))
+        speeds = [offer.nu for offer in self.offers]
+        nu = np.array(speeds, dtype=float)
+        object.__setattr__(self, "_nu", nu)
 
     def decide(self, situation: Situation) -> Decision:
         """Renews allocations whose hour ends, and buys when at least half of the room is free."""
         now = situation.now
-        prices = np.array([situation.price(offer) for offer in self.offers], dtype=float)
-        bids: Floats = prices[:, None] + DISTANCES.astype(np.float64)
+        listed = [situation.price(offer) for offer in self.offers]
+        prices = np.array(listed, dtype=float)
+        distances = DISTANCES.astype(np.float64)
+        bids: Floats = prices[:, None] + distances
         if situation.highest_bid is not None:
-            caps = np.array([situation.highest_bid(offer) for offer in self.offers], dtype=float)[
-                :, None
-            ]
+            highest = [situation.highest_bid(offer) for offer in self.offers]
+            capped = np.array(highest, dtype=float)
+            caps = capped[:, None]
             # The highest bid that may be made takes the place of the last step below it.
-            above = np.column_stack([bids[:, 1:], np.full(prices.shape, inf)])
-            bids = np.where(bids > caps, inf, np.where(above > caps, caps, bids))
+            higher = bids[:, 1:]
+            no_bid = np.full(prices.shape, inf)
+            above = np.column_stack([higher, no_bid])
+            at_most_cap = np.where(above > caps, caps, bids)
+            bids = np.where(bids > caps, inf, at_most_cap)
 
         staying = [holding for holding in situation.holdings if holding.leaves_at is None]
         ending = [
@@ -201,7 +220,8 @@ class Lookahead:
             if not self._keeps(holding, staying, situation, prices, bids)
         ]
 
-        returns = tuple(Return(holding.allocation, holding.hour_end(now)) for holding in dropped)
+        returning = (Return(holding.allocation, holding.hour_end(now)) for holding in dropped)
+        returns = tuple(returning)
         rents, reason = self._buy(situation, prices, bids)
         looks = [now + HOUR - RENEW_BEFORE] * bool(rents)
 
@@ -213,7 +233,8 @@ class Lookahead:
         if ending:
             reason = f"renew {len(ending) - len(dropped)} of {len(ending)} allocations; {reason}"
 
-        return Decision((*returns, *rents), min(looks, default=now + LOOK_AGAIN), reason)
+        next_look = min(looks, default=now + LOOK_AGAIN)
+        return Decision((*returns, *rents), next_look, reason)
 
     def _keeps(
         self,
@@ -250,13 +271,15 @@ class Lookahead:
             return worth * (holding.nu * alive - stall * held) >= dollars
 
         room = situation.most_nu - held + holding.nu
-        renewed = self._price_of_work(dollars, alive, holding.nu * alive, survival * holding.nu)
+        surviving = survival * holding.nu
+        renewed = self._price_of_work(dollars, alive, holding.nu * alive, surviving)
         usd_per_work, _ = self._best(room, situation, prices, bids)
         return renewed <= usd_per_work
 
     def _buy(self, situation: Situation, prices: Floats, bids: Floats) -> tuple[list[Rent], str]:
         """One allocation that fills the room, and smaller ones that pay next to it."""
-        room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
+        held = sum(holding.nu for holding in situation.holdings)
+        room = situation.most_nu - held
         if room < situation.most_nu / 2:
             return [], "no room for more machines"
 
@@ -277,20 +300,22 @@ class Lookahead:
         offer = situation.baseline.offer
         count = floor(room / offer.nu)
         useful = max(1 - self.application.startup_hours, 0.0)
-        on_demand = self._price_of_work(
-            count * offer.on_demand / NANOS_PER_DOLLAR,
-            1.0,
-            count * offer.nu * useful,
-            count * offer.nu,
-        )
+        hourly = count * offer.on_demand
+        usd = hourly / NANOS_PER_DOLLAR
+        work_done = count * offer.nu * useful
+        on_demand = self._price_of_work(usd, 1.0, work_done, count * offer.nu)
 
         if self.offers:
-            machines, time_usd, work = self._rooms.get(room) or self._filled(room)
+            known = self._rooms.get(room)
+            machines, time_usd, work = known or self._filled(room)
             dollars = machines * prices[:, None] / NANOS_PER_DOLLAR
-            costs = np.where(np.isfinite(bids), (dollars * self._paid + time_usd) / work, inf)
+            usd_in_all = dollars * self._paid + time_usd
+            per_work = usd_in_all / work
+            costs = np.where(np.isfinite(bids), per_work, inf)
             row, column = divmod(int(costs.argmin()), DISTANCES.size)
             if (cost := float(costs[row, column])) < on_demand:
-                return cost, Rent(self.offers[row], int(machines[row, 0]), int(bids[row, column]))
+                bid = int(bids[row, column])
+                return cost, Rent(self.offers[row], int(machines[row, 0]), bid)
 
         return on_demand, Rent(offer, count, None) if count else None
 
@@ -299,11 +324,12 @@ class Lookahead:
         machines = np.floor(room / self._nu)[:, None]
         nu = machines * self._nu[:, None]
         work = nu * self._useful
-        pauses = (
-            1 - self._survival
-        ) * self.application.eviction_hours + self.application.resize_hours
+        eviction_hours = (1 - self._survival) * self.application.eviction_hours
+        pauses = eviction_hours + self.application.resize_hours
         some = work > nu * pauses
-        credited = np.where(some, work + self._credit * (nu * self._survival), 1.0)
+        surviving = nu * self._survival
+        credit = self._credit * surviving
+        credited = np.where(some, work + credit, 1.0)
         time_usd = np.where(some, self._time_usd * self._alive, inf)
         self._rooms[room] = filled = (machines, time_usd, credited)
 
@@ -314,7 +340,9 @@ class Lookahead:
     ) -> float:
         """Dollars per unit of work; infinite where no work is expected."""
         if work > 0:
-            return (dollars + self._time_usd * alive) / (work + self._credit * surviving_nu)
+            usd = dollars + self._time_usd * alive
+            credited = work + self._credit * surviving_nu
+            return usd / credited
         return inf
 
     @property
@@ -340,17 +368,23 @@ class Lookahead:
 
         while self._nu.size and room >= self._nu.min():
             machines = np.floor(room / self._nu)[:, None]
-            work = machines * self._nu[:, None] * self._useful - stall
-            gain = (
-                FILLING_WORTH * usd_per_work * work
-                - machines * prices[:, None] / NANOS_PER_DOLLAR * self._paid
-            )
-            gain = np.where((machines > 0) & np.isfinite(bids), gain, -inf)
-            row, column = divmod(int(np.argmax(gain)), DISTANCES.size)
+            nu = self._nu[:, None]
+            rate = machines * nu * self._useful
+            work = rate - stall
+            worth = FILLING_WORTH * usd_per_work * work
+            price_column = prices[:, None]
+            usd = machines * price_column / NANOS_PER_DOLLAR
+            gain = worth - usd * self._paid
+            possible = (machines > 0) & np.isfinite(bids)
+            gain = np.where(possible, gain, -inf)
+            best = int(np.argmax(gain))
+            row, column = divmod(best, DISTANCES.size)
             if not gain[row, column] > 0:
                 break
 
-            bought.append(Rent(self.offers[row], int(machines[row, 0]), int(bids[row, column])))
+            count = int(machines[row, 0])
+            bid = int(bids[row, column])
+            bought.append(Rent(self.offers[row], count, bid))
             room -= bought[-1].machines * self._nu[row]
 
         return bought

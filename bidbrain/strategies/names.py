@@ -53,10 +53,3 @@ def known(name: str) -> bool:
     if colon or kind in NEEDS_ARGUMENT:
         return kind in MAY_HAVE_ARGUMENT and bool(argument)
     return kind in NAMES
-
-
-def of_earlier_version(name: str) -> str:
-    """The strategy with which a run goes on that an earlier version began: `lookahead-present` is
-    gone.
-    """
-    return name.replace("lookahead-present", "lookahead")

@@ -61,25 +61,30 @@ class Prospects:
         """
         longest = age + round(_HORIZONS[-1])
         hours = np.linspace(0, longest, longest * _STEPS_PER_HOUR + 1)
-        risk = np.array(
-            [0.0 if hazard is None else hazard.cumulative(0, hour)[0] for hour in hours.tolist()]
-        )
+        risks = [
+            0.0 if hazard is None else hazard.cumulative(0, hour)[0] for hour in hours.tolist()
+        ]
+        risk = np.array(risks)
         now = age * _STEPS_PER_HOUR
-        curve = np.exp(-np.maximum(risk - risk[now], 0.0))
+        since_now = risk - risk[now]
+        above_now = np.maximum(since_now, 0.0)
+        curve = np.exp(-above_now)
         survival = SampledSurvival(hours * HOUR, curve)
         alive = curve[now:]
-        grown = np.concatenate(([0.0], np.cumsum((alive[1:] + alive[:-1]) / 2))) / _STEPS_PER_HOUR
+        both = alive[1:] + alive[:-1]
+        summed = np.cumsum(both / 2)
+        areas = np.concatenate(([0.0], summed))
+        grown = areas / _STEPS_PER_HOUR
         at = [round(horizon * _STEPS_PER_HOUR) for horizon in _HORIZONS]
         billed = (
             expected_seconds(billing, age * HOUR, round(horizon * HOUR), survival)
             for horizon in _HORIZONS
         )
 
-        return cls(
-            tuple(float(seconds) / 3600 for seconds in billed),
-            tuple(grown[at].tolist()),
-            tuple((1 - alive[at]).tolist()),
-        )
+        hours_billed = tuple(float(seconds) / 3600 for seconds in billed)
+        lived = tuple(grown[at].tolist())
+        gone = (1 - alive[at]).tolist()
+        return cls(hours_billed, lived, tuple(gone))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +149,10 @@ class PriceCapacity:
         smallest = min(offer.nu for offer in self.offers)
         look = LOOK_WITH_ROOM if room >= smallest else LOOK_WHEN_FULL
 
+        first = ranked[: self.pools]
         cheapest = ", ".join(
             f"{offer.market} at ${cost / NANOS_PER_DOLLAR:.4g} per unit of work"
-            for cost, offer in ranked[: self.pools]
+            for cost, offer in first
         )
         bought = f"rent {' and '.join(map(described, rents))}" if rents else "rent nothing more"
         returned = f"return {len(leaving)} allocations; " if leaving else ""
@@ -157,18 +163,16 @@ class PriceCapacity:
     def _ranked(self, situation: Situation) -> list[tuple[float, Offer]]:
         """The open pools that beat on-demand, the lowest price of work first."""
         baseline = situation.baseline.offer
-        limit = (
-            baseline.on_demand + self._time_of(baseline, baseline.on_demand, situation)
-        ) / baseline.nu
-        priced = [
-            (self.price_of_work(offer, situation), offer)
-            for offer in situation.offers
-            if offer.market in self.fresh and situation.price(offer) <= offer.on_demand
-        ]
+        time_usd = self._time_of(baseline, baseline.on_demand, situation)
+        limit = (baseline.on_demand + time_usd) / baseline.nu
+        priced = []
+        for offer in situation.offers:
+            if offer.market in self.fresh and situation.price(offer) <= offer.on_demand:
+                cost = self.price_of_work(offer, situation)
+                priced.append((cost, offer))
 
-        return sorted(
-            (pool for pool in priced if pool[0] < limit), key=lambda pool: (pool[0], pool[1].market)
-        )
+        below = (pool for pool in priced if pool[0] < limit)
+        return sorted(below, key=lambda pool: (pool[0], pool[1].market))
 
     def price_of_work(self, offer: Offer, situation: Situation, age: int | None = None) -> float:
         """Expected nano-dollars per unit of work, for a machine of some age, or for a new one that
@@ -176,13 +180,19 @@ class PriceCapacity:
         """
         hours_left = situation.work_left / HOUR / situation.most_nu
         i = max(bisect_right(_HORIZONS, hours_left) - 1, 0)
-        known = (self.old if age is not None and age >= HOUR else self.fresh)[offer.market]
+        terms = self.old if age is not None and age >= HOUR else self.fresh
+        known = terms[offer.market]
         lost = known.taken[i] * self.application.eviction_hours * self.pools
-        useful = known.alive[i] - lost - (self.application.startup_hours if age is None else 0.0)
+        alive = known.alive[i] - lost
+        starting = self.application.startup_hours if age is None else 0.0
+        useful = alive - starting
         price = (
             self._bid(offer, situation) if offer.market in self.margins else situation.price(offer)
         )
-        cost = price * known.billed[i] + self._time_of(offer, price, situation) * known.alive[i]
+        paid = price * known.billed[i]
+        time_usd = self._time_of(offer, price, situation)
+        lasting = time_usd * known.alive[i]
+        cost = paid + lasting
 
         if useful > 0:
             return cost / (offer.nu * useful)
@@ -206,17 +216,22 @@ class PriceCapacity:
         # Where a job limits the number of its machines, much slower ones could not do their share.
         bearable = ranked[0][0] * (1 + self.margin)
         cheap = [offer for cost, offer in ranked if cost <= bearable]
-        fitting = [offer for offer in cheap if offer.nu * self.pools <= situation.most_nu] or cheap
+        small = [offer for offer in cheap if offer.nu * self.pools <= situation.most_nu]
+        fitting = small or cheap
         slowest = fitting[0].nu / MAX_UNEQUAL
         fastest = fitting[0].nu * MAX_UNEQUAL
-        near = [offer for offer in fitting if slowest <= offer.nu <= fastest][: self.pools]
+        alike = [offer for offer in fitting if slowest <= offer.nu <= fastest]
+        near = alike[: self.pools]
 
         share = situation.most_nu / len(near)
         machines = dict.fromkeys(near, 0)
 
         for offer in near:
-            held = sum(holding.nu for holding in kept if holding.rent.offer.market == offer.market)
-            machines[offer] = max(floor(min(share - held, room) / offer.nu), 0)
+            speeds = (holding.nu for holding in kept if holding.rent.offer.market == offer.market)
+            held = sum(speeds)
+            fitting_machines = min(share - held, room) / offer.nu
+            whole = floor(fitting_machines)
+            machines[offer] = max(whole, 0)
             room -= machines[offer] * offer.nu
 
         for offer in near:
@@ -233,6 +248,5 @@ class PriceCapacity:
     def _bid(self, offer: Offer, situation: Situation) -> int:
         if offer.market not in self.margins:
             return offer.on_demand
-        return min(
-            round(situation.price(offer) * (1 + self.margins[offer.market])), offer.on_demand
-        )
+        raised = situation.price(offer) * (1 + self.margins[offer.market])
+        return min(round(raised), offer.on_demand)

@@ -47,19 +47,17 @@ class Odds:
     @classmethod
     def of(cls, history: PriceSeries) -> "Odds":
         crossings = CrossingHistory(history, HOUR)
-        distances = np.unique(
-            np.geomspace(LOWEST_DELTA, _FURTHEST, _DISTANCES).round().astype(np.int64)
-        )
+        spaced = np.geomspace(LOWEST_DELTA, _FURTHEST, _DISTANCES)
+        rounded = spaced.round()
+        distances = np.unique(rounded.astype(np.int64))
         outcomes = crossings.at_deltas(distances)
         medians = (
             HOUR if crossing.median_time is None else crossing.median_time for crossing in outcomes
         )
 
-        return cls(
-            tuple(distances.tolist()),
-            tuple(crossing.share for crossing in outcomes),
-            tuple(median / HOUR for median in medians),
-        )
+        shares = tuple(crossing.share for crossing in outcomes)
+        hours = tuple(median / HOUR for median in medians)
+        return cls(tuple(distances.tolist()), shares, hours)
 
     def at(self, distance: int) -> tuple[float, float]:
         """beta and median at the largest known distance not above this one; beta is 1 for a bid
@@ -73,7 +71,9 @@ class Odds:
 
 def bid_deltas(count: int) -> tuple[int, ...]:
     """Logarithmically spaced bid deltas between the papers' bounds."""
-    return tuple(np.geomspace(LOWEST_DELTA, HIGHEST_DELTA, count).round().astype(np.int64).tolist())
+    spaced = np.geomspace(LOWEST_DELTA, HIGHEST_DELTA, count)
+    rounded = spaced.round()
+    return tuple(rounded.astype(np.int64).tolist())
 
 
 DECIDE_EVERY = 2 * MINUTE
@@ -120,12 +120,11 @@ class BidGrid:
     nu: Floats
 
     def at(self, row: int, column: int) -> AllocationTerms:
-        return AllocationTerms(
-            float(self.cost[row, column]),
-            float(self.survival[row, column]),
-            float(self.useful[row, column]),
-            float(self.nu[row, 0]),
-        )
+        cost = float(self.cost[row, column])
+        survival = float(self.survival[row, column])
+        useful = float(self.useful[row, column])
+        nu = float(self.nu[row, 0])
+        return AllocationTerms(cost, survival, useful, nu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,8 @@ class Proteus:
         read = [
             [self.odds[offer.market].at(delta) for delta in self.deltas] for offer in self.offers
         ]
-        table = np.array(read, dtype=float).reshape(len(self.offers), len(self.deltas), 2)
+        flat = np.array(read, dtype=float)
+        table = flat.reshape(len(self.offers), len(self.deltas), 2)
         beta = table[..., 0]
         median = table[..., 1]
         object.__setattr__(self, "_survival", 1 - beta)
@@ -160,27 +160,31 @@ class Proteus:
         # A new machine starts up first; the rest of its hour is useful.
         useful = 1 - beta + beta * median - self.application.startup_hours
         object.__setattr__(self, "_useful_share", np.maximum(useful, 0.0))
-        object.__setattr__(self, "_nu", np.array([offer.nu for offer in self.offers], dtype=float))
+        speeds = [offer.nu for offer in self.offers]
+        nu = np.array(speeds, dtype=float)
+        object.__setattr__(self, "_nu", nu)
 
     def decide(self, situation: Situation) -> Decision:
         """Decides renewals that are due first, then buys while that lowers the cost per work."""
         now = situation.now
-        prices = np.array([situation.price(offer) for offer in self.offers], dtype=float)
+        listed = [situation.price(offer) for offer in self.offers]
+        prices = np.array(listed, dtype=float)
         # Allocations that are renewed together mostly leave the same room.
-        candidates = cache(partial(self._candidates, *self._bids(situation, prices), prices))
+        bids = self._bids(situation, prices)
+        candidates = cache(partial(self._candidates, *bids, prices))
         kept, terms, returns = self._renew(situation, candidates)
         total = _total(terms)
         before = self._cost_per_work(total, changes=False)
 
         # An allocation that leaves at the end of its hour occupies its room until then.
-        room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
+        held = sum(holding.nu for holding in situation.holdings)
+        room = situation.most_nu - held
         bought, room, after = self._buy(total, before, room, candidates)
         machines = Counter[tuple[Offer, int | None]]()
         for rent in bought:
             machines[rent.offer, rent.bid] += rent.machines
-        purchases = " and ".join(
-            described(Rent(offer, count, bid)) for (offer, bid), count in machines.items()
-        )
+        texts = (described(Rent(offer, count, bid)) for (offer, bid), count in machines.items())
+        purchases = " and ".join(texts)
 
         if not bought:
             reason = f"no purchase lowers the expected cost of ${before:.3g} per unit of work"
@@ -194,7 +198,8 @@ class Proteus:
         else:
             reason = f"rent {purchases} (expected ${after:.3g} per unit of work)"
 
-        return Decision((*returns, *bought), self._next_look(now, kept, bought, room), reason)
+        next_look = self._next_look(now, kept, bought, room)
+        return Decision((*returns, *bought), next_look, reason)
 
     def _renew(
         self, situation: Situation, candidates: Callable[[float], BidGrid]
@@ -204,26 +209,25 @@ class Proteus:
         now = situation.now
         staying = [holding for holding in situation.holdings if holding.leaves_at is None]
         occupied = sum(holding.nu for holding in staying)
-        terms = {
-            holding.allocation: self._held(holding, situation, _hours_left(holding, now))
-            for holding in staying
-        }
+        terms = {}
+        for holding in staying:
+            hours = _hours_left(holding, now)
+            terms[holding.allocation] = self._held(holding, situation, hours)
         returns: list[Return] = []
 
         for holding in staying:
             if _hours_left(holding, now) * HOUR <= RENEW_BEFORE + SECOND:
                 renewed = self._held(holding, situation, 1.0)
-                rest = _total(
-                    [term for number, term in terms.items() if number != holding.allocation]
-                )
+                others = [term for number, term in terms.items() if number != holding.allocation]
+                rest = _total(others)
                 # Another hour must beat returning the allocation, and replacing it with the best
                 # purchase.
                 keep = self._cost_per_work(_total([rest, renewed]), changes=False)
                 keeps = keep <= self._cost_per_work(rest, changes=True)
                 if keeps:
-                    swap, _ = self._best(
-                        rest, candidates(situation.most_nu - (occupied - holding.nu))
-                    )
+                    occupied_by_others = occupied - holding.nu
+                    swaps = candidates(situation.most_nu - occupied_by_others)
+                    swap, _ = self._best(rest, swaps)
                     keeps = keep <= swap
 
                 if keeps:
@@ -257,7 +261,8 @@ class Proteus:
             row, column = at
             offer = self.offers[row]
             machines = int(grid.machines[row])
-            bought.append(Rent(offer, machines, int(grid.bids[row, column])))
+            bid = int(grid.bids[row, column])
+            bought.append(Rent(offer, machines, bid))
             total = _total([total, grid.at(row, column)])
             current = self._cost_per_work(total, changes=True)
             room -= machines * offer.nu
@@ -265,26 +270,31 @@ class Proteus:
     def _bids(self, situation: Situation, prices: Floats) -> tuple[Floats, Floats, Floats]:
         """The bids of each offer (row), none above the highest that may be made, with their chances
         of survival and useful shares."""
-        bids = prices[:, None] + np.array(self.deltas, dtype=float)
+        distances = np.array(self.deltas, dtype=float)
+        bids = prices[:, None] + distances
         highest = situation.highest_bid
         if highest is None:
             return bids, self._survival, self._useful_share
 
-        caps = np.array([highest(offer) for offer in self.offers], dtype=float)
+        highest_bids = [highest(offer) for offer in self.offers]
+        caps = np.array(highest_bids, dtype=float)
         pairs = zip(self.offers, (caps - prices).tolist(), strict=True)
-        odds = np.array(
-            [self.odds[offer.market].at(int(distance)) for offer, distance in pairs]
-        ).reshape(-1, 2)
+        pairs_of_odds = []
+        for offer, distance in pairs:
+            odds_of_market = self.odds[offer.market]
+            pairs_of_odds.append(odds_of_market.at(int(distance)))
+        odds = np.array(pairs_of_odds).reshape(-1, 2)
         beta = odds[:, :1]
         median = odds[:, 1:]
-        useful = np.maximum(1 - beta + beta * median - self.application.startup_hours, 0.0)
+        mean_hour = 1 - beta + beta * median
+        left_hour = mean_hour - self.application.startup_hours
+        useful = np.maximum(left_hour, 0.0)
         over = bids > caps[:, None]
 
-        return (
-            np.minimum(bids, caps[:, None]),
-            np.where(over, 1 - beta, self._survival),
-            np.where(over, useful, self._useful_share),
-        )
+        capped = np.minimum(bids, caps[:, None])
+        survival = np.where(over, 1 - beta, self._survival)
+        useful_shares = np.where(over, useful, self._useful_share)
+        return (capped, survival, useful_shares)
 
     def _candidates(
         self, bids: Floats, survival: Floats, useful: Floats, prices: Floats, room: float
@@ -292,10 +302,12 @@ class Proteus:
         """The machines that one request asks for, or that fit into the room."""
         whole = np.ceil(self.request_nu / self._nu)
         machines = np.minimum(whole, np.floor(room / self._nu))
-        nu = (np.maximum(machines, 0) * self._nu)[:, None]
+        speeds = np.maximum(machines, 0) * self._nu
+        nu = speeds[:, None]
         dollars = (machines * prices / NANOS_PER_DOLLAR)[:, None]
         pauses = (1 - survival) * self.application.eviction_hours + self.application.resize_hours
-        cost = np.where((machines[:, None] > 0) & (useful > pauses), survival * dollars, inf)
+        possible = (machines[:, None] > 0) & (useful > pauses)
+        cost = np.where(possible, survival * dollars, inf)
         return BidGrid(machines, bids, cost, survival, useful * nu, nu)
 
     def _best(self, total: AllocationTerms, grid: BidGrid) -> tuple[float, tuple[int, int] | None]:
@@ -304,11 +316,12 @@ class Proteus:
             return inf, None
 
         nu = total.nu + grid.nu
-        work = self._work(
-            total.survival * grid.survival, total.useful + grid.useful, nu, changes=True
-        )
+        survival = total.survival * grid.survival
+        useful = total.useful + grid.useful
+        work = self._work(survival, useful, nu, changes=True)
         dollars = total.cost + grid.cost + self.application.reliable_usd_per_hour
-        costs = np.divide(dollars, work, out=np.full(work.shape, inf), where=work > 0)
+        never = np.full(work.shape, inf)
+        costs = np.divide(dollars, work, out=never, where=work > 0)
         at = int(costs.argmin())
         best = costs.item(at)
 
@@ -327,16 +340,15 @@ class Proteus:
             median = 1.0
         else:
             price = situation.price(rent.offer)
-            beta, median = self.odds[rent.offer.market].at(rent.bid - price)
+            odds = self.odds[rent.offer.market]
+            beta, median = odds.at(rent.bid - price)
 
         survival = (1 - beta) ** hours
         useful = hours * (survival + (1 - survival) * median)
-        return AllocationTerms(
-            survival * rent.machines * price / NANOS_PER_DOLLAR * hours,
-            survival,
-            useful * holding.nu,
-            holding.nu,
-        )
+        surviving = survival * rent.machines
+        usd = surviving * price / NANOS_PER_DOLLAR * hours
+        useful_nu = useful * holding.nu
+        return AllocationTerms(usd, survival, useful_nu, holding.nu)
 
     def _cost_per_work(self, total: AllocationTerms, *, changes: bool) -> float:
         """Eq. 4.4; infinite without any expected work."""
@@ -350,10 +362,10 @@ class Proteus:
         cost.
         """
         app = self.application
-        return (
-            useful
-            - ((1 - survival) * app.eviction_hours + (app.resize_hours if changes else 0.0)) * nu
-        )
+        eviction_hours = (1 - survival) * app.eviction_hours
+        resize_hours = app.resize_hours if changes else 0.0
+        pauses = (eviction_hours + resize_hours) * nu
+        return useful - pauses
 
     def _next_look(self, now: int, kept: list[Holding], bought: list[Rent], room: float) -> int:
         """Every two minutes while there is room; else before the next paid hour ends."""
@@ -361,7 +373,9 @@ class Proteus:
             return now + DECIDE_EVERY
         ends = [holding.hour_end(now) - RENEW_BEFORE for holding in kept]
         ends = [end if end > now else end + HOUR for end in ends]
-        return min(ends + [now + HOUR - RENEW_BEFORE] * bool(bought), default=now + DECIDE_EVERY)
+        renewal = now + HOUR - RENEW_BEFORE
+        renewals = [renewal] * bool(bought)
+        return min(ends + renewals, default=now + DECIDE_EVERY)
 
 
 def _hours_left(holding: Holding, now: int) -> float:
@@ -369,9 +383,8 @@ def _hours_left(holding: Holding, now: int) -> float:
 
 
 def _total(terms: list[AllocationTerms]) -> AllocationTerms:
-    return AllocationTerms(
-        sum(term.cost for term in terms),
-        prod(term.survival for term in terms),
-        sum(term.useful for term in terms),
-        sum(term.nu for term in terms),
-    )
+    cost = sum(term.cost for term in terms)
+    survival = prod(term.survival for term in terms)
+    useful = sum(term.useful for term in terms)
+    nu = sum(term.nu for term in terms)
+    return AllocationTerms(cost, survival, useful, nu)

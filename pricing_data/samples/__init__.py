@@ -34,13 +34,15 @@ def bundled_catalog() -> Catalog:
     prices = []
     for row in _rows("on_demand.csv"):
         kind = "synthetic" if row["cloud"] == "local" else "public list"
+        as_of = parse_time(row["asof"])
+        nanos = parse_usd(row["on_demand_price"])
         price = OnDemandPrice(
             cloud=row["cloud"],
             region=row["region"],
             instance_type=row["instance_type"],
             os=row["os"],
-            as_of=parse_time(row["asof"]),
-            price=parse_usd(row["on_demand_price"]),
+            as_of=as_of,
+            price=nanos,
             source=f"spotctl sample catalog, {kind} prices as of {row['asof']}",
         )
         prices.append(price)
@@ -54,4 +56,6 @@ def bundled_prices() -> Path:
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:
-    yield from csv.DictReader((files(__package__) / name).read_text(encoding="utf-8").splitlines())
+    path = files(__package__) / name
+    lines = path.read_text(encoding="utf-8").splitlines()
+    yield from csv.DictReader(lines)

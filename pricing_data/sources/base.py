@@ -133,12 +133,15 @@ class Effort:
     is_whole: bool = False
 
     def __add__(self, other: Effort) -> Effort:
-        return Effort(
-            self.calls + other.calls, self.rows + other.rows, self.megabytes + other.megabytes
-        )
+        calls = self.calls + other.calls
+        rows = self.rows + other.rows
+        megabytes = self.megabytes + other.megabytes
+        return Effort(calls, rows, megabytes)
 
     def scaled(self, share: float) -> Effort:
-        return Effort(max(1.0, self.calls * share), self.rows * share, self.megabytes * share)
+        scaled_calls = max(1.0, self.calls * share)
+        scaled_megabytes = self.megabytes * share
+        return Effort(scaled_calls, self.rows * share, scaled_megabytes)
 
 
 _CALLS_PER_SECOND = 5
@@ -157,9 +160,9 @@ def effort(tasks: Iterable[Effort], span: int, *, some_types: bool) -> Effort:
 
 def minutes(total: Effort, workers: int) -> float:
     """About how long it takes."""
-    return (
-        total.calls / _CALLS_PER_SECOND / max(workers, 1) + total.megabytes / _MEGABYTES_PER_SECOND
-    ) / 60
+    reading = total.megabytes / _MEGABYTES_PER_SECOND
+    waiting = total.calls / _CALLS_PER_SECOND / max(workers, 1) + reading
+    return waiting / 60
 
 
 def disk_megabytes(total: Effort) -> float:

@@ -84,7 +84,8 @@ def read(path: Path, latest: int = LATEST) -> Iterator[FileBatch]:
 
 def _batches(file: IO[bytes], latest: int) -> Iterator[FileBatch]:
     chunks = _plain(file)
-    first = next((chunk for chunk in chunks if chunk.strip(_BLANKS)), b"")
+    filled = (chunk for chunk in chunks if chunk.strip(_BLANKS))
+    first = next(filled, b"")
     if first.lstrip(_BLANKS)[:1] in (b"{", b"["):
         yield from _json_batches(_document(first, chunks), file, latest)
         return
@@ -129,17 +130,12 @@ def _cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
         if block.count(b"\n") <= _MAX_LINES:
             yield block
         else:
-            ends = (
-                np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))[
-                    _MAX_LINES - 1 :: _MAX_LINES
-                ]
-                + 1
-            )
-            yield from (
-                block[start:end]
-                for start, end in pairwise([0, *ends.tolist(), len(block)])
-                if end > start
-            )
+            data = np.frombuffer(block, dtype=np.uint8)
+            breaks = np.flatnonzero(data == ord("\n"))
+            ends = breaks[_MAX_LINES - 1 :: _MAX_LINES] + 1
+            edges = [0, *ends.tolist(), len(block)]
+            parts = (block[start:end] for start, end in pairwise(edges) if end > start)
+            yield from parts
         del block
 
 
@@ -259,16 +255,11 @@ def _batch(block: bytes, header: Header, line: int, position: int) -> FileBatch:
             if unparsed:
                 prices = PriceBatch.joined([prices, PriceBatch.of(events)])
             rows = len(prices) + len(bad_rows)
-            return FileBatch(
-                FetchedRows(prices=prices),
-                PRICES.name,
-                rows,
-                tuple(bad_rows),
-                position,
-                header.unused,
-            )
+            fetched = FetchedRows(prices=prices)
+            return FileBatch(fetched, PRICES.name, rows, tuple(bad_rows), position, header.unused)
 
-    facts, bad, rows = _row_by_row(block.removesuffix(b"\n").split(b"\n"), header, line)
+    content = block.removesuffix(b"\n")
+    facts, bad, rows = _row_by_row(content.split(b"\n"), header, line)
     return FileBatch(rows_of_facts(facts), header.layout.name, rows, bad, position, header.unused)
 
 
@@ -291,7 +282,9 @@ def _row_by_row(
             cells = _cells(content)
             if len(cells) != len(header.columns):
                 raise BadInput(f"{len(cells)} cells where the header has {len(header.columns)}")
-            results = list(header.layout.facts(dict(zip(header.columns, cells, strict=True))))
+            named_cells = zip(header.columns, cells, strict=True)
+            facts_of_row = header.layout.facts(dict(named_cells))
+            results = list(facts_of_row)
         except BadInput as error:
             results = [error]
         for result in results:
@@ -306,7 +299,9 @@ def _row_by_row(
 
 def _cells(content: bytes) -> list[str]:
     try:
-        return next(csv.reader([_text(content).rstrip("\r\n")], strict=True), [])
+        line = _text(content).rstrip("\r\n")
+        rows = csv.reader([line], strict=True)
+        return next(rows, [])
     except csv.Error as error:
         raise BadInput(f"is not a row of CSV ({error})") from None
 
@@ -320,15 +315,17 @@ def _json_batches(content: bytes, file: IO[bytes], latest: int) -> Iterator[File
         yield from _aws_json(content, file, latest)
         return
 
-    spans = spans_of_trace(answer, Path(file.name).name.removesuffix(".gz").removesuffix(".json"))
+    name = Path(file.name).name.removesuffix(".gz")
+    stem = name.removesuffix(".json")
+    spans = spans_of_trace(answer, stem)
     if spans[-1].until > latest:
         raise BadInput(
             f"is an availability trace that ends in the future, at {format_time(spans[-1].until)}"
         )
 
-    yield FileBatch(
-        FetchedRows(availability=tuple(spans)), TRACE_LAYOUT, len(spans), (), file.tell()
-    )
+    fetched = FetchedRows(availability=tuple(spans))
+    batch = FileBatch(fetched, TRACE_LAYOUT, len(spans), (), file.tell())
+    yield batch
 
 
 def _aws_json(content: bytes, file: IO[bytes], latest: int) -> Iterator[FileBatch]:
@@ -404,9 +401,8 @@ def _aws_event(record: object) -> PriceEvent:
     region = _AWS_ZONE.fullmatch(zone)
     if region is None:
         raise BadInput(f"availability zone {zone!r} does not start with a region")
-    return PriceEvent(
-        Market.of_row("aws", region[1], zone, kind, product), parse_time(time), parse_usd(price)
-    )
+    market = Market.of_row("aws", region[1], zone, kind, product)
+    return PriceEvent(market, parse_time(time), parse_usd(price))
 
 
 def _text(content: bytes) -> str:

@@ -86,21 +86,22 @@ def header_of(names: Iterable[str], latest: int = LATEST) -> Header:
     columns = tuple(_ALIASES.get(name, name) for name in stripped)
     for layout in (PRICES, ADVISOR, ON_DEMAND, LIVES, *_OTHER_LISTS):
         if set(layout.required) <= set(columns):
-            repeated = sorted({column for column in columns if columns.count(column) > 1})
+            repeats = {column for column in columns if columns.count(column) > 1}
+            repeated = sorted(repeats)
             if repeated:
                 raise BadInput(f"column {', '.join(repeated)} appears more than once")
             return Header(layout, columns, latest)
 
     missing = [column for column in PRICES.required if column not in columns]
     present = ", ".join(stripped)
+    needs = "; ".join(
+        f"{layout.name} need {', '.join(layout.required)}"
+        for layout in (ON_DEMAND, LIVES, *_OTHER_LISTS)
+    )
     raise BadInput(
         f"columns {present[:120]!r} match no layout: price changes need "
         f"{', '.join(PRICES.required)}"
-        f" (missing: {', '.join(missing)}); "
-        + "; ".join(
-            f"{layout.name} need {', '.join(layout.required)}"
-            for layout in (ON_DEMAND, LIVES, *_OTHER_LISTS)
-        )
+        f" (missing: {', '.join(missing)}); " + needs
     )
 
 
@@ -121,12 +122,17 @@ def not_after(latest: int, fact: Fact) -> Fact | BadInput:
 def rows_of_facts(facts: Iterable[Fact]) -> FetchedRows:
     """Facts grouped by kind."""
     facts = tuple(facts)
+    prices = PriceBatch.of(fact for fact in facts if isinstance(fact, PriceEvent))
+    on_demand = tuple(fact for fact in facts if isinstance(fact, OnDemandPrice))
+    interruptions = tuple(fact for fact in facts if isinstance(fact, Interruption))
+    list_prices = tuple(fact for fact in facts if isinstance(fact, ListPrice))
+    availability = tuple(fact for fact in facts if isinstance(fact, AvailabilitySpan))
     return FetchedRows(
-        prices=PriceBatch.of(fact for fact in facts if isinstance(fact, PriceEvent)),
-        on_demand=tuple(fact for fact in facts if isinstance(fact, OnDemandPrice)),
-        interruptions=tuple(fact for fact in facts if isinstance(fact, Interruption)),
-        list_prices=tuple(fact for fact in facts if isinstance(fact, ListPrice)),
-        availability=tuple(fact for fact in facts if isinstance(fact, AvailabilitySpan)),
+        prices=prices,
+        on_demand=on_demand,
+        interruptions=interruptions,
+        list_prices=list_prices,
+        availability=availability,
     )
 
 
@@ -157,11 +163,11 @@ def _price_facts(cells: CsvRow) -> Iterable[Fact | BadInput]:
 
 def _on_demand_facts(cells: CsvRow) -> Iterable[Fact]:
     cloud = cells.get("cloud", "").strip() or "aws"
-    market = Market.of_row(
-        cloud, cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX)
-    )
+    product = cells.get("product", LINUX)
+    market = Market.of_row(cloud, cells["region"], NO_ZONE, cells["instance_type"], product)
     source = cells.get("source", "").strip() or "on-demand file"
-    yield _on_demand(market, parse_time(cells["asof"]), cells["on_demand_price"], source)
+    price = _on_demand(market, parse_time(cells["asof"]), cells["on_demand_price"], source)
+    yield price
 
 
 def _on_demand(market: Market, as_of: int, price: str, source: str) -> OnDemandPrice:
@@ -182,12 +188,11 @@ def _advisor_facts(cells: CsvRow) -> Iterable[Fact]:
         raise BadInput(f"interruption bucket {bucket!r} is not one of 0, 1, 2, 3, 4")
 
     low, high = _ADVISOR_BANDS[int(bucket)]
-    market = Market.of_row(
-        "aws", cells["region"], NO_ZONE, cells["instance_type"], cells.get("product", LINUX)
-    )
-    yield Interruption(
-        market, "monthly-bucket", parse_time(cells["asof"]), low, high, "aws spot advisor"
-    )
+    product = cells.get("product", LINUX)
+    market = Market.of_row("aws", cells["region"], NO_ZONE, cells["instance_type"], product)
+    as_of = parse_time(cells["asof"])
+    figure = Interruption(market, "monthly-bucket", as_of, low, high, "aws spot advisor")
+    yield figure
 
 
 def _life_facts(cells: CsvRow) -> Iterable[Fact]:
@@ -213,9 +218,9 @@ def _life_facts(cells: CsvRow) -> Iterable[Fact]:
     market = Market(cloud, markets_of(cloud).region_of_zone(zone), zone, type_)
     start = parse_time(cells["start"])
     ended: Ending = "evicted" if preempted == "1" else "returned"
-    yield AvailabilitySpan(
-        market, start, start + round(hours * HOUR), 1, 1, ended, "table of lives"
-    )
+    until = start + round(hours * HOUR)
+    span = AvailabilitySpan(market, start, until, 1, 1, ended, "table of lives")
+    yield span
 
 
 PRICES = CsvLayout(
@@ -290,7 +295,9 @@ def price_columns(
     ok = time_ok & price_ok & (codes >= 0) & (times >= EARLIEST) & (times <= latest)
     ok &= (prices > 0) & (prices <= MAX_USD_PER_HOUR * NANOS_PER_DOLLAR)
 
-    return PriceBatch(markets, codes[ok], times[ok], prices[ok]), np.flatnonzero(~ok).tolist()
+    batch = PriceBatch(markets, codes[ok], times[ok], prices[ok])
+    odd = np.flatnonzero(~ok)
+    return batch, odd.tolist()
 
 
 def _texts(block: bytes, columns: tuple[str, ...]) -> pa.Table | None:
@@ -304,16 +311,14 @@ def _texts(block: bytes, columns: tuple[str, ...]) -> pa.Table | None:
     known = [column for column in columns if column in {*_NAMES, "timestamp", "spot_price"}]
     coded = pa.dictionary(pa.int32(), pa.string())
     try:
-        table = arrow_csv.read_csv(
-            pa.BufferReader(block),
-            arrow_csv.ReadOptions(column_names=list(columns)),
-            arrow_csv.ParseOptions(invalid_row_handler=on_odd_row, ignore_empty_lines=False),
-            arrow_csv.ConvertOptions(
-                column_types={name: coded if name in _NAMES else pa.string() for name in known},
-                include_columns=known,
-                strings_can_be_null=False,
-            ),
+        lines = pa.BufferReader(block)
+        reading = arrow_csv.ReadOptions(column_names=list(columns))
+        parsing = arrow_csv.ParseOptions(invalid_row_handler=on_odd_row, ignore_empty_lines=False)
+        types = {name: coded if name in _NAMES else pa.string() for name in known}
+        conversion = arrow_csv.ConvertOptions(
+            column_types=types, include_columns=known, strings_can_be_null=False
         )
+        table = arrow_csv.read_csv(lines, reading, parsing, conversion)
     except pa.ArrowInvalid:
         return None
 
@@ -329,7 +334,8 @@ def _cast(column: pa.ChunkedArray, convert: Callable[[pa.Array], Ints]) -> tuple
     while parts:
         start, end = parts.pop()
         try:
-            numbers[start:end] = convert(values.slice(start, end - start))
+            part = values.slice(start, end - start)
+            numbers[start:end] = convert(part)
             ok[start:end] = True
         except pa.ArrowInvalid:
             # One bad cell fails the whole array: bisect until few cells remain with it.
@@ -340,7 +346,9 @@ def _cast(column: pa.ChunkedArray, convert: Callable[[pa.Array], Ints]) -> tuple
 
 
 def _to_micros(texts: pa.Array) -> Ints:
-    times: Ints = texts.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
+    micros = pa.timestamp("us", tz="UTC")
+    parsed = texts.cast(micros)
+    times: Ints = parsed.cast(pa.int64()).to_numpy()
     return times
 
 
@@ -348,10 +356,13 @@ def _to_nanos(texts: pa.Array) -> Ints:
     """Exact: the integer behind a decimal with nine places is the price in nano-dollars."""
     # Arrow reads outside its tables for an exponent such as e-999999999. As 0, such a cell is
     # parsed one by one.
-    safe = pc.if_else(pc.match_substring(texts, "e", ignore_case=True), "0", texts)
+    has_exponent = pc.match_substring(texts, "e", ignore_case=True)
+    safe = pc.if_else(has_exponent, "0", texts)
     decimals = safe.cast(pa.decimal128(18, 9))
     words = np.frombuffer(decimals.buffers()[1], dtype="<i8")
-    return words.reshape(-1, 2)[decimals.offset : decimals.offset + len(decimals), 0]
+    halves = words.reshape(-1, 2)
+    end = decimals.offset + len(decimals)
+    return halves[decimals.offset : end, 0]
 
 
 def _markets(table: pa.Table) -> tuple[tuple[Market, ...], Ints]:
@@ -360,15 +371,18 @@ def _markets(table: pa.Table) -> tuple[tuple[Market, ...], Ints]:
     coded: list[tuple[Ints, list[str]]] = []
     for name in _NAMES:
         if name not in table.column_names:
-            coded.append(
-                (np.zeros(table.num_rows, dtype=np.int64), [LINUX if name == "product" else ""])
-            )
+            zeros = np.zeros(table.num_rows, dtype=np.int64)
+            usual = LINUX if name == "product" else ""
+            coded.append((zeros, [usual]))
             continue
         column: Any = table.column(name).combine_chunks()
         if isinstance(column, pa.ChunkedArray):
-            column = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([""]))
+            no_codes = pa.array([], pa.int32())
+            no_names = pa.array([""])
+            column = pa.DictionaryArray.from_arrays(no_codes, no_names)
         codes = pc.cast(column.indices, pa.int64()).to_numpy()
-        coded.append((codes, column.dictionary.to_pylist() or [""]))
+        names = column.dictionary.to_pylist()
+        coded.append((codes, names or [""]))
 
     mixed = np.zeros(table.num_rows, dtype=np.int64)
     for codes, words in coded:
@@ -379,7 +393,8 @@ def _markets(table: pa.Table) -> tuple[tuple[Market, ...], Ints]:
 
     for number, row in enumerate(first):
         with suppress(BadInput):
-            market = Market.of_row(*(words[codes[row]] for codes, words in coded))
+            cells = (words[codes[row]] for codes, words in coded)
+            market = Market.of_row(*cells)
             code_of[number] = markets.setdefault(market, len(markets))
 
     return tuple(markets), code_of[inverse]

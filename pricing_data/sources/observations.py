@@ -44,7 +44,8 @@ def read_availability(path: Path) -> AvailabilityTrace:
     """The trace of a file `{"metadata": {"gap_seconds": G}, "data": [n, ...]}`, plain or gzip."""
     text = _text_of(path)
     try:
-        return trace_of(json.loads(text), path.name.removesuffix(".gz").removesuffix(".json"))
+        name = path.name.removesuffix(".gz").removesuffix(".json")
+        return trace_of(json.loads(text), name)
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
@@ -86,7 +87,9 @@ def spans_of_trace(content: dict[str, Any], name: str) -> list[AvailabilitySpan]
     # One span for each stretch of ticks with as many machines; it ends when the next one begins.
     up = trace.up
     gap = trace.gap_seconds * SECOND
-    edges = [0, *(np.flatnonzero(np.diff(up)) + 1).tolist(), up.size]
+    changes = np.flatnonzero(np.diff(up))
+    later_edges = (changes + 1).tolist()
+    edges = [0, *later_edges, up.size]
     counts = [min(int(up[edge]), wanted) for edge in edges[:-1]]
     spans = []
 
@@ -95,11 +98,10 @@ def spans_of_trace(content: dict[str, Any], name: str) -> list[AvailabilitySpan]
         ended: Ending = "evicted" if fewer else ""
         since = start + begin * gap
         until = start + end * gap
-        spans.append(
-            AvailabilitySpan(
-                market, since, until, counts[number], wanted, ended, f"trace {trace.name}"
-            )
+        span = AvailabilitySpan(
+            market, since, until, counts[number], wanted, ended, f"trace {trace.name}"
         )
+        spans.append(span)
 
     return spans
 
@@ -107,7 +109,9 @@ def spans_of_trace(content: dict[str, Any], name: str) -> list[AvailabilitySpan]
 def _subject(about: dict[str, Any], name: str) -> tuple[Market, int]:
     """The market of a trace and when it begins, from its metadata or the name of its file."""
     if "market" in about and "start" in about:
-        return Market.parse(str(about["market"])), parse_time(str(about["start"]))
+        market = Market.parse(str(about["market"]))
+        start = parse_time(str(about["start"]))
+        return market, start
 
     named = _NAMED.match(name)
     cure = (
@@ -147,9 +151,8 @@ def read_lifetimes(path: Path) -> list[Lifetime]:
             seconds = float(row["lifetime_h"]) * 3600
             preempted = row["preempted"] == "1"
             start = parse_time(row["start"])
-            lifetimes.append(
-                Lifetime(row["cloud"], row["zone"], machine, start, seconds, preempted)
-            )
+            lifetime = Lifetime(row["cloud"], row["zone"], machine, start, seconds, preempted)
+            lifetimes.append(lifetime)
         except (BadInput, ValueError) as error:
             raise BadInput(f"{path}: line {rows.line_num}: {error}") from None
 
@@ -181,7 +184,9 @@ def read_zones(path: Path) -> list[ZoneTrace]:
     if ".json" in path.name:
         trace = read_availability(path)
         # us-east-1c of availability__1-node__aws-02-15-2023__us-east-1c_v100_1
-        zone = trace.name.rsplit("__", 1)[-1].split("_", maxsplit=1)[0]
+        last_part = trace.name.rsplit("__", 1)
+        parts = last_part[-1].split("_", maxsplit=1)
+        zone = parts[0]
         return [ZoneTrace(AvailabilityTrace(zone, trace.gap_seconds, trace.up), None)]
 
     rows = csv.DictReader(_text_of(path).splitlines())
@@ -190,17 +195,16 @@ def read_zones(path: Path) -> list[ZoneTrace]:
         if set(_UP) <= set(columns):
             zones = list[ZoneTrace]()
             for row in rows:
-                up = np.frombuffer(row["up"].strip().encode(), dtype=np.uint8).astype(
-                    np.int64
-                ) - ord("0")
+                letters = row["up"].strip()
+                codes = np.frombuffer(letters.encode(), dtype=np.uint8)
+                up = codes.astype(np.int64) - ord("0")
                 if not up.size or int(up.max()) > 9 or int(up.min()) < 0:
                     raise BadInput(f"zone {row['zone']}: up needs one digit for each tick")
-                zones.append(
-                    ZoneTrace(
-                        AvailabilityTrace(row["zone"], int(row["gap_seconds"]), up),
-                        parse_time(row["start"]),
-                    )
+                start = parse_time(row["start"])
+                zone_trace = ZoneTrace(
+                    AvailabilityTrace(row["zone"], int(row["gap_seconds"]), up), start
                 )
+                zones.append(zone_trace)
             return zones
         if set(_PROBES) <= set(columns):
             return list(_probed_zones(list(rows)))
@@ -218,11 +222,12 @@ def read_zone_prices(path: Path) -> list[ZonePrice] | None:
     on_demand_usd_per_hour; None if it is another kind of file."""
     rows = csv.DictReader(_text_of(path).splitlines())
     names = set(rows.fieldnames or ())
-    spot = next((name for name in ("spot_usd_per_hour", "spot") if name in names), None)
-    on_demand = next(
-        (name for name in ("on_demand_usd_per_hour", "on-demand", "on_demand") if name in names),
-        None,
+    spot_names = (name for name in ("spot_usd_per_hour", "spot") if name in names)
+    spot = next(spot_names, None)
+    on_demand_names = (
+        name for name in ("on_demand_usd_per_hour", "on-demand", "on_demand") if name in names
     )
+    on_demand = next(on_demand_names, None)
     if "zone" not in names or spot is None:
         return None
 
@@ -230,7 +235,8 @@ def read_zone_prices(path: Path) -> list[ZonePrice] | None:
     for row in rows:
         try:
             listed = float(row[on_demand]) if on_demand else None
-            prices.append(ZonePrice(row["zone"], float(row[spot]), listed))
+            price = ZonePrice(row["zone"], float(row[spot]), listed)
+            prices.append(price)
         except (TypeError, ValueError):
             raise BadInput(
                 f"{path}: line {rows.line_num}: the prices must be dollars per hour"
@@ -241,21 +247,25 @@ def read_zone_prices(path: Path) -> list[ZonePrice] | None:
 
 def _probed_zones(rows: list[dict[str, str]]) -> Iterator[ZoneTrace]:
     """Rounds of probes; a round that is missing shows what the one before it showed."""
-    times = np.array([parse_time(row["timestamp"]) for row in rows], dtype=np.int64)
+    moments_written = [parse_time(row["timestamp"]) for row in rows]
+    times = np.array(moments_written, dtype=np.int64)
     moments = np.unique(times)
     if moments.size < 2:
         raise BadInput("a record of probes needs at least two rounds")
 
     gap = int(np.median(np.diff(moments)))
-    ticks = (moments[-1] - moments[0]) // gap + 1
+    span = moments[-1] - moments[0]
+    ticks = span // gap + 1
     for zone in sorted({row["zone"] for row in rows}):
         granted = np.full(ticks, -1, dtype=np.int64)
         for row, time in zip(rows, times.tolist(), strict=True):
             if row["zone"] == zone:
                 granted[round((time - int(moments[0])) / gap)] = int(row["created"])
-        known = np.maximum.accumulate(np.where(granted >= 0, np.arange(ticks), 0))
+        places = np.where(granted >= 0, np.arange(ticks), 0)
+        known = np.maximum.accumulate(places)
         counts = np.maximum(granted[known], 0)
-        yield ZoneTrace(AvailabilityTrace(zone, gap // SECOND, counts), int(moments[0]))
+        trace = AvailabilityTrace(zone, gap // SECOND, counts)
+        yield ZoneTrace(trace, int(moments[0]))
 
 
 def _text_of(path: Path) -> str:

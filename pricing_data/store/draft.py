@@ -92,16 +92,16 @@ class Draft:
     def add(self, fetched: FetchedRows, table: PriceTable) -> Novelty:
         """Adds rows; `table` has their prices. Returns how the prices compare with the stored
         ones."""
-        self.manifest = replace(
-            self.manifest, covered=joined([self.manifest.covered, fetched.covered])
-        )
+        covered = [self.manifest.covered, fetched.covered]
+        self.manifest = replace(self.manifest, covered=joined(covered))
         stored = NO_ROWS
 
         if len(table) and self.manifest.segments:
-            span = Span(int(table.times.min()), int(table.times.max()))
-            stored = rows_of(
-                self._root, self.manifest, {str(market) for market in table.markets}, span
-            )
+            first = int(table.times.min())
+            last = int(table.times.max())
+            span = Span(first, last)
+            names = {str(market) for market in table.markets}
+            stored = rows_of(self._root, self.manifest, names, span)
 
         news = novelty(table, stored)
         rows = PriceTable.merged([news.fresh, news.higher]) if len(news.higher) else news.fresh
@@ -109,7 +109,9 @@ class Draft:
             # Readers take the higher of two prices of one time, so that the segment of the lower
             # one stays as it is.
             path = self._unfinished(PRICES)
-            span = Span(int(rows.times.min()), int(rows.times.max()))
+            fresh_first = int(rows.times.min())
+            fresh_last = int(rows.times.max())
+            span = Span(fresh_first, fresh_last)
             about = self.manifest.described((), first=span.start, last=span.end)
             write_segment(path, rows, len(news.higher), about)
             entry = self._entry(path, len(rows), span, len(news.higher))
@@ -148,12 +150,14 @@ class Draft:
         """Takes segments out of the store, and notes what is lost with them. Fetches then bring
         again what they can.
         """
-        lost = tuple(
+        prices_lost = (
             LostPrices(entry.name, entry.rows, entry.first, entry.last) for entry in damaged
         )
+        lost = tuple(prices_lost)
         for prices in lost:
             keep_file(self._root, prices.file)
-        rest = tuple(entry for entry in self.manifest.segments if entry not in damaged)
+        kept = (entry for entry in self.manifest.segments if entry not in damaged)
+        rest = tuple(kept)
         self.manifest = replace(self.manifest, segments=rest, covered={})
         self.add_facts(LOST, lost, replaced={prices.file for prices in lost})
 
@@ -172,7 +176,8 @@ class Draft:
         old = {self.manifest.facts[kind]} if kind in self.manifest.facts else set()
         path = self._unfinished(kind)
         write(path, self.manifest.described(old | set(replaced)))
-        facts = {**self.manifest.facts, kind: self._finished(path, named or kind)}
+        finished = self._finished(path, named or kind)
+        facts = {**self.manifest.facts, kind: finished}
         self.manifest = replace(self.manifest, facts=facts)
 
     def compact(self) -> None:
@@ -182,14 +187,12 @@ class Draft:
         """
         by_size = sorted(self.manifest.segments, key=lambda entry: entry.rows)
         totals = accumulate(entry.rows for entry in by_size)
-        crowded = [
-            i
-            for i, (entry, total) in enumerate(zip(by_size, totals, strict=True))
-            if entry.rows * 3 < total * 2
-        ]
+        pairs = zip(by_size, totals, strict=True)
+        crowded = [i for i, (entry, total) in enumerate(pairs) if entry.rows * 3 < total * 2]
 
         if crowded:
-            self._merge(tuple(by_size[: crowded[-1] + 1]))
+            crowded_entries = by_size[: crowded[-1] + 1]
+            self._merge(tuple(crowded_entries))
 
     def describe_files(self) -> None:
         """Writes files of an earlier version again, as files that describe themselves."""
@@ -203,13 +206,16 @@ class Draft:
     def _merge(self, few: tuple[SegmentEntry, ...]) -> None:
         path = self._unfinished(PRICES)
         corrections = sum(entry.corrections for entry in few)
-        span = Span(min(entry.first for entry in few), max(entry.last for entry in few))
-        about = self.manifest.described(
-            {entry.name for entry in few}, first=span.start, last=span.end
-        )
-        rows = merge_segments(path, [self._root / entry.name for entry in few], corrections, about)
+        first = min(entry.first for entry in few)
+        last = max(entry.last for entry in few)
+        span = Span(first, last)
+        merged = {entry.name for entry in few}
+        about = self.manifest.described(merged, first=span.start, last=span.end)
+        paths = [self._root / entry.name for entry in few]
+        rows = merge_segments(path, paths, corrections, about)
         corrections -= sum(entry.rows for entry in few) - rows
-        rest = tuple(entry for entry in self.manifest.segments if entry not in few)
+        others = (entry for entry in self.manifest.segments if entry not in few)
+        rest = tuple(others)
         self.manifest = replace(
             self.manifest, segments=(*rest, self._entry(path, rows, span, corrections))
         )

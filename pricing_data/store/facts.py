@@ -121,7 +121,8 @@ class FactTable(Generic[F]):
 
 def _order(fact: _Fact) -> tuple[str, ...]:
     """A fixed order, so that equal facts give equal files."""
-    return tuple(str(getattr(fact, field.name)) for field in fields(fact))
+    texts = (str(getattr(fact, field.name)) for field in fields(fact))
+    return tuple(texts)
 
 
 def _stored(kind: type[_Fact | MachineTraits] | _Fact | MachineTraits) -> list[str]:
@@ -137,7 +138,8 @@ def _columns(kind: type[_Fact | MachineTraits]) -> Iterator[tuple[str, pa.DataTy
             yield from _columns(MachineTraits)
         else:
             types = get_args(hints[name]) or (hints[name],)
-            yield name, next((_NUMBERS[each] for each in types if each in _NUMBERS), pa.string())
+            numbers = (_NUMBERS[each] for each in types if each in _NUMBERS)
+            yield name, next(numbers, pa.string())
 
 
 def _row(fact: _Fact | MachineTraits) -> tuple[Any, ...]:
@@ -172,9 +174,10 @@ _WATCHED_SCHEMA = pa.schema(
 
 def write_watched(path: Path, watched: Mapping[Market, WatchRecord], description: bytes) -> None:
     """Writes the table as a new file."""
+    in_order = sorted(watched.items(), key=lambda item: str(item[0]))
     rows = (
         (str(market), span.start, span.end, complete)
-        for market, record in sorted(watched.items(), key=lambda item: str(item[0]))
+        for market, record in in_order
         for complete, spans in ((True, record.complete), (False, record.recorded))
         for span in spans
     )
@@ -186,7 +189,8 @@ def read_watched(path: Path, names: Collection[str] | None = None) -> dict[Marke
     spans: dict[str, tuple[list[Span], list[Span]]] = {}
     for name, start, end, complete in read_rows(path):
         if names is None or name in names:
-            spans.setdefault(name, ([], []))[not complete].append(Span(start, end))
+            of_market = spans.setdefault(name, ([], []))
+            of_market[not complete].append(Span(start, end))
     return {
         Market.parse(name): WatchRecord(tuple(whole), tuple(parts))
         for name, (whole, parts) in spans.items()

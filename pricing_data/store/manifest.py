@@ -68,7 +68,9 @@ class Manifest:
     @property
     def files(self) -> set[str]:
         """The names of all files that this manifest lists."""
-        return {entry.name for entry in self.segments} | set(self.facts.values())
+        names = {entry.name for entry in self.segments}
+        facts = self.facts.values()
+        return names | set(facts)
 
     def derived_kind(self, kind: str) -> str:
         """The beginning of the name of a file of figures that follow from all other files."""
@@ -86,9 +88,10 @@ class Manifest:
         """How a new file describes the store and itself: the other files, what it replaces, and
         what it holds.
         """
+        others = self.files - set(replaced)
         content = {
             "number": self.number,
-            "others": sorted(self.files - set(replaced)),
+            "others": sorted(others),
             "replaces": sorted(replaced),
             "covered": self.covered,
             **holds,
@@ -115,7 +118,8 @@ def load(root: Path) -> Manifest:
 def data_files(root: Path) -> list[str]:
     """The names of all files in the folder that may be part of a store."""
     try:
-        return sorted(path.name for path in root.iterdir() if _DATA.fullmatch(path.name))
+        names = (path.name for path in root.iterdir() if _DATA.fullmatch(path.name))
+        return sorted(names)
     except FileNotFoundError:
         return []
 
@@ -142,19 +146,23 @@ def parsed(text: bytes, path: Path) -> Manifest:
             isinstance(segments, list) and isinstance(facts, dict) and isinstance(covered, dict)
         ):
             raise TypeError("segments, facts or covered has another type")
+        number = content.get("number", 0)
+        replaced = tuple(content.get("replaced", ()))
         return Manifest(
             tuple(SegmentEntry(**entry) for entry in segments),
             facts,
             {history: Span(*span) for history, span in covered.items()},
-            content.get("number", 0),
-            tuple(content.get("replaced", ())),
+            number,
+            replaced,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ManifestLost(damaged(path, error)) from error
 
 
 def _seal(content: dict[str, Any]) -> str:
-    return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+    text = json.dumps(content, sort_keys=True)
+    digest = blake2b(text.encode(), digest_size=16)
+    return digest.hexdigest()
 
 
 def damaged(path: Path, why: object) -> str:

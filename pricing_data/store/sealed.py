@@ -48,7 +48,8 @@ class Origin:
         """The origin of a sealed file; None for any other."""
         match = _NAME.fullmatch(name)
         if match:
-            return cls(match["kind"], int(match["number"]), match["digest"], bool(match["sources"]))
+            has_sources = bool(match["sources"])
+            return cls(match["kind"], int(match["number"]), match["digest"], has_sources)
         return None
 
 
@@ -67,7 +68,8 @@ class BlockSums(io.FileIO):
             part = rest[: _BLOCK - self._at % _BLOCK]
             done = super().write(part) or 0
             begun = self._at % _BLOCK != 0
-            total = crc32(part[:done], self._sums.pop() if begun else 0)
+            before = self._sums.pop() if begun else 0
+            total = crc32(part[:done], before)
             self._sums.append(total)
             self._at += done
             rest = rest[done:]
@@ -76,7 +78,8 @@ class BlockSums(io.FileIO):
 
     def seal(self, description: bytes) -> dict[bytes, bytes]:
         """Metadata for the footer, once everything before the footer is written."""
-        text = json.dumps({"end": self._at, "block": _BLOCK, "sums": self._sums})
+        seal = {"end": self._at, "block": _BLOCK, "sums": self._sums}
+        text = json.dumps(seal)
         return {_SEAL: text.encode(), _DESCRIPTION: description}
 
 
@@ -113,7 +116,8 @@ class FileSeal:
     def check(self, start: int = 0, end: int | None = None) -> None:
         """Raises StoreError if the data in this range is not as it was written."""
         first = start // self.block
-        last = -(-(self.end if end is None else end) // self.block)
+        until = self.end if end is None else end
+        last = -(-until // self.block)
         with self.path.open("rb") as file:
             file.seek(first * self.block)
             for index in range(first, last):
@@ -162,8 +166,10 @@ def write_rows(
     path: Path, schema: pa.Schema, rows: Iterable[tuple[Any, ...]], description: bytes
 ) -> None:
     """Writes a table as a new file."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    by_column = list(zip(*rows, strict=True))
+    columns = by_column or [()] * len(schema)
+    typed = zip(columns, schema, strict=True)
+    arrays = [pa.array(values, field.type) for values, field in typed]
     with BlockSums(path) as out:
         writer = pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True)
         with writer:

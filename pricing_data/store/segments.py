@@ -75,7 +75,8 @@ class StoredUnits(NamedTuple):
 
 
 def _fitting(values: Ints, units: Iterable[int]) -> int:
-    return next(unit for unit in units if not np.any(values % unit))
+    fitting = (unit for unit in units if not np.any(values % unit))
+    return next(fitting)
 
 
 class SegmentWriter:
@@ -118,7 +119,9 @@ class SegmentWriter:
                 about["corrections"] = self._corrections
                 # With a checksum, because Parquet has none for its footer.
                 index = json.dumps(about).encode()
-                self._writer.add_key_value_metadata({_INDEX: b"%08x" % crc32(index) + index})
+                checksum = b"%08x" % crc32(index)
+                checked = checksum + index
+                self._writer.add_key_value_metadata({_INDEX: checked})
                 if self._description is not None:
                     self._writer.add_key_value_metadata(self._file.seal(self._description))
             self._writer.close()
@@ -146,10 +149,9 @@ class SegmentWriter:
         if not names:
             return
 
-        codes = np.repeat(
-            np.arange(len(names)),
-            np.concatenate([np.diff(table.starts) for table in self._pending]),
-        )
+        numbers = np.arange(len(names))
+        lengths = np.concatenate([np.diff(table.starts) for table in self._pending])
+        codes = np.repeat(numbers, lengths)
         times = np.concatenate([table.times for table in self._pending])
         prices = np.concatenate([table.prices for table in self._pending])
         end = times.size if last else times.size // _ROW_GROUP * _ROW_GROUP
@@ -158,30 +160,31 @@ class SegmentWriter:
             part = slice(start, min(start + _ROW_GROUP, end))
             first = int(codes[start])
             final = int(codes[part.stop - 1])
-            present = pa.array(names[first : final + 1], pa.string())
+            present_names = names[first : final + 1]
+            present = pa.array(present_names, pa.string())
+            own_codes = (codes[part] - first).astype(np.int32)
+            own_times = times[part] // self._units.time
+            own_prices = prices[part] // self._units.price
             columns = [
-                pa.DictionaryArray.from_arrays(
-                    pa.array((codes[part] - first).astype(np.int32)), present
-                ),
-                pa.array(times[part] // self._units.time),
-                pa.array(prices[part] // self._units.price),
+                pa.DictionaryArray.from_arrays(pa.array(own_codes), present),
+                pa.array(own_times),
+                pa.array(own_prices),
             ]
-            self._writer.write_table(
-                pa.Table.from_arrays(columns, schema=_SCHEMA), row_group_size=_ROW_GROUP
-            )
+            rows = pa.Table.from_arrays(columns, schema=_SCHEMA)
+            self._writer.write_table(rows, row_group_size=_ROW_GROUP)
 
         # Copies, because a part of an array keeps all of it in memory.
         times, prices = (column[end:].copy() for column in (times, prices))
-        kept = tuple(market_of(name) for name in (names[codes[end] :] if times.size else ()))
+        names_left = names[codes[end] :] if times.size else ()
+        kept = tuple(market_of(name) for name in names_left)
         left = (
             np.bincount(codes[end:] - codes[end], minlength=len(kept))
             if kept
             else np.zeros(0, dtype=np.int64)
         )
 
-        rest = PriceTable(
-            kept, np.concatenate(([0], np.cumsum(left))).astype(np.int64), times, prices
-        )
+        starts = np.concatenate(([0], np.cumsum(left)))
+        rest = PriceTable(kept, starts.astype(np.int64), times, prices)
         self._pending = [rest] if kept else []
         self._waiting = len(rest)
 
@@ -219,9 +222,11 @@ def merge_segments(
     """
     with ExitStack() as stack:
         segments = [stack.enter_context(SegmentFile(source)) for source in sources]
-        units = StoredUnits(
-            min(s.units.time for s in segments), min(s.units.price for s in segments)
-        )
+        time_units = (s.units.time for s in segments)
+        time_unit = min(time_units)
+        price_units = (s.units.price for s in segments)
+        price_unit = min(price_units)
+        units = StoredUnits(time_unit, price_unit)
         before = sum(segment.rows for segment in segments)
         written = 0
         with SegmentWriter(path, units, corrections, description) as writer:
@@ -272,7 +277,8 @@ class SegmentFile:
 
         self._path = path
         # Many segments are open at a time, and most have the same markets.
-        self.names: list[str] = list(map(intern, index["names"]))
+        interned = map(intern, index["names"])
+        self.names: list[str] = list(interned)
         self.notes = {key: value for key, value in metadata.items() if key != _INDEX}
         self.units = StoredUnits(index["time"], index["price"])
         self.corrections: int = index["corrections"]
@@ -293,7 +299,9 @@ class SegmentFile:
     @property
     def rows_of(self) -> dict[str, int]:
         """The number of rows of each market."""
-        return dict(zip(self.names, np.diff(self._starts).tolist(), strict=True))
+        lengths = np.diff(self._starts)
+        counts = zip(self.names, lengths.tolist(), strict=True)
+        return dict(counts)
 
     def check_bytes(self) -> None:
         """Raises StoreError if any byte differs from what was written; a file of an earlier version
@@ -316,7 +324,8 @@ class SegmentFile:
             return self._table(range(len(self.names)))
         if len(names) * _SCAN_SHARE > len(self.names):
             chosen = frozenset(names)
-            return self._table([i for i, name in enumerate(self.names) if name in chosen])
+            wanted = [i for i, name in enumerate(self.names) if name in chosen]
+            return self._table(wanted)
 
         positions = []
         for name in names:
@@ -331,25 +340,21 @@ class SegmentFile:
             return NO_ROWS
 
         first = np.fromiter(wanted, dtype=np.int64, count=len(wanted))
-        extents = list(
-            zip(self._starts[first].tolist(), self._starts[first + 1].tolist(), strict=True)
-        )
+        starts = self._starts[first].tolist()
+        ends = self._starts[first + 1].tolist()
+        extents = list(zip(starts, ends, strict=True))
         times, prices = self._rows(extents)
         lengths = [end - start for start, end in extents]
 
-        return PriceTable(
-            tuple(market_of(self.names[i]) for i in wanted),
-            np.array([0, *accumulate(lengths)], dtype=np.int64),
-            times,
-            prices,
-        )
+        markets = tuple(market_of(self.names[i]) for i in wanted)
+        bounds = np.array([0, *accumulate(lengths)], dtype=np.int64)
+        return PriceTable(markets, bounds, times, prices)
 
     def _rows(self, extents: list[tuple[int, int]]) -> tuple[Ints, Ints]:
         """Times and prices of row ranges; decodes only the row groups that contain them."""
         size = self._group
-        groups = sorted(
-            {g for start, end in extents for g in range(start // size, (end - 1) // size + 1)}
-        )
+        numbers = {g for start, end in extents for g in range(start // size, (end - 1) // size + 1)}
+        groups = sorted(numbers)
 
         if self._seal:
             for group in groups:
@@ -358,10 +363,8 @@ class SegmentFile:
                 starts = [
                     column.dictionary_page_offset or column.data_page_offset for column in columns
                 ]
-                ends = [
-                    at + column.total_compressed_size
-                    for at, column in zip(starts, columns, strict=True)
-                ]
+                pairs = zip(starts, columns, strict=True)
+                ends = [at + column.total_compressed_size for at, column in pairs]
                 self._seal.check(min(starts), max(ends))
 
         try:
@@ -370,14 +373,14 @@ class SegmentFile:
             raise StoreError(damaged(self._path, error)) from error
 
         skipped = {group: (group - i) * size for i, group in enumerate(groups)}
-        ranges = [
-            slice(start - skipped[start // size], end - skipped[start // size])
-            for start, end in extents
-        ]
+        ranges = []
+        for start, end in extents:
+            before = skipped[start // size]
+            ranges.append(slice(start - before, end - skipped[start // size]))
 
-        return _picked(rows.column("time"), ranges, self.units.time), _picked(
-            rows.column("price"), ranges, self.units.price
-        )
+        times = _picked(rows.column("time"), ranges, self.units.time)
+        prices = _picked(rows.column("price"), ranges, self.units.price)
+        return times, prices
 
 
 # Pyarrow is untyped.
@@ -387,11 +390,15 @@ def _picked(column: Any, ranges: list[slice], unit: int) -> Ints:  # noqa: ANN40
     values = np.empty(len(column), dtype=np.int64)
     at = 0
     for chunk in column.chunks:
-        np.multiply(np.from_dlpack(chunk), unit, out=values[at : at + len(chunk)])
+        numbers = np.from_dlpack(chunk)
+        place = values[at : at + len(chunk)]
+        np.multiply(numbers, unit, out=place)
         at += len(chunk)
 
-    if all(part.stop == following.start for part, following in pairwise(ranges)):
-        part = values[ranges[0].start : ranges[-1].stop]
+    follows = (part.stop == following.start for part, following in pairwise(ranges))
+    if all(follows):
+        last_range = ranges[-1]
+        part = values[ranges[0].start : last_range.stop]
         # A part of an array keeps all of it in memory.
         if part.size * 2 > values.size:
             return part

@@ -55,9 +55,10 @@ class Committed:
     conflicts: int = 0
 
     def __add__(self, other: "Committed") -> "Committed":
-        return Committed(
-            self.added + other.added, self.known + other.known, self.conflicts + other.conflicts
-        )
+        added = self.added + other.added
+        known = self.known + other.known
+        conflicts = self.conflicts + other.conflicts
+        return Committed(added, known, conflicts)
 
 
 class PriceStore:
@@ -87,12 +88,10 @@ class PriceStore:
     def size(self) -> tuple[int, int]:
         """The number of stored price events, and of bytes on disk."""
         manifest = self._manifest()
-        rows = sum(entry.rows - entry.corrections for entry in manifest.segments)
-        withdrawn = sum(
-            price is None
-            for prices in self._in_force(manifest).values()
-            for price in prices.values()
-        )
+        rows_of_segments = (entry.rows - entry.corrections for entry in manifest.segments)
+        rows = sum(rows_of_segments)
+        corrected = self._in_force(manifest).values()
+        withdrawn = sum(price is None for prices in corrected for price in prices.values())
 
         size = 0
         for name in manifest.files:
@@ -130,7 +129,8 @@ class PriceStore:
         names = None if markets is None else {str(market) for market in markets}
 
         def read(manifest: Manifest) -> PriceTable:
-            rows = rows_of(self.root, manifest, names).corrected(self._in_force(manifest))
+            rows_stored = rows_of(self.root, manifest, names)
+            rows = rows_stored.corrected(self._in_force(manifest))
             return replace(rows, watched=watched_of(self.root, manifest, names))
 
         return self._snapshot(read)
@@ -145,10 +145,10 @@ class PriceStore:
             watched = watched_of(self.root, manifest, names)
             in_force = self._in_force(manifest)
             with ExitStack() as stack:
-                segments = [
-                    stack.enter_context(SegmentFile(self.root / entry.name))
-                    for entry in manifest.segments
-                ]
+                segments = []
+                for entry in manifest.segments:
+                    segment = SegmentFile(self.root / entry.name)
+                    segments.append(stack.enter_context(segment))
                 tables = (table.corrected(in_force) for table in tables_of(segments, names))
                 return [
                     compute(series)
@@ -161,9 +161,9 @@ class PriceStore:
     def catalog(self, cloud: str | None = None) -> Catalog:
         """The instance types and list prices that were imported or fetched."""
         lists = ListPrices(tuple(self._facts(LIST_PRICES)))
-        return Catalog(
-            tuple(self._facts(TYPES, cloud)), tuple(self._facts(ON_DEMAND, cloud)), lists
-        )
+        types = tuple(self._facts(TYPES, cloud))
+        prices = tuple(self._facts(ON_DEMAND, cloud))
+        return Catalog(types, prices, lists)
 
     def interruptions(self, cloud: str | None = None) -> list[Interruption]:
         """The interruption figures that clouds published, optionally of one cloud only."""
@@ -200,7 +200,8 @@ class PriceStore:
         def change(draft: Draft) -> None:
             nonlocal done
             news = draft.add(fetched, table)
-            done = Committed(len(news.fresh), news.known, len(news.higher) + news.lower)
+            conflicts = len(news.higher) + news.lower
+            done = Committed(len(news.fresh), news.known, conflicts)
 
         if len(self._change(change).segments) > _MAX_SEGMENTS:
             self.compact()
@@ -216,11 +217,15 @@ class PriceStore:
 
         def change(draft: Draft) -> None:
             nonlocal kept
-            times = rows_of(self.root, draft.manifest, {str(correction.market)}).times
+            stored = rows_of(self.root, draft.manifest, {str(correction.market)})
+            times = stored.times
             if correction.time not in times:
                 raise UnknownPrice(_no_price_at(correction, times))
-            before = [known.made for known in facts_of(self.root, draft.manifest, CORRECTIONS)]
-            kept = replace(correction, made=max([correction.made, *(made + 1 for made in before)]))
+            corrections = facts_of(self.root, draft.manifest, CORRECTIONS)
+            before = [known.made for known in corrections]
+            later = (made + 1 for made in before)
+            latest = max([correction.made, *later])
+            kept = replace(correction, made=latest)
             draft.add_facts(CORRECTIONS, (kept,))
 
         self._change(change)
@@ -320,7 +325,8 @@ class PriceStore:
         # A market whose every event may be withdrawn needs a look at its rows.
         doubtful = {name for name in in_force if rows[name] and None in in_force[name].values()}
         rest = rows_of(self.root, manifest, doubtful).corrected(in_force) if doubtful else NO_ROWS
-        return sorted(rows.keys() - doubtful | {str(market) for market in rest.markets})
+        of_rest = {str(market) for market in rest.markets}
+        return sorted(rows.keys() - doubtful | of_rest)
 
     def _in_force(self, manifest: Manifest) -> CorrectedPrices:
         return in_force(facts_of(self.root, manifest, CORRECTIONS))
@@ -336,7 +342,8 @@ class PriceStore:
         def changed() -> Manifest:
             manifest = self._saved()
             try:
-                if any(Origin.of(name) is None for name in manifest.files):
+                foreign = (Origin.of(name) is None for name in manifest.files)
+                if any(foreign):
                     manifest = self._save(manifest, Draft.describe_files)
                 return self._save(manifest, change)
             finally:
@@ -383,7 +390,8 @@ class PriceStore:
 
         gone = before.files - after.files
         left = {name for name in before.replaced if (self.root / name).exists()}
-        after = replace(after, replaced=tuple(sorted((gone | left) - after.files)))
+        strays = (gone | left) - after.files
+        after = replace(after, replaced=tuple(sorted(strays)))
         manifests.save(self.root, after)
         return after
 
@@ -395,7 +403,9 @@ def _no_price_at(correction: PriceCorrection, times: Ints) -> str:
             "stored markets)"
         )
     after = int(np.searchsorted(times, correction.time))
-    near = " and ".join(format_time(int(time)) for time in times[max(after - 1, 0) : after + 1])
+    around = times[max(after - 1, 0) : after + 1]
+    texts = (format_time(int(time)) for time in around)
+    near = " and ".join(texts)
     return (
         f"no price change of {correction.market} is stored at {format_time(correction.time)}; the "
         f"nearest: {near}"

@@ -67,7 +67,9 @@ class PriceTable:
         last event.
         """
         market = self.markets[row]
-        rows = slice(int(self.starts[row]), int(self.starts[row + 1]))
+        begin = int(self.starts[row])
+        end = int(self.starts[row + 1])
+        rows = slice(begin, end)
         times = self.times[rows]
         prices = self.prices[rows]
         spans = of_events(market, times, self.watched.get(market))
@@ -98,8 +100,11 @@ class PriceTable:
         codes = rank[batch.codes]
         codes, times, prices, dropped = _sorted_once(codes, batch.times, batch.prices)
         present, starts = np.unique(codes, return_index=True)
-        markets = tuple(batch.markets[order[code]] for code in present)
-        return cls(markets, np.append(starts, times.size).astype(np.int64), times, prices), dropped
+        in_order = (batch.markets[order[code]] for code in present)
+        markets = tuple(in_order)
+        bounds = np.append(starts, times.size)
+        table = cls(markets, bounds.astype(np.int64), times, prices)
+        return table, dropped
 
     @classmethod
     def merged(cls, tables: Iterable[PriceTable]) -> PriceTable:
@@ -112,9 +117,10 @@ class PriceTable:
         parts: dict[str, list[tuple[Market, Ints, Ints]]] = {}
         for table in tables:
             for market, start, end in _extents(table):
-                parts.setdefault(str(market), []).append(
-                    (market, table.times[start:end], table.prices[start:end])
-                )
+                own = parts.setdefault(str(market), [])
+                own_times = table.times[start:end]
+                own_prices = table.prices[start:end]
+                own.append((market, own_times, own_prices))
 
         if not parts:
             return replace(NO_ROWS, watched=watched)
@@ -125,19 +131,16 @@ class PriceTable:
             if others:
                 # Of two prices of a market at one time, the higher one stays.
                 times, prices = (np.concatenate([part[i] for part in parts[name]]) for i in (1, 2))
-                _, times, prices, _ = _sorted_once(
-                    np.zeros(times.size, dtype=np.int64), times, prices
-                )
+                same_market = np.zeros(times.size, dtype=np.int64)
+                _, times, prices, _ = _sorted_once(same_market, times, prices)
             rows.append((market, times, prices))
 
         lengths = [times.size for _, times, _ in rows]
-        return cls(
-            tuple(market for market, _, _ in rows),
-            np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
-            np.concatenate([times for _, times, _ in rows]),
-            np.concatenate([prices for _, _, prices in rows]),
-            watched,
-        )
+        markets = (market for market, _, _ in rows)
+        bounds = np.concatenate(([0], np.cumsum(lengths)))
+        all_times = np.concatenate([times for _, times, _ in rows])
+        all_prices = np.concatenate([prices for _, _, prices in rows])
+        return cls(tuple(markets), bounds.astype(np.int64), all_times, all_prices, watched)
 
     def batch(self) -> PriceBatch:
         """The rows as a batch, for which order does not matter."""
@@ -145,7 +148,9 @@ class PriceTable:
 
     def codes(self) -> Ints:
         """The index of each row's market."""
-        return np.repeat(np.arange(len(self.markets), dtype=np.int64), np.diff(self.starts))
+        numbers = np.arange(len(self.markets), dtype=np.int64)
+        lengths = np.diff(self.starts)
+        return np.repeat(numbers, lengths)
 
     def with_last_seen(self) -> PriceTable:
         """The rows, and a repetition of its last price for each market that was still watched after
@@ -157,15 +162,15 @@ class PriceTable:
         for i, market in enumerate(self.markets):
             if market in self.watched:
                 spans = (*self.watched[market].complete, *self.watched[market].recorded)
-                seen[i] = max((span.end for span in spans), default=seen[i])
+                ends_seen = (span.end for span in spans)
+                seen[i] = max(ends_seen, default=seen[i])
 
         later = seen > self.times[last_rows] if len(self) else np.zeros(0, dtype=np.bool_)
-        return replace(
-            self,
-            starts=self.starts + np.concatenate(([0], np.cumsum(later))),
-            times=np.insert(self.times, ends[later], seen[later]),
-            prices=np.insert(self.prices, ends[later], self.prices[last_rows[later]]),
-        )
+        added = np.concatenate(([0], np.cumsum(later)))
+        all_times = np.insert(self.times, ends[later], seen[later])
+        last_prices = self.prices[last_rows[later]]
+        all_prices = np.insert(self.prices, ends[later], last_prices)
+        return replace(self, starts=self.starts + added, times=all_times, prices=all_prices)
 
     def corrected(self, in_force: CorrectedPrices) -> PriceTable:
         """The rows with their corrections: with other prices, and without what was withdrawn."""
@@ -183,8 +188,10 @@ class PriceTable:
         for i in affected:
             start = int(self.starts[i])
             end = int(self.starts[i + 1])
-            for time, price in in_force[str(self.markets[i])].items():
-                at = start + int(np.searchsorted(self.times[start:end], time))
+            corrections = in_force[str(self.markets[i])]
+            for time, price in corrections.items():
+                place = np.searchsorted(self.times[start:end], time)
+                at = start + int(place)
                 if at == end or self.times[at] != time:
                     continue
                 if price is None:
@@ -206,9 +213,9 @@ class PriceTable:
 
     def only(self, rows: np.typing.NDArray[np.bool_]) -> PriceTable:
         """The rows for which a mask is true."""
-        return PriceTable.of(
-            PriceBatch(self.markets, self.codes()[rows], self.times[rows], self.prices[rows])
-        )
+        codes = self.codes()[rows]
+        batch = PriceBatch(self.markets, codes, self.times[rows], self.prices[rows])
+        return PriceTable.of(batch)
 
 
 NO_ROWS = PriceTable((), np.zeros(1, dtype=np.int64), NO_PRICES.times, NO_PRICES.prices)
@@ -235,24 +242,24 @@ def novelty(table: PriceTable, stored: PriceTable) -> Novelty:
         if market not in rows_of:
             continue
         low, high = rows_of[market]
-        at = np.minimum(
-            low + np.searchsorted(stored.times[low:high], table.times[start:end]), high - 1
-        )
+        places = np.searchsorted(stored.times[low:high], table.times[start:end])
+        at = np.minimum(low + places, high - 1)
         same_time = stored.times[at] == table.times[start:end]
         price_known[start:end] = np.where(same_time, stored.prices[at], 0)
 
     unknown = price_known == 0
     higher = ~unknown & (table.prices > price_known)
-    return Novelty(
-        fresh=table.only(unknown),
-        higher=table.only(higher),
-        known=int(np.count_nonzero(table.prices == price_known)),
-        lower=int(np.count_nonzero(~unknown & (table.prices < price_known))),
-    )
+    fresh = table.only(unknown)
+    known = int(np.count_nonzero(table.prices == price_known))
+    is_lower = ~unknown & (table.prices < price_known)
+    lower = int(np.count_nonzero(is_lower))
+    return Novelty(fresh=fresh, higher=table.only(higher), known=known, lower=lower)
 
 
 def _extents(table: PriceTable) -> Iterator[tuple[Market, int, int]]:
-    return zip(table.markets, table.starts[:-1].tolist(), table.starts[1:].tolist(), strict=True)
+    begins = table.starts[:-1].tolist()
+    ends = table.starts[1:].tolist()
+    return zip(table.markets, begins, ends, strict=True)
 
 
 def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, Ints, int]:
@@ -260,7 +267,9 @@ def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, In
     lower one.
     """
     step = np.diff(codes)
-    if np.all((step > 0) | ((step == 0) & (np.diff(times) > 0))):
+    later = (step == 0) & (np.diff(times) > 0)
+    in_order = (step > 0) | later
+    if np.all(in_order):
         return codes, times, prices, 0
 
     order = np.lexsort((times, codes))
@@ -273,5 +282,7 @@ def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, In
         return codes, times, prices, 0
 
     highest = np.maximum.reduceat(prices, np.flatnonzero(new))
-    dropped = int(np.count_nonzero(prices < highest[np.cumsum(new) - 1]))
+    group = np.cumsum(new) - 1
+    lower = prices < highest[group]
+    dropped = int(np.count_nonzero(lower))
     return codes[new], times[new], highest, dropped

@@ -51,13 +51,12 @@ def inspect(root: Path) -> Inspection:
     except ManifestLost as lost:
         manifest = rebuilt(root)
         again = f"{_AGAIN}, from the other files"
-        flaws.append(
-            Flaw(
-                manifests.NAME,
-                _problem(root / manifests.NAME, lost),
-                again if manifest.files else _RESTORE,
-            )
+        flaw = Flaw(
+            manifests.NAME,
+            _problem(root / manifests.NAME, lost),
+            again if manifest.files else _RESTORE,
         )
+        flaws.append(flaw)
 
     events = 0
     for entry in manifest.segments:
@@ -73,7 +72,8 @@ def inspect(root: Path) -> Inspection:
             cure = _AGAIN if origin and origin.derived else _RESTORE
             flaws.append(Flaw(name, _problem(root / name, error), cure))
 
-    unknown = sorted(set(manifests.data_files(root)) - manifest.files - set(manifest.replaced))
+    stored = manifests.data_files(root)
+    unknown = sorted(set(stored) - manifest.files - set(manifest.replaced))
     flaws += [Flaw(name, "is not in manifest.json", _AWAY) for name in unknown]
     return Inspection(len(manifest.files), events, tuple(flaws))
 
@@ -99,7 +99,8 @@ def _problem(path: Path, error: Exception) -> str:
     """The problem without the file's name and the cure, as a flaw has its own."""
     if isinstance(error, FileNotFoundError):
         return "is missing"
-    problem = str(error).partition("; restore it")[0].removeprefix(f"price store: {path} ")
+    first_part = str(error).partition("; restore it")
+    problem = first_part[0].removeprefix(f"price store: {path} ")
     if isinstance(error, StoreError):
         return problem
     return f"is damaged ({problem})"

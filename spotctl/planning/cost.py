@@ -117,7 +117,7 @@ def estimate_cost(
     fallback = _on_demand(allocated, fleet, own, amount, work.longest)
     on_demand = _cheapest_on_demand(allocated, fleet, own, expected, snapshot, columns)
     chosen_rents = (chosen.rent for chosen in choice)
-    rents = [*(chosen_rents), fleet.reliable, on_demand.rent]
+    rents = [*chosen_rents, fleet.reliable, on_demand.rent]
     listed = [rent for rent in rents if rent is not None and not rent.offer.market.reservation]
 
     return PlanCost(choice, expected, fallback, on_demand, price_dates(listed, snapshot))

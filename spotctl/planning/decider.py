@@ -17,7 +17,7 @@ from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.known_spells import spell_of_prices, spot_spell
-from bidbrain.strategies.names import DEADLINE, REGIONS, known, of_earlier_version
+from bidbrain.strategies.names import DEADLINE, REGIONS, known
 from bidbrain.strategies.registry import bid_terms, default_for, set_up
 from pricing_data.catalog import Catalog
 from pricing_data.list_prices import ListPrices, Location, egress
@@ -335,7 +335,8 @@ def strategy_for(spec: JobSpec, cloud: str, *, roams: bool = False) -> ChosenStr
             chosen.name, f"{_DEADLINE_REASON if spec.strategy == DEADLINE else ''}{chosen.summary}"
         )
 
-    name = of_earlier_version(spec.strategy)
+    # A run that an earlier version began goes on: `lookahead-present` is gone.
+    name = spec.strategy.replace("lookahead-present", "lookahead")
     if not known(name):
         raise BadRequest(
             f"{spec.name}: unknown strategy {spec.strategy!r} (spotctl schema lists them)"

@@ -58,7 +58,8 @@ def forecast_of(plan: JobPlan) -> Forecast:
 
 def finish_by(plan: JobPlan) -> int:
     """The expected end of a plan's job."""
-    return plan.at + round(forecast_of(plan).hours.median * HOUR)
+    hours = forecast_of(plan).hours.median * HOUR
+    return plan.at + round(hours)
 
 
 def clearly_over_budget(plan: JobPlan) -> bool:
@@ -89,7 +90,8 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         return roaming.move_usd(origin, target, plan.demand.saved_gb or 0.0)
 
     local = plan.job.spec.local
-    spread = max((rates[market.instance_type].spread for market in rented), default=0.0)
+    spreads = (rates[market.instance_type].spread for market in rented)
+    spread = max(spreads, default=0.0)
     is_said = plan.demand.gang and plan.job.hours_from == SPECIFIED
 
     # Decisions about a deadline take the length as it is said, and so does their forecast.
@@ -97,29 +99,45 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         seconds = plan.cost.estimate.hours * 3600 / local.speed
         spread = spread or min(_COMPUTER_SPREAD, _COMPUTER_SECONDS / max(seconds, 1.0))
 
+    decider_now = deciders(plan, plan.at)
+    if plan.demand.work.assumed:
+        longest = RATE_HOURS * HOUR
+    elif plan.demand.work.longest < inf:
+        longest = startup + round(plan.demand.work.longest * HOUR)
+    else:
+        unfinished = _UNFINISHED_AFTER * plan.cost.estimate.hours
+        longest = round(unfinished * HOUR) + _UNFINISHED_AFTER_LEAST
+
+    overheads = replace(decider.overheads, startup=startup)
+    budget_usd = plan.demand.budget_usd if pays_for_speed else None
+    scalings = (rate.scaling for rate in rates.values() if rate.scaling)
+    scaling = next(scalings, 0.0)
+    decisions = most_decisions if roaming is None else _ROAMING
+    most_nodes = decider.limits.most if decider.limits.together else 0
+    warnings = Warnings(local.warning, local.unwarned) if plan.job.spec.is_local else None
     return ForecastJob(
-        decider=deciders(plan, plan.at),
+        decider=decider_now,
         offers=decider.offers,
         baseline=decider.baseline,
         most_nu=decider.most_nu,
         work=plan.fleet.work,
-        longest=_longest(plan, startup),
+        longest=longest,
         billing=decider.billing,
-        overheads=replace(decider.overheads, startup=startup),
+        overheads=overheads,
         reliable=decider.reliable,
         recovery=_recovery(plan),
         timed=timed,
         times=plan.demand.times,
-        budget_usd=plan.demand.budget_usd if pays_for_speed else None,
+        budget_usd=budget_usd,
         lease=decider.lease,
         nodes=decider.limits.nodes,
-        scaling=next((rate.scaling for rate in rates.values() if rate.scaling), 0.0),
+        scaling=scaling,
         speed_spread=spread,
         saved_gb=plan.demand.saved_gb,
         moving=move_usd,
-        most_decisions=most_decisions if roaming is None else _ROAMING,
-        most_nodes=decider.limits.most if decider.limits.together else 0,
-        warnings=Warnings(local.warning, local.unwarned) if plan.job.spec.is_local else None,
+        most_decisions=decisions,
+        most_nodes=most_nodes,
+        warnings=warnings,
     )
 
 
@@ -156,17 +174,10 @@ def _with_pauses(plan: JobPlan, at: int) -> Callable[[int], Decider]:
     rarely = replace(decider, look=look, roaming=roaming)
 
     def later(start: int) -> Decider:
-        return replace(rarely.later(start - at), strategy=RareLooks(decider.strategy, pause))
+        rare_looks = RareLooks(decider.strategy, pause)
+        return replace(rarely.later(start - at), strategy=rare_looks)
 
     return later
-
-
-def _longest(plan: JobPlan, startup: int) -> int:
-    if plan.demand.work.assumed:
-        return RATE_HOURS * HOUR
-    if plan.demand.work.longest < inf:
-        return startup + round(plan.demand.work.longest * HOUR)
-    return round(_UNFINISHED_AFTER * plan.cost.estimate.hours * HOUR) + _UNFINISHED_AFTER_LEAST
 
 
 def _recovery(plan: JobPlan) -> Recovery:
@@ -187,14 +198,15 @@ def _recovery(plan: JobPlan) -> Recovery:
     def lost_at_most(_: Offer) -> float:
         return at_risk
 
-    return Recovery(decider.speed, lost_at_most, resumes=plan.decision.interval is None or resumes)
+    goes_on = plan.decision.interval is None or resumes
+    return Recovery(decider.speed, lost_at_most, resumes=goes_on)
 
 
 def with_reliable(allocated: AllocatedJob, machines: int) -> AllocatedJob:
     """The job with this number of reliable machines."""
-    return replace(
-        allocated, job=replace(allocated.job, spec=allocated.job.spec.with_reliable(machines))
-    )
+    spec = allocated.job.spec.with_reliable(machines)
+    job = replace(allocated.job, spec=spec)
+    return replace(allocated, job=job)
 
 
 def best_of_both(allocated: AllocatedJob, plan_of: Callable[[AllocatedJob], JobPlan]) -> JobPlan:
@@ -256,7 +268,8 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
     chances = (
         (each.budget_kept(budget or inf), each.deadline_met(hours)) for each in (with_one, without)
     )
-    if any(before - after > _MATTERS for before, after in zip(*chances, strict=True)):
+    pairs = zip(*chances, strict=True)
+    if any(before - after > _MATTERS for before, after in pairs):
         return "without one the job is less likely to keep its budget and its deadline"
 
     return ""
@@ -267,10 +280,8 @@ def merits_of(plan: JobPlan) -> tuple[float, ...]:
     budget = plan.demand.budget_usd
     deadline = plan.job.deadline
     worth = plan.demand.value_of_time_usd
-    return merits(
-        forecast_of(plan),
-        inf if deadline is None else (deadline - plan.at) / HOUR,
-        inf if budget is None else budget,
-        0.0 if worth is None else worth,
-        hurries=plan.demand.aim is not Aim.LEAST_COST,
-    )
+    hours_left = inf if deadline is None else (deadline - plan.at) / HOUR
+    budget_usd = inf if budget is None else budget
+    value_of_time = 0.0 if worth is None else worth
+    hurries = plan.demand.aim is not Aim.LEAST_COST
+    return merits(forecast_of(plan), hours_left, budget_usd, value_of_time, hurries=hurries)

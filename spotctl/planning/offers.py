@@ -119,9 +119,13 @@ class MarketSnapshot:
     @property
     def usable(self) -> Bools:
         """Which Linux markets have a current spot price and an on-demand price."""
-        linux = np.array([market.os == LINUX for market in self.markets], dtype=np.bool_)
-        listed = np.array([price is not None for price in self.on_demand], dtype=np.bool_)
-        return linux & listed[self.kind] & (self.age >= 0) & (self.age <= STALE_AFTER)
+        is_linux = [market.os == LINUX for market in self.markets]
+        linux = np.array(is_linux, dtype=np.bool_)
+        is_listed = [price is not None for price in self.on_demand]
+        listed = np.array(is_listed, dtype=np.bool_)
+        sold = linux & listed[self.kind]
+        present = sold & (self.age >= 0)
+        return present & (self.age <= STALE_AFTER)
 
     def list_price(self, kind: int) -> int:
         """The on-demand price of a kind that has a usable market."""
@@ -137,19 +141,24 @@ class MarketSnapshot:
 
     def offer(self, row: int, nu: float) -> Offer:
         """A market with what one of its machines does per hour, and costs on demand."""
-        return Offer(self.markets[row], nu, self.list_price(int(self.kind[row])))
+        kind = int(self.kind[row])
+        list_price = self.list_price(kind)
+        return Offer(self.markets[row], nu, list_price)
 
     def lowest_prices(self, usable: Bools) -> Ints:
         """The lowest spot price by kind."""
         rows = np.flatnonzero(usable)
-        lowest = np.full(len(self.kinds), np.iinfo(np.int64).max, dtype=np.int64)
+        integers = np.iinfo(np.int64)
+        lowest = np.full(len(self.kinds), integers.max, dtype=np.int64)
         np.minimum.at(lowest, self.kind[rows], self.price[rows])
         return lowest
 
     def history(self, row: int) -> PriceSeries:
         """The prices of a market in the last weeks, as older ones do not predict the next hours;
         the last one is extended to the moment."""
-        span = slice(int(self.table.starts[row]), int(self.table.starts[row + 1]))
+        begin = self.table.starts[row]
+        end = self.table.starts[row + 1]
+        span = slice(int(begin), int(end))
         times = self.table.times[span]
         prices = self.table.prices[span]
         if times[-1] < self.at:
@@ -160,8 +169,11 @@ class MarketSnapshot:
             times = np.insert(times, 0, self.at - _MIN_HISTORY)
             prices = np.insert(prices, 0, prices[0])
 
-        series = PriceSeries(self.markets[row], times.astype(np.int64), prices.astype(np.int64))
-        return series.window(max(series.first, self.at - MEMORY), self.at)
+        whole_times = times.astype(np.int64)
+        whole_prices = prices.astype(np.int64)
+        series = PriceSeries(self.markets[row], whole_times, whole_prices)
+        since = max(series.first, self.at - MEMORY)
+        return series.window(since, self.at)
 
 
 def _in_force(table: PriceTable, at: int) -> tuple[Ints, Ints]:
@@ -172,10 +184,14 @@ def _in_force(table: PriceTable, at: int) -> tuple[Ints, Ints]:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     begins = table.starts[:-1]
     ends = table.starts[1:]
-    seen = np.add.reduceat((table.times <= at).astype(np.int64), begins)
+    is_past = (table.times <= at).astype(np.int64)
+    seen = np.add.reduceat(is_past, begins)
     rows = begins + np.maximum(seen, 1) - 1
-    age = np.where(begins + seen < ends, 0, at - table.times[rows])
-    return table.prices[rows], np.where(seen > 0, age, -1).astype(np.int64)
+    is_followed = begins + seen < ends
+    since_change = at - table.times[rows]
+    age = np.where(is_followed, 0, since_change)
+    age_or_none = np.where(seen > 0, age, -1)
+    return table.prices[rows], age_or_none.astype(np.int64)
 
 
 def on_demand_price(catalog: Catalog, market: Market, at: int) -> int | None:
@@ -199,23 +215,22 @@ def eligible(snapshot: MarketSnapshot, usable: Bools, spec: JobSpec) -> tuple[In
     unsuitable = {
         number for number, machine in types.items() if snapshot.why_unsuitable(machine, spec)
     }
-    suits = np.array(
-        [id(machine) not in unsuitable for machine in snapshot.machine], dtype=np.bool_
-    )[snapshot.kind]
+    suitable = [id(machine) not in unsuitable for machine in snapshot.machine]
+    suits = np.array(suitable, dtype=np.bool_)[snapshot.kind]
     chosen = meant & suits
 
     if resources.types or not chosen.any():
         # Those that only do not suit the job come first.
-        unusable = np.concatenate(
-            [np.flatnonzero(meant & usable & ~suits), np.flatnonzero(meant & ~usable)]
-        )
-        return np.unique(snapshot.kind[chosen & usable]), int(meant.sum()), unusable
+        unsuited = meant & usable & ~suits
+        rows_unsuited = np.flatnonzero(unsuited)
+        rows_unusable = np.flatnonzero(meant & ~usable)
+        unusable = np.concatenate([rows_unsuited, rows_unusable])
+        chosen_kinds = snapshot.kind[chosen & usable]
+        return np.unique(chosen_kinds), int(meant.sum()), unusable
 
-    return (
-        np.unique(snapshot.kind[chosen & usable]),
-        int(chosen.sum()),
-        np.flatnonzero(chosen & ~usable),
-    )
+    chosen_sold = snapshot.kind[chosen & usable]
+    rows_left_out = np.flatnonzero(chosen & ~usable)
+    return (np.unique(chosen_sold), int(chosen.sum()), rows_left_out)
 
 
 def _meant(snapshot: MarketSnapshot, resources: Resources) -> Bools:
@@ -231,21 +246,25 @@ def _meant(snapshot: MarketSnapshot, resources: Resources) -> Bools:
         if machine is not None and _fits(machine, resources)
     }
 
+    pairs = zip(snapshot.kinds, snapshot.machine, strict=True)
     meant_kinds = [
         id(machine) in fitting
         and kind.cloud in regions
         and (not regions[kind.cloud] or kind.region in regions[kind.cloud])
-        for kind, machine in zip(snapshot.kinds, snapshot.machine, strict=True)
+        for kind, machine in pairs
     ]
 
-    return np.array(meant_kinds, dtype=np.bool_)[snapshot.kind] & in_zones(snapshot, resources)
+    are_meant = np.array(meant_kinds, dtype=np.bool_)
+    there = in_zones(snapshot, resources)
+    return are_meant[snapshot.kind] & there
 
 
 def in_zones(snapshot: MarketSnapshot, resources: Resources) -> Bools:
     """The markets in the zones that a job names."""
     if resources.zones in ((), (ANY,)):
         return np.ones(len(snapshot.markets), dtype=np.bool_)
-    return np.array([market.zone in resources.zones for market in snapshot.markets], dtype=np.bool_)
+    in_named = [market.zone in resources.zones for market in snapshot.markets]
+    return np.array(in_named, dtype=np.bool_)
 
 
 def _fits(machine: InstanceType, resources: Resources) -> bool:
@@ -262,10 +281,9 @@ def _fits(machine: InstanceType, resources: Resources) -> bool:
     wanted = needs.accelerators
     if wanted is None:
         return True
-    return (
-        wanted.model.lower() in (machine.accelerator or "").lower()
-        and machine.accelerators in wanted.count
-    )
+    model = wanted.model.lower()
+    accelerator = machine.accelerator or ""
+    return model in accelerator.lower() and machine.accelerators in wanted.count
 
 
 def why_unusable(snapshot: MarketSnapshot, row: int, spec: JobSpec) -> tuple[Market, str]:
@@ -302,7 +320,8 @@ def places(kinds: Sequence[MachineKind]) -> list[Ints]:
     """
     grouped: dict[tuple[str, str], list[int]] = {}
     for j, kind in enumerate(kinds):
-        grouped.setdefault((kind.cloud, kind.region), []).append(j)
+        members = grouped.setdefault((kind.cloud, kind.region), [])
+        members.append(j)
     return [np.array(columns) for columns in grouped.values()]
 
 
@@ -324,13 +343,10 @@ def why_unsuitable(
 
     On the clouds of `own_images` the image is not the one that spotctl chooses.
     """
-    return next(
-        chain(
-            _hardware_problems(machine, spec.resources),
-            _other_problems(machine, spec, at, own_images),
-        ),
-        "",
-    )
+    of_hardware = _hardware_problems(machine, spec.resources)
+    of_others = _other_problems(machine, spec, at, own_images)
+    problems = chain(of_hardware, of_others)
+    return next(problems, "")
 
 
 def _hardware_problems(machine: InstanceType, resources: Resources) -> Iterator[str]:
@@ -367,7 +383,8 @@ def _other_problems(
         yield "its console is shown minutes late, perhaps after its first lease (resources: {types: [...]} names it)"
     if traits.spot is False and spec.strategy != ON_DEMAND:
         yield "its cloud sells it only on demand (strategy: on-demand)"
-    is_usual_image = spec.image.of(machine.cloud) is None and machine.cloud not in own_images
+    own_image = spec.image.of(machine.cloud)
+    is_usual_image = own_image is None and machine.cloud not in own_images
     if is_usual_image and job is not None and (problem := obstacle(machine)):
         yield f"{problem}; name an image that does (image: {{{job.image}: ...}})"
 

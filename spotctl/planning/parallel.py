@@ -12,7 +12,7 @@ from agileml.pipeline.plan.planner import plan, summary
 from agileml.pipeline.profile.model_profile import CostRules, ModelProfile
 from pricing_data.catalog import InstanceType
 from spotctl.files.job.conversions import AUTO
-from spotctl.files.job.programs import ElasticNodes, Parallel
+from spotctl.files.job.programs import Parallel
 from spotctl.files.job.values import ACCELERATOR_SPEEDS, CPU
 from spotctl.home.errors import BadRequest
 from spotctl.planning.values import TypeSpeed
@@ -62,23 +62,33 @@ def split_speeds(
     plans: dict[tuple[str, Topology, float], TypeSpeed | BadInput] = {}
 
     # More than a device needs that has all layers and all microbatches of an update.
-    passing = profile.input_bytes + sum(
-        layer.stash_bytes + layer.output_bytes for layer in profile.layers
-    )
-    weights = _COPIES * sum(layer.weight_bytes for layer in profile.layers)
+    layer_bytes = (layer.stash_bytes + layer.output_bytes for layer in profile.layers)
+    passing = profile.input_bytes + sum(layer_bytes)
+    layer_weights = (layer.weight_bytes for layer in profile.layers)
+    weights = _COPIES * sum(layer_weights)
     whole_model = weights + batch / profile.microbatch * passing
 
+    elastic = parallel.elastic
     for machine in types:
         device = machine.accelerator or CPU
         are_accelerators = CPU not in (parallel.device, device)
         if device != parallel.device and not (are_accelerators and device in ACCELERATOR_SPEEDS):
             continue
-        topology = _topology(machine, nodes, parallel.elastic, most_devices)
-        if parallel.elastic.nodes is not None and topology.devices < parallel.elastic.nodes.least:
+        # Two vCPUs share a core.
+        own_devices = machine.accelerators or max(machine.vcpus // 2, 1)
+        devices = min(own_devices, most_devices)
+        if elastic.nodes is not None:
+            whole_devices = elastic.nodes.most // nodes
+            devices = min(devices, max(whole_devices, 1))
+        between = machine.network_gbps * 1e9 / 8 if machine.network_gbps else _BETWEEN_SERVERS
+        links = (_WITHIN_SERVER, min(between, _WITHIN_SERVER))
+        topology = Topology((devices, nodes), links)
+        if elastic.nodes is not None and topology.devices < elastic.nodes.least:
             too_small.append(machine.name)
             continue
         # Bytes for the layers of one device.
-        memory = machine.memory_gib * _GIB * _HELD / topology.counts[0]
+        memory_bytes = machine.memory_gib * _GIB
+        memory = memory_bytes * _HELD / topology.counts[0]
         if machine.accelerator is not None:
             memory = ACCELERATOR_SPEEDS[machine.accelerator].memory_gib * _GIB
         # Types on whose devices the whole model fits share a plan.
@@ -90,7 +100,8 @@ def split_speeds(
             speeds[machine.name] = result
 
     if not speeds:
-        refused = next((result for result in plans.values() if isinstance(result, BadInput)), None)
+        refusals = (result for result in plans.values() if isinstance(result, BadInput))
+        refused = next(refusals, None)
         none = (
             f"no machine type that the job may use has the device of the profile, {parallel.device}"
         )
@@ -104,17 +115,6 @@ def split_speeds(
         raise BadRequest(f"parallel: {refused or f'{none}; {cure}'}")
 
     return speeds
-
-
-def _topology(
-    machine: InstanceType, nodes: int, elastic: ElasticNodes, most_devices: int
-) -> Topology:
-    # Two vCPUs share a core.
-    devices = min(machine.accelerators or max(machine.vcpus // 2, 1), most_devices)
-    if elastic.nodes is not None:
-        devices = min(devices, max(elastic.nodes.most // nodes, 1))
-    between = machine.network_gbps * 1e9 / 8 if machine.network_gbps else _BETWEEN_SERVERS
-    return Topology((devices, nodes), (_WITHIN_SERVER, min(between, _WITHIN_SERVER)))
 
 
 def _planned(
@@ -143,11 +143,8 @@ def _planned(
             recompute=parallel.recompute,
             tensor=parallel.tensor,
         )
-        split = plan(
-            [_scaled(profile, slower)],
-            request,
-            "profiled" if device == parallel.device else "scaled",
-        )
+        scaled = _scaled(profile, slower)
+        split = plan([scaled], request, "profiled" if device == parallel.device else "scaled")
         return replace(split, every=parallel.elastic.every)
     except BadInput as error:
         return error
@@ -166,7 +163,8 @@ def _least_stages(
         return 1
 
     links = topology.bandwidths[-1:]
-    depths = range(1, min(topology.devices, len(profile.layers)) + 1)
+    most_stages = min(topology.devices, len(profile.layers))
+    depths = range(1, most_stages + 1)
     alone = (
         replace(parallel, stages=stages, replicas=1, chunks=1, scheme="flush") for stages in depths
     )
@@ -175,14 +173,9 @@ def _least_stages(
         for stages, given in zip(depths, alone, strict=True)
     )
 
-    return next(
-        (
-            stages
-            for stages, split in zip(depths, plans, strict=True)
-            if isinstance(split, ParallelPlan)
-        ),
-        1,
-    )
+    planned = zip(depths, plans, strict=True)
+    possible = (stages for stages, split in planned if isinstance(split, ParallelPlan))
+    return next(possible, 1)
 
 
 def as_trained(parallel: Parallel) -> Parallel:
@@ -190,12 +183,9 @@ def as_trained(parallel: Parallel) -> Parallel:
     and go, but nothing else is left to a plan."""
     scheme = "flush" if parallel.scheme == AUTO else parallel.scheme
     chunks = parallel.chunks or (_CHUNKS if scheme == "interleaved" else 1)
+    tensor = parallel.tensor or 1
     return replace(
-        parallel,
-        scheme=scheme,
-        chunks=chunks,
-        recompute=bool(parallel.recompute),
-        tensor=parallel.tensor or 1,
+        parallel, scheme=scheme, chunks=chunks, recompute=bool(parallel.recompute), tensor=tensor
     )
 
 
@@ -244,11 +234,14 @@ def _speed(
     seconds = 3600 / market_speed
     per_hour = split.samples_per_second / batch * seconds
     low, high = (speed / batch * seconds for speed in split.interval)
+    slowest = split.interval[1] / split.samples_per_second
+    spread = log(slowest) / _NORMAL_P90
+    least_stages = _least_stages(parallel, profile, batch, *shape)
     return TypeSpeed(
         per_hour / nodes,
         f"planned: {summary(split)}, {per_hour:.4g} updates per hour ({low:.4g} to {high:.4g}, "
         f"{split.basis})",
-        spread=log(split.interval[1] / split.samples_per_second) / _NORMAL_P90,
+        spread=spread,
         split=split,
-        least_stages=_least_stages(parallel, profile, batch, *shape),
+        least_stages=least_stages,
     )

@@ -123,13 +123,15 @@ def _allocated(
     machines.
     """
     quotas = facts.on_demand_quotas
-    divided = divide(fitting, columns, facts.overheads.startup / HOUR, facts.account.queue)
+    startup_hours = facts.overheads.startup / HOUR
+    divided = divide(fitting, columns, startup_hours, facts.account.queue)
     jobs = [_with_quotas(job, quotas) for job in divided]
     if len(jobs) == 1 or not quotas:
         return jobs
 
     needs = [_needed_on_demand(job, facts, columns) for job in jobs]
-    return list(map(_with_quotas, divided, on_demand_slices(quotas, needs, facts.snapshot.catalog)))
+    slices = on_demand_slices(quotas, needs, facts.snapshot.catalog)
+    return list(map(_with_quotas, divided, slices))
 
 
 def _with_quotas(job: AllocatedJob, quotas: Iterable[Quota]) -> AllocatedJob:
@@ -254,7 +256,8 @@ def _better_plan(
     chosen = plan.decision.strategy.name
     cloud = plan.fleet.baseline.offer.market.cloud
     usual = strategy_for(plan.job.spec, cloud).name
-    others = [(name, option) for name in dict.fromkeys((usual, RIVAL)) if name != chosen]
+    names = dict.fromkeys((usual, RIVAL))
+    others = [(name, option) for name in names if name != chosen]
     if not _saves_much(plan):
         cheapest = min(plan.cost.fallback, plan.cost.on_demand, key=lambda on_demand: on_demand.usd)
         market = cheapest.rent.offer.market
@@ -264,17 +267,16 @@ def _better_plan(
             for j, kind in enumerate(columns.kinds)
             if (kind.cloud, kind.region, kind.type) == place
         )
-        others.append((ON_DEMAND, MachineMix(next(homes, option.home))))
+        home = next(homes, option.home)
+        others.append((ON_DEMAND, MachineMix(home)))
 
     best = plan
     merits = merits_of(plan)
     why = f"by the forecasts, better than {chosen} at {usd_text(forecast_of(plan).usd.median)}"
     for name, mix in others:
-        stays = replace(
-            allocated,
-            demand=replace(allocated.demand, roams=False),
-            strategy=ChosenStrategy(name, why),
-        )
+        demand = replace(allocated.demand, roams=False)
+        strategy = ChosenStrategy(name, why)
+        stays = replace(allocated, demand=demand, strategy=strategy)
         try:
             rival = _affordable_plan(stays, mix, facts, columns)
         except (OverBudget, NotInTime):
@@ -323,9 +325,8 @@ def _plan_on(
     decider, decision = first_decision(job, fleet, strategy, decider, at)
     cost = estimate_cost(job, fleet, decision, snapshot, columns)
 
-    return JobPlan(
-        at, job.job, job.demand, job.share, fleet, decider, replace(decision, parts=parts), cost
-    )
+    with_parts = replace(decision, parts=parts)
+    return JobPlan(at, job.job, job.demand, job.share, fleet, decider, with_parts, cost)
 
 
 def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> AllocatedJob | None:
@@ -333,21 +334,22 @@ def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> A
     machines that its budget pays for; None if it needs no limit, or if fewer machines would cost no
     less."""
     budget = allocated.demand.budget_usd
-    reliable = sum(job_plan.cost.estimate.terms[len(job_plan.cost.choice) :])
+    after_choice = job_plan.cost.estimate.terms[len(job_plan.cost.choice) :]
+    reliable = sum(after_choice)
     if budget is None or usd <= budget or usd <= reliable:
         return None
 
-    rented = sum(choice.rent.machines for choice in job_plan.cost.choice)
-    most = floor(rented * (budget - reliable) / (usd - reliable))
+    counts = (choice.rent.machines for choice in job_plan.cost.choice)
+    rented = sum(counts)
+    affordable = rented * (budget - reliable)
+    most = floor(affordable / (usd - reliable))
     if most < max(allocated.demand.least, 1):
         return None
 
-    share = replace(allocated.share, caps=tuple(min(cap, most) for cap in allocated.share.caps))
-    demand = replace(
-        allocated.demand,
-        most=most,
-        reference_nu=allocated.demand.reference_nu * most / allocated.demand.most,
-    )
+    caps = tuple(min(cap, most) for cap in allocated.share.caps)
+    share = replace(allocated.share, caps=caps)
+    nu_of_most = allocated.demand.reference_nu * most
+    demand = replace(allocated.demand, most=most, reference_nu=nu_of_most / allocated.demand.most)
 
     return replace(allocated, demand=demand, share=share)
 
@@ -419,9 +421,10 @@ def _cures(facts: PlanningFacts) -> list[str]:
         and (free := plan_of(replace(job, spec=replace(spec, budget=None)))) is not None
     ):
         cent = NANOS_PER_DOLLAR // 100
-        amounts = [
-            ceil(forecast_of(free).usd.median * part * 100) * cent for part in (1, 1.25, 2, 4, 8)
-        ]
+        amounts = []
+        for part in (1, 1.25, 2, 4, 8):
+            part_usd = forecast_of(free).usd.median * part * 100
+            amounts.append(ceil(part_usd) * cent)
         higher = [usd for usd in amounts if usd > budget]
         # Without a budget, the cheapest plan has its least cost, but the fastest one has not.
         least = None if free.demand.aim is Aim.LEAST_COST else budget
@@ -447,8 +450,11 @@ def _more_time(job: Job, plan_of: Callable[[Job], JobPlan | None]) -> int | None
     if deadline is None or free is None:
         return None
 
-    lasts = round(forecast_of(free).hours.quantile(LIKELY) * HOUR)
-    enough = max(-((deadline - free.at - lasts) // MINUTE), 1) * MINUTE
+    likely_hours = forecast_of(free).hours.quantile(LIKELY)
+    lasts = round(likely_hours * HOUR)
+    short_by = deadline - free.at - lasts
+    minutes = -(short_by // MINUTE)
+    enough = max(minutes, 1) * MINUTE
     tries = [enough, 2 * enough, 4 * enough]
     return _nearest(
         tries,
@@ -486,12 +492,14 @@ def with_reserved_shares(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple
     totals = dict[Market, int]()
     for job in jobs:
         for named in job.spec.resources.reservations:
-            totals[named.market] = max(totals.get(named.market, 0), named.machines)
+            so_far = totals.get(named.market, 0)
+            totals[named.market] = max(so_far, named.machines)
 
     parts: dict[Market, dict[int, int]] = {}
     for market, total in totals.items():
         claims = _claims(market, plans)
-        if sum(most for _, most in claims.values()) > total:
+        wanted_machines = (most for _, most in claims.values())
+        if sum(wanted_machines) > total:
             parts[market] = _divided(total, claims)
 
     if not parts:
@@ -501,9 +509,11 @@ def with_reserved_shares(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple
     for m, job in enumerate(jobs):
         held = []
         for named in job.spec.resources.reservations if job.reserved is None else job.reserved:
-            part = parts.get(named.market, {}).get(m, named.machines)
+            of_market = parts.get(named.market, {})
+            part = of_market.get(m, named.machines)
             if part:
-                held.append(replace(named, machines=min(named.machines, part)))
+                machines = min(named.machines, part)
+                held.append(replace(named, machines=machines))
         sharing.append(replace(job, reserved=tuple(held)))
 
     return tuple(sharing)
@@ -516,7 +526,8 @@ def _claims(market: Market, plans: Sequence[JobPlan]) -> dict[int, tuple[int, in
     for m in sorted(range(len(plans)), key=lambda m: plans[m].job.deadline or inf):
         demand = plans[m].demand
         rents = [choice.rent for choice in plans[m].cost.choice]
-        most = sum(rent.machines for rent in rents if rent.offer.market == market)
+        counts = (rent.machines for rent in rents if rent.offer.market == market)
+        most = sum(counts)
         if most:
             claims[m] = demand.least if demand.gang else 1, most
     return claims

@@ -30,22 +30,16 @@ def queue_quotas(
     kinds: Sequence[MachineKind], groups: Sequence[QuotaGroup]
 ) -> tuple[QueueQuota, ...]:
     """The quotas of a queue. A kind without a quota gets one that is never short."""
-    quotas = [
-        QueueQuota(
-            group.quota.name,
-            group.most,
-            {
-                str(kind): float(use)
-                for kind, use in zip(kinds, group.per_machine, strict=True)
-                if use > 0
-            },
-        )
-        for group in groups
-    ]
+    quotas = []
+    for group in groups:
+        pairs = zip(kinds, group.per_machine, strict=True)
+        uses = {str(kind): float(use) for kind, use in pairs if use > 0}
+        quotas.append(QueueQuota(group.quota.name, group.most, uses))
 
     limited = {kind for quota in quotas for kind in quota.per_machine}
     free = (name for kind in kinds if (name := str(kind)) not in limited)
-    return (*quotas, *(QueueQuota(f"{name}, unlimited", _UNLIMITED, {name: 1.0}) for name in free))
+    unlimited = (QueueQuota(f"{name}, unlimited", _UNLIMITED, {name: 1.0}) for name in free)
+    return (*quotas, *unlimited)
 
 
 def queue_job(
@@ -65,26 +59,38 @@ def queue_job(
     needs others, and claims no more machines than a deadline takes.
     """
     usable = _worth_waiting_for(demand, usd_per_hour, groups)
-    if not _can_begin(demand, kinds, np.where(usable, _room(demand, groups), 0.0)):
+    room = _room(demand, groups)
+    usable_room = np.where(usable, room, 0.0)
+    if not _can_begin(demand, kinds, usable_room):
         usable = demand.nu > 0
 
     # Hours of a job that ends after a fixed time are no work.
     unit = float(demand.nu.max()) if demand.work.timed else 1.0
     amount = demand.work.longest if demand.work.timed else demand.amount
     least = max(demand.least, 1)
+    usable_kinds = np.flatnonzero(usable)
+    rates = {}
+    for j in usable_kinds.tolist():
+        nu = float(demand.nu[j])
+        rates[str(kinds[j])] = nu / unit
+    work = None if demand.work.assumed else amount * demand.pace
+    needed = _most_needed(demand, usable, groups)
+    deadline = now + (demand.hours_left + startup_hours) * 3600 if demand.hurries else None
+    swap = _swap_seconds(demand, startup_hours)
+    interruptible = demand.saves or not demand.gang
     return QueueJob(
         demand.name,
-        {str(kinds[j]): float(demand.nu[j]) / unit for j in np.flatnonzero(usable).tolist()},
+        rates,
         arrival,
         arrival,
-        work=None if demand.work.assumed else amount * demand.pace,
+        work=work,
         least=least,
-        most=max(_most_needed(demand, usable, groups), least),
+        most=max(needed, least),
         gang=demand.gang,
-        deadline=now + (demand.hours_left + startup_hours) * 3600 if demand.hurries else None,
-        swap_seconds=_swap_seconds(demand, startup_hours),
+        deadline=deadline,
+        swap_seconds=swap,
         timed=demand.work.timed,
-        interruptible=demand.saves or not demand.gang,
+        interruptible=interruptible,
         user=demand.user,
         weight=demand.weight,
         budget_usd=demand.budget_usd,
@@ -118,15 +124,18 @@ def _worth_waiting_for(demand: Demand, usd_per_hour: Floats, groups: Sequence[Qu
     if not np.isfinite(price).any():
         return usable
     if demand.aim is Aim.SHORTEST_TIME and demand.budget_usd is not None and not demand.work.timed:
-        affordable = demand.budget_usd / max(demand.amount, 1e-9) * (1 + 1e-6)
-        return usable & (price <= max(affordable, float(price.min())))
+        amount = max(demand.amount, 1e-9)
+        affordable = demand.budget_usd / amount * (1 + 1e-6)
+        most_usd = max(affordable, float(price.min()))
+        return usable & (price <= most_usd)
     if demand.aim is not Aim.LEAST_COST:
         return usable
 
     highest = _MAX_PRICE_RATIO * float(price.min())
     if demand.hurries:
         in_time = usable & (_needed(demand) <= _room(demand, groups))
-        highest = max(highest, float(price[in_time].min()) if in_time.any() else np.inf)
+        lowest = float(price[in_time].min()) if in_time.any() else np.inf
+        highest = max(highest, lowest)
 
     return usable & (price <= highest)
 
@@ -145,7 +154,8 @@ def _most_needed(demand: Demand, usable: Bools, groups: Sequence[QuotaGroup]) ->
     """The most machines that a job claims."""
     if not demand.hurries or demand.aim is not Aim.LEAST_COST:
         return demand.most
-    needed = _needed(demand)[usable & (_needed(demand) <= _room(demand, groups))]
+    room = _room(demand, groups)
+    needed = _needed(demand)[usable & (_needed(demand) <= room)]
     return int(needed.max(initial=0)) or demand.most
 
 
@@ -162,5 +172,7 @@ def _needed(demand: Demand) -> Floats:
     if demand.work.timed:
         return np.where(demand.nu > 0, float(demand.most), np.inf)
     rate = demand.amount / max(demand.hours_left * _HASTE, 1e-9)
-    needed: Floats = np.where(demand.nu > 0, np.ceil(rate / np.maximum(demand.nu, 1e-9)), np.inf)
+    speed = np.maximum(demand.nu, 1e-9)
+    machines = rate / speed
+    needed: Floats = np.where(demand.nu > 0, np.ceil(machines), np.inf)
     return needed

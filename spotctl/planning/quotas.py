@@ -42,16 +42,20 @@ class AccountQuotas:
     def left(self, catalog: Catalog) -> tuple[Quota, ...]:
         """The quotas without what running jobs hold."""
         spot = left_of(self.spot, list(self.spot_held.values()), catalog)
-        return spot + left_of(self.on_demand, list(self.on_demand_held.values()), catalog)
+        on_demand_machines = self.on_demand_held.values()
+        on_demand = left_of(self.on_demand, list(on_demand_machines), catalog)
+        return spot + on_demand
 
     def remarks(self, catalog: Catalog) -> tuple[str, ...]:
         """Remarks on the spot machines that running jobs hold."""
         remarks = []
-        for left in left_of(self.spot, list(self.spot_held.values()), catalog):
+        spot_machines = self.spot_held.values()
+        for left in left_of(self.spot, list(spot_machines), catalog):
             by_job = {
                 job: used(left, machines, catalog) for job, machines in self.spot_held.items()
             }
-            names = ", ".join(job for job, amount in by_job.items() if amount)
+            jobs_using = (job for job, amount in by_job.items() if amount)
+            names = ", ".join(jobs_using)
             if names:
                 held = f"{sum(by_job.values())} {left.unit} are held by running jobs ({names})"
                 remarks.append(f"quota {left.name}: {held}, {left.amount} are left")
@@ -72,9 +76,9 @@ class QuotaGroup:
     def machines(self, unlimited: float) -> Floats:
         """The most machines of each kind, if it had the whole amount."""
         uses = self.per_machine
-        return np.where(
-            uses > 0, np.floor(self.most / np.where(uses > 0, uses, 1.0) + _ROUNDING), unlimited
-        )
+        each = np.where(uses > 0, uses, 1.0)
+        whole = self.most / each + _ROUNDING
+        return np.where(uses > 0, np.floor(whole), unlimited)
 
 
 def left_of(
@@ -91,12 +95,15 @@ def left_of(
         regions = {
             market.region for market in every if quota.is_for_each_region and _counts(quota, market)
         }
-        stated += [quota, *(quota.within(region) for region in sorted(regions))]
+        of_regions = (quota.within(region) for region in sorted(regions))
+        stated += [quota, *of_regions]
 
-    return tuple(
-        replace(quota, amount=max(quota.amount - used(quota, every, catalog), 0))
-        for quota in stated
-    )
+    remaining = []
+    for quota in stated:
+        taken = used(quota, every, catalog)
+        amount = max(quota.amount - taken, 0)
+        remaining.append(replace(quota, amount=amount))
+    return tuple(remaining)
 
 
 def used(quota: Quota, machines: MachineCounts, catalog: Catalog) -> int:
@@ -125,15 +132,15 @@ def most_machines(
     here = quota.within(market.region)
     each = used(here, {market: 1}, catalog)
     if each:
-        return max(here.amount - used(here, held, catalog), 0) // each
+        taken = used(here, held, catalog)
+        return max(here.amount - taken, 0) // each
     return None
 
 
 def _counts(quota: Quota, market: Market) -> bool:
     """Whether machines of a market count against a quota."""
-    return quota.covers(
-        market.cloud, market.region, family_of(market.instance_type), market.instance_type
-    )
+    family = family_of(market.instance_type)
+    return quota.covers(market.cloud, market.region, family, market.instance_type)
 
 
 def on_demand_slices(
@@ -142,7 +149,8 @@ def on_demand_slices(
     """By job, its parts of quotas: what it needs, or an equal part of what the jobs that need less
     leave over.
     """
-    stated = left_of(quotas, [dict.fromkeys(chain(*needs), 0)], catalog)
+    nothing_more = dict.fromkeys(chain(*needs), 0)
+    stated = left_of(quotas, [nothing_more], catalog)
     amounts = [_amounts(quota, needs, catalog) for quota in stated]
     return [
         tuple(
@@ -165,8 +173,10 @@ def _amounts(quota: Quota, needs: Sequence[MachineCounts], catalog: Catalog) -> 
     parts = [0] * len(needs)
     left = quota.amount
 
-    for rank, job in enumerate(sorted(range(len(needs)), key=lambda job: (uses[job], -job))):
-        parts[job] = min(uses[job], left // (len(needs) - rank))
+    numbers = range(len(needs))
+    for rank, job in enumerate(sorted(numbers, key=lambda job: (uses[job], -job))):
+        jobs_left = len(needs) - rank
+        parts[job] = min(uses[job], left // jobs_left)
         if parts[job] < uses[job]:
             smallest = min(
                 use for market in needs[job] if (use := used(quota, {market: 1}, catalog))
@@ -203,10 +213,10 @@ def on_demand_limits(
     offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
 ) -> Mapping[Market, int]:
     """The most on-demand machines of each market that a quota limits."""
-    limits = {
-        offer.market: [most for most, _ in _holding(quotas, offer.market, reliable, catalog)]
-        for offer in offers
-    }
+    limits = {}
+    for offer in offers:
+        holding = _holding(quotas, offer.market, reliable, catalog)
+        limits[offer.market] = [most for most, _ in holding]
     return {market: min(most) for market, most in limits.items() if most}
 
 
@@ -217,21 +227,22 @@ def shared_quotas(
     machines.
     """
     held = _held(reliable)
-    return tuple(
-        CommonQuota(max(quota.amount - used(quota, held, catalog), 0), by_market)
-        for quota, by_market in _uses(offers, quotas, catalog).items()
-        if len(by_market) > 1
-    )
+    uses = _uses(offers, quotas, catalog)
+    common = []
+    for quota, by_market in uses.items():
+        if len(by_market) > 1:
+            taken = used(quota, held, catalog)
+            amount = max(quota.amount - taken, 0)
+            common.append(CommonQuota(amount, by_market))
+    return tuple(common)
 
 
 def spot_quotas(
     offers: Iterable[Offer], parts: Sequence[Quota], catalog: Catalog
 ) -> tuple[CommonQuota, ...]:
     """A job's parts of the quotas of spot machines that its markets count against."""
-    return tuple(
-        CommonQuota(part.amount, by_market)
-        for part, by_market in _uses(offers, parts, catalog).items()
-    )
+    uses = _uses(offers, parts, catalog)
+    return tuple(CommonQuota(part.amount, by_market) for part, by_market in uses.items())
 
 
 def _uses(
@@ -250,7 +261,8 @@ def tightest(
     quotas: Sequence[Quota], market: Market, reliable: Rent | None, catalog: Catalog
 ) -> tuple[int, Quota]:
     """The quota that holds the fewest machines of a market, and how many."""
-    return min(_holding(quotas, market, reliable, catalog), key=lambda pair: pair[0])
+    holdings = _holding(quotas, market, reliable, catalog)
+    return min(holdings, key=lambda pair: pair[0])
 
 
 def _holding(
@@ -277,14 +289,24 @@ def on_demand_remarks(
     """Remarks on quotas that are too small for all on-demand machines that the jobs may rent;
     `held` are the machines of running jobs. Raises NotInTime if a quota is too small for the
     machines that the jobs need in any case."""
-    certain = _sum(map(_certain, plans))
+    certain_of_plans = []
+    for plan in plans:
+        machines = _held(plan.decider.reliable)
+        choice = plan.cost.choice
+        if plan.job.spec.strategy == ON_DEMAND and len(choice) == 1:
+            machines[choice[0].rent.offer.market] += plan.job.spec.resources.machines.least
+        certain_of_plans.append(machines)
+
+    certain = _sum(certain_of_plans)
     most = _sum(map(possible, plans))
     remarks = [remark for plan in plans for remark in _limited(plan, catalog)]
     # Quotas for every region are stated for those of the plans, too.
-    for quota in left_of(quotas, [*held, dict.fromkeys(most, 0)], catalog):
-        names = ", ".join(
+    nothing_more = dict.fromkeys(most, 0)
+    for quota in left_of(quotas, [*held, nothing_more], catalog):
+        names_of_jobs = (
             plan.job.spec.name for plan in plans if used(quota, possible(plan), catalog) > 0
         )
+        names = ", ".join(names_of_jobs)
         if (needed := used(quota, certain, catalog)) > quota.amount:
             raise NotInTime(
                 f"{names}: the on-demand machines need {needed} {quota.unit} of quota "
@@ -304,16 +326,6 @@ def on_demand_remarks(
     return tuple(remarks)
 
 
-def _certain(plan: JobPlan) -> Counter[Market]:
-    """The reliable machines, and the fewest machines of a job that wants on-demand machines
-    only."""
-    machines = _held(plan.decider.reliable)
-    least = plan.job.spec.resources.machines.least
-    if plan.job.spec.strategy == ON_DEMAND and len(plan.cost.choice) == 1:
-        machines[plan.cost.choice[0].rent.offer.market] += least
-    return machines
-
-
 def possible(plan: JobPlan) -> Counter[Market]:
     """The reliable machines, and the on-demand machines with which the job begins, or to which it
     may turn.
@@ -324,9 +336,11 @@ def possible(plan: JobPlan) -> Counter[Market]:
         if choice.rent.bid is None and not choice.rent.offer.market.reservation
     ]
 
-    begins = _sum([Counter({rent.offer.market: rent.machines}) for rent in rents])
+    at_begin = [Counter({rent.offer.market: rent.machines}) for rent in rents]
+    begins = _sum(at_begin)
     rent = plan.decider.fallback
-    fallback = Counter({rent.offer.market: rent.machines if _may_turn(plan) else 0})
+    on_fallback = rent.machines if _may_turn(plan) else 0
+    fallback = Counter({rent.offer.market: on_fallback})
     return _held(plan.decider.reliable) + (begins or fallback)
 
 
@@ -347,7 +361,8 @@ def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
     _, quota = tightest(
         plan.share.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog
     )
-    end = plan.at + round(plan.cost.fallback.hours * HOUR)
+    span = plan.cost.fallback.hours * HOUR
+    end = plan.at + round(span)
     late = plan.decider.deadline is not None and end > plan.decider.deadline
 
     if not most:

@@ -58,7 +58,8 @@ def divide(
     )
     divided = []
 
-    for m, ((job, demand), share) in enumerate(zip(jobs, shares, strict=True)):
+    pairs = zip(jobs, shares, strict=True)
+    for m, ((job, demand), share) in enumerate(pairs):
         quotas = _sliced_quotas(m, demands, shares, columns)
         wait = share.turn.begin if share.turn.begin < inf else 0.0
         waiting = replace(demand, hours_left=demand.hours_left - wait)
@@ -67,7 +68,8 @@ def divide(
         # A job whose reservations are enough begins at once, whatever the queue has for it.
         waits = quotas and max(_reserved(demand), default=0) < max(demand.least, 1)
         claim = _claimed(demand, planned, columns, startup_hours, queued.terms) if waits else None
-        held = replace(share, wait=round(wait * HOUR), lacking=lacking, quotas=quotas, claim=claim)
+        waiting_time = round(wait * HOUR)
+        held = replace(share, wait=waiting_time, lacking=lacking, quotas=quotas, claim=claim)
         divided.append(AllocatedJob(job, waiting, held))
 
     return divided
@@ -85,26 +87,24 @@ def _claimed(
     job = planned if demand.hurries else None
     if job is None:
         # Forecasts differ by chance, and would change the order of jobs that are equally long.
-        plain = replace(demand, pace=1.0), columns.kinds, columns.usd_per_hour, columns.quotas
+        usual = replace(demand, pace=1.0)
+        plain = usual, columns.kinds, columns.usd_per_hour, columns.quotas
         job = queue_job(*plain, arrival=0.0, now=0.0, startup_hours=startup_hours)
 
+    claims_on_quotas = queue_quotas(columns.kinds, columns.quotas)
     counting = (
-        quota
-        for quota in queue_quotas(columns.kinds, columns.quotas)
-        if not job.rates.keys().isdisjoint(quota.per_machine)
+        quota for quota in claims_on_quotas if not job.rates.keys().isdisjoint(quota.per_machine)
     )
 
-    prices = {
-        kind: usd
-        for kind, usd in _prices(columns.kinds, columns.usd_per_hour).items()
-        if kind in job.rates
-    }
+    known_prices = _prices(columns.kinds, columns.usd_per_hour)
+    prices = {kind: usd for kind, usd in known_prices.items() if kind in job.rates}
 
     return QueueClaim(job, tuple(counting), prices, terms)
 
 
 def _prices(kinds: Sequence[MachineKind], usd_per_hour: Floats) -> dict[str, float]:
-    return {str(kind): usd for kind, usd in zip(kinds, usd_per_hour.tolist(), strict=True)}
+    pairs = zip(kinds, usd_per_hour.tolist(), strict=True)
+    return {str(kind): usd for kind, usd in pairs}
 
 
 def _sliced_quotas(
@@ -115,23 +115,27 @@ def _sliced_quotas(
     """
     every = []
     for g, group in enumerate(columns.quotas):
-        parts = [
-            _slice_of(demand, share, group, is_short=share.short[g])
-            for demand, share in zip(demands, shares, strict=True)
-        ]
+        parts = []
+        for demand, share in zip(demands, shares, strict=True):
+            part = QuotaSlice(demand.name, int(group.most), share.turn)
+            if share.short[g]:
+                amounts = []
+                for each in share.parts:
+                    used = group.per_machine @ each.machines
+                    amounts.append((each.begin, int(used)))
+                changes = tuple(
+                    after for before, after in pairwise(amounts) if after[1] != before[1]
+                )
+                first_amount = amounts[0][1]
+                part = replace(part, amount=first_amount, later=changes)
+            parts.append(part)
+
         own = replace(group.quota, amount=shares[m].amounts[g])
-        in_order = tuple(sorted(parts, key=lambda part: part.turn.begin))
+        by_turn = sorted(parts, key=lambda part: part.turn.begin)
+        in_order = tuple(by_turn)
         every.append(SlicedQuota(group.quota, own, in_order, is_enough=not shares[m].short[g]))
 
     return tuple(every)
-
-
-def _slice_of(demand: Demand, share: JobShare, group: QuotaGroup, *, is_short: bool) -> QuotaSlice:
-    if not is_short:
-        return QuotaSlice(demand.name, int(group.most), share.turn)
-    amounts = [(part.begin, int(group.per_machine @ part.machines)) for part in share.parts]
-    later = tuple(after for before, after in pairwise(amounts) if after[1] != before[1])
-    return QuotaSlice(demand.name, amounts[0][1], share.turn, later)
 
 
 def _lacking(demand: Demand, quotas: Sequence[SlicedQuota], columns: KindColumns) -> dict[int, str]:
@@ -139,9 +143,9 @@ def _lacking(demand: Demand, quotas: Sequence[SlicedQuota], columns: KindColumns
     least = max(demand.least, 1)
     reasons = dict[int, str]()
     for share, group in zip(quotas, columns.quotas, strict=True):
-        for j in np.flatnonzero(
-            (demand.nu > 0) & (group.per_machine * least > share.slice.amount)
-        ).tolist():
+        wanted = group.per_machine * least
+        is_lacking = (demand.nu > 0) & (wanted > share.slice.amount)
+        for j in np.flatnonzero(is_lacking).tolist():
             used = f"{least * group.per_machine[j]:g} {share.quota.unit}"
             quota = share.quota
             reasons[j] = (
@@ -165,30 +169,32 @@ def shares_of(
     """The share of each job; raises NotInTime or OverBudget if there is none."""
     # A kind without a quota has as many workers as all jobs together could hold.
     total = sum(job.most for job in demand)
-    workers = np.minimum.reduce(
-        [np.full(len(kinds), float(total)), *(group.machines(total) for group in groups)]
-    )
+    all_machines = np.full(len(kinds), float(total))
+    by_quotas = (group.machines(total) for group in groups)
+    workers = np.minimum.reduce([all_machines, *by_quotas])
     for job in demand:
         _require_possible(job, kinds, workers, groups)
     name = _policy_for(demand)
     for job in demand:
         _require_affordable(job, name, usd_per_hour)
     wanted = [_caps(job, workers) for job in demand]
-    able = [
-        replace(job, nu=np.where(caps > 0, job.nu, 0.0))
-        for job, caps in zip(demand, wanted, strict=True)
-    ]
+    able = []
+    for job, caps in zip(demand, wanted, strict=True):
+        nu = np.where(caps > 0, job.nu, 0.0)
+        able.append(replace(job, nu=nu))
 
     # Whether a quota holds less than the most that all jobs' machines could use of it.
     shortages = []
     for group in groups:
         could_use = []
         for job, caps in zip(able, wanted, strict=True):
-            largest = float(group.per_machine[caps > 0].max(initial=0.0))
-            could_use.append(
-                min(float((caps * group.per_machine).sum()), job.most * largest, group.most)
-            )
-        shortages.append(sum(could_use) + _wanted_by(queued, group) > group.most)
+            most_use = group.per_machine[caps > 0].max(initial=0.0)
+            largest = float(most_use)
+            uses = caps * group.per_machine
+            whole = float(uses.sum())
+            could_use.append(min(whole, job.most * largest, group.most))
+        wanted_by_queue = _wanted_by(queued, group)
+        shortages.append(sum(could_use) + wanted_by_queue > group.most)
 
     short = tuple(shortages)
 
@@ -201,30 +207,27 @@ def shares_of(
     shares = []
     for job, caps, turn in zip(demand, wanted, turns, strict=True):
         followed = _followed(job, turn, kinds)
+        shortages_by_quota = zip(groups, short, strict=True)
         parts = tuple(
             int(
                 max(group.per_machine @ part.machines for part in followed)
                 if is_short
                 else group.most
             )
-            for group, is_short in zip(groups, short, strict=True)
+            for group, is_short in shortages_by_quota
         )
-        own = [replace(group, most=float(part)) for group, part in zip(groups, parts, strict=True)]
+        with_parts = zip(groups, parts, strict=True)
+        own = [replace(group, most=float(part)) for group, part in with_parts]
         allowed = caps
         for group in own:
-            allowed = np.minimum(allowed, group.machines(np.inf)).astype(np.int64)
-        held = tuple(np.maximum(allowed, _reserved(job)).tolist())
+            most_of_group = group.machines(np.inf)
+            allowed = np.minimum(allowed, most_of_group).astype(np.int64)
+        with_reserved = np.maximum(allowed, _reserved(job))
+        held = tuple(with_reserved.tolist())
+        usd_per_work = _usd_per_work(job, usd_per_hour)
         shares.append(
             JobShare(
-                name,
-                held,
-                parts,
-                short,
-                _usd_per_work(job, usd_per_hour),
-                turn,
-                followed,
-                queue=queue,
-                courses=courses,
+                name, held, parts, short, usd_per_work, turn, followed, queue=queue, courses=courses
             )
         )
 
@@ -233,13 +236,13 @@ def shares_of(
 
 def _wanted_by(queued: JobQueue, group: QuotaGroup) -> float:
     """The most of a quota that the jobs of a queue could use."""
-    uses = next(
-        (quota.per_machine for quota in queued.quotas if quota.name == group.quota.name), {}
-    )
-    return sum(
-        job.most * max((uses.get(kind, 0.0) for kind in job.rates), default=0.0)
-        for job in queued.jobs
-    )
+    uses_of_quota = (quota.per_machine for quota in queued.quotas if quota.name == group.quota.name)
+    uses = next(uses_of_quota, {})
+    wanted = []
+    for job in queued.jobs:
+        most_use = max((uses.get(kind, 0.0) for kind in job.rates), default=0.0)
+        wanted.append(job.most * most_use)
+    return sum(wanted)
 
 
 def _followed(job: Demand, turn: Turn, kinds: Sequence[MachineKind]) -> tuple[Turn, ...]:
@@ -248,7 +251,8 @@ def _followed(job: Demand, turn: Turn, kinds: Sequence[MachineKind]) -> tuple[Tu
     """
 
     def places_of(part: Turn) -> set[object]:
-        used = [kind for kind, count in zip(kinds, part.machines, strict=True) if count]
+        counts = zip(kinds, part.machines, strict=True)
+        used = [kind for kind, count in counts if count]
         return {kind if job.gang else (kind.cloud, kind.region) for kind in used}
 
     parts = turn.parts or (turn,)
@@ -265,7 +269,8 @@ def _require_affordable(job: Demand, policy: str, usd_per_hour: Floats) -> None:
     """Raises OverBudget if the work costs more than the budget even on the cheapest machines."""
     if policy != Objective.MAKESPAN_WITHIN_BUDGET or job.budget_usd is None or job.work.assumed:
         return
-    least = float(_usd_per_work(job, usd_per_hour).min()) * job.amount
+    usd_per_work = _usd_per_work(job, usd_per_hour)
+    least = float(usd_per_work.min()) * job.amount
     if least > job.budget_usd * (1 + _ROUNDING):
         raise OverBudget(
             f"{job.name}: a budget of {usd_text(job.budget_usd)} is too low: even without a time "
@@ -275,13 +280,15 @@ def _require_affordable(job: Demand, policy: str, usd_per_hour: Floats) -> None:
 
 
 def _caps(job: Demand, workers: Floats) -> Ints:
-    caps: Ints = np.where(job.nu > 0, np.minimum(job.most, workers), 0.0).astype(np.int64)
+    most = np.minimum(job.most, workers)
+    caps: Ints = np.where(job.nu > 0, most, 0.0).astype(np.int64)
     return np.maximum(caps, _reserved(job))
 
 
 def _reserved(job: Demand) -> Ints:
     """The machines of each kind that need no quota."""
-    usable: Ints = np.where(job.nu > 0, np.minimum(job.most, job.reserved or 0), 0).astype(np.int64)
+    most_held = np.minimum(job.most, job.reserved or 0)
+    usable: Ints = np.where(job.nu > 0, most_held, 0).astype(np.int64)
     return usable
 
 
@@ -296,7 +303,8 @@ def _policy_for(demand: Sequence[Demand]) -> str:
         # The lengths of only some jobs are known.
         return demand[0].objective
     if len(wanted) > 1:
-        objectives = ", ".join(f"{job.name}: {job.objective}" for job in demand)
+        stated = (f"{job.name}: {job.objective}" for job in demand)
+        objectives = ", ".join(stated)
         raise BadRequest(
             f"jobs in one allocation need one objective, not {objectives}; give all jobs the same, "
             "or plan them"
@@ -332,7 +340,8 @@ def _require_possible(
     fastest = max(possible, key=lambda mixture: mixture.rate, default=None)
 
     if fastest is None or fastest.rate <= 0:
-        most = int(np.where(job.nu > 0, caps, 0).max(initial=0))
+        most_caps = np.where(job.nu > 0, caps, 0)
+        most = int(most_caps.max(initial=0))
         limits = "quotas and reservations" if any(job.reserved) else "quotas"
         raise NotInTime(
             f"{job.name}: needs at least {counted(job.least, 'machine')}, and {limits} allow at "
@@ -345,11 +354,14 @@ def _require_possible(
 
     hours = job.amount / fastest.rate
     if hours > job.hours_left:
-        used = [(count, kind) for count, kind in zip(fastest.machines, kinds, strict=True) if count]
-        named = " and ".join(
+        counts = zip(fastest.machines, kinds, strict=True)
+        used = [(count, kind) for count, kind in counts if count]
+        texts = (
             f"{count:,} {'machine' if count == 1 else 'machines'} of {kind}" for count, kind in used
         )
-        needed = np.ceil(job.amount / max(job.hours_left, _ROUNDING) / float(job.nu.max()))
+        named = " and ".join(texts)
+        speed = job.amount / max(job.hours_left, _ROUNDING) / float(job.nu.max())
+        needed = np.ceil(speed)
         more = f"; about {needed:,.0f} machines would be fast enough" if job.hours_left > 0 else ""
         if sum(fastest.machines) < job.most or len(used) > 1:
             more = "; a higher quota would help"
@@ -372,7 +384,9 @@ def _fastest(job: Demand, place: Ints, caps: Ints, groups: Sequence[QuotaGroup])
     best = max(kinds, key=lambda j: float(job.nu[j]))
     machines = [0] * len(job.nu)
     machines[best] = job.most
-    return Mixture(tuple(machines), job.most * float(job.nu[best]), 0.0)
+    nu = float(job.nu[best])
+    total_nu = job.most * nu
+    return Mixture(tuple(machines), total_nu, 0.0)
 
 
 def _fastest_reserved(job: Demand) -> Mixture | None:
@@ -399,16 +413,17 @@ def turns_of(
 
     Raises NotInTime if a job would end too late for its deadline.
     """
-    quotas = merged((*queued.quotas, *queue_quotas(kinds, groups)))
-    others = tuple(job.later(-queued.now) for job in queued.jobs)
+    own_quotas = queue_quotas(kinds, groups)
+    quotas = merged((*queued.quotas, *own_quotas))
+    later_jobs = (job.later(-queued.now) for job in queued.jobs)
+    others = tuple(later_jobs)
     prices = {**queued.usd_per_hour, **_prices(kinds, usd_per_hour)}
     refusals = list[NotInTime]()
 
     # Deadlines that cannot be kept at the least cost may be kept at a higher one.
-    for wanted in (
-        jobs,
-        [replace(job, aim=Aim.HIGHEST_RATE) if job.hurries else job for job in jobs],
-    ):
+    hurrying = [replace(job, aim=Aim.HIGHEST_RATE) if job.hurries else job for job in jobs]
+    for wanted in (jobs, hurrying):
+        unhurried = [replace(job, pace=1.0) for job in wanted]
         claims, plain = (
             [
                 queue_job(
@@ -422,17 +437,21 @@ def turns_of(
                 )
                 for job in each
             ]
-            for each in (wanted, [replace(job, pace=1.0) for job in wanted])
+            for each in (wanted, unhurried)
         )
         queue = JobQueue(0.0, quotas, (*claims, *others), queued.terms, prices)
         # Forecasts, which differ by chance, change the order of jobs only if deadlines need that.
-        for first in (next_round(replace(queue, jobs=(*plain, *others))), None):
+        plain_queue = replace(queue, jobs=(*plain, *others))
+        next_of_plain = next_round(plain_queue)
+        for first in (next_of_plain, None):
             courses = outlook(queue, first)
             planned = courses[: len(jobs)]
-            turns = [_turn(job, course, kinds) for job, course in zip(jobs, planned, strict=True)]
+            pairs = zip(jobs, planned, strict=True)
+            turns = [_turn(job, course, kinds) for job, course in pairs]
+            timed = zip(jobs, claims, turns, strict=True)
             late = [
                 (job, turn)
-                for job, claim, turn in zip(jobs, claims, turns, strict=True)
+                for job, claim, turn in timed
                 if turn.begin == inf or turn.end * 3600 > (claim.deadline or inf) * (1 + _ROUNDING)
             ]
             if not late:
@@ -448,37 +467,38 @@ def _turn(job: Demand, planned: JobOutlook, kinds: Sequence[MachineKind]) -> Tur
     """
     if not planned.turns:
         # Its reservations may be enough for it.
-        begin = 0.0 if max(_reserved(job), default=0) >= max(job.least, 1) else inf
+        reserved = max(_reserved(job), default=0)
+        least = max(job.least, 1)
+        begin = 0.0 if reserved >= least else inf
         return Turn(begin, inf, (0,) * len(kinds))
 
     parts = list[Turn]()
     for each in planned.turns:
         begin = _hours(each.start)
         end = _hours(each.end)
-        machines = tuple(each.machines.get(str(kind), 0) for kind in kinds)
+        counts = (each.machines.get(str(kind), 0) for kind in kinds)
+        machines = tuple(counts)
         if parts and parts[-1].end < begin:
-            parts.append(Turn(parts[-1].end, begin, (0,) * len(kinds)))
+            last = parts[-1]
+            nothing = (0,) * len(kinds)
+            parts.append(Turn(last.end, begin, nothing))
         parts.append(Turn(begin, end, machines))
 
     first = parts[0]
     end = inf
     if not job.work.assumed and planned.end is not None:
         end = _hours(planned.end)
-    return Turn(
-        first.begin,
-        end,
-        first.machines,
-        tuple(parts),
-        _bounds(planned.earliest_start, planned.latest_start),
-        _bounds(planned.earliest_end, planned.latest_end),
-    )
+    starts = _bounds(planned.earliest_start, planned.latest_start)
+    ends = _bounds(planned.earliest_end, planned.latest_end)
+    return Turn(first.begin, end, first.machines, tuple(parts), starts, ends)
 
 
 def _bounds(earliest: float | None, latest: float | None) -> tuple[float, float] | None:
     """The earliest and the latest moment in hours; None if they are in the same second."""
     if earliest is not None and latest is not None and latest - earliest < 1:
         return None
-    return _hours(earliest or 0.0), inf if latest is None else _hours(latest)
+    first = _hours(earliest or 0.0)
+    return first, inf if latest is None else _hours(latest)
 
 
 def _hours(seconds: float) -> float:
@@ -490,8 +510,16 @@ def _hours(seconds: float) -> float:
 def _not_in_time(
     job: Demand, turn: Turn, groups: Sequence[QuotaGroup], startup_hours: float
 ) -> NotInTime:
-    used = [group for group in groups if group.per_machine[job.nu > 0].any()]
-    quotas = ", ".join(str(replace(group.quota, amount=int(group.most))) for group in used)
+    used = []
+    for group in groups:
+        used_by_job = group.per_machine[job.nu > 0]
+        if used_by_job.any():
+            used.append(group)
+    texts = []
+    for group in used:
+        shown = replace(group.quota, amount=int(group.most))
+        texts.append(str(shown))
+    quotas = ", ".join(texts)
     if turn.begin == inf:
         return NotInTime(
             f"{job.name}: no machines within the quotas ({quotas}) keep its budget; raise one of "

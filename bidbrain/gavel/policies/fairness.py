@@ -198,7 +198,15 @@ def lift_least(problem: AllocationProblem, need: Floats, gap: float = NEAR) -> L
     )
     lacking = lifted.level * _KEPT * need - effective_throughput(problem, shares)
 
-    return replace(lifted, shares=_topped_up(shares, usable, lacking))
+    # What jobs lack by the solver's tolerance is added on their fastest type. It is negligible for
+    # the cluster, but everything for a job that needs a billionth of what others need.
+    fastest = usable.max(axis=1, initial=0.0)
+    short = np.flatnonzero((lacking > 0) & (fastest > 0))
+    if len(short):
+        shares = shares.copy()
+        shares[short, usable[short].argmax(axis=1)] += lacking[short] / fastest[short]
+
+    return replace(lifted, shares=shares)
 
 
 def _centered(problem: AllocationProblem, usable: Floats, need: Floats, gap: float) -> Lifted:
@@ -239,21 +247,6 @@ def _evened(shares: Floats, usable: Floats, need: Floats, scale: Ints) -> Floats
     np.add.at(sums, group, shares)
     means = (sums / np.bincount(group)[:, None])[group]
     return np.asarray(means)
-
-
-def _topped_up(shares: Floats, usable: Floats, lacking: Floats) -> Floats:
-    """Adds the throughput that jobs lack by the solver's tolerance, on their fastest type.
-
-    It is negligible for the cluster, but everything for a job that needs a billionth of what others
-    need.
-    """
-    fastest = usable.max(axis=1, initial=0.0)
-    short = np.flatnonzero((lacking > 0) & (fastest > 0))
-    if not len(short):
-        return shares
-    topped_up = shares.copy()
-    topped_up[short, usable[short].argmax(axis=1)] += lacking[short] / fastest[short]
-    return topped_up
 
 
 def _by_columns(columns: ShareColumns, need: Floats) -> Lifted:

@@ -103,7 +103,7 @@ class UnitPrices:
             return cls(times, prices.min(axis=1, keepdims=True), unlimited)
 
         of_market = (depth * nu_of[series.market] for series in known)
-        most = [np.inf, *(of_market)]
+        most = [np.inf, *of_market]
         order = np.argsort(prices, axis=1, kind="stable")
         in_order = np.take_along_axis(prices, order, axis=1)
         most_in_order = np.array(most)[order]

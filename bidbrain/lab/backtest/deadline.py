@@ -171,13 +171,24 @@ def lay_out(
     """Jobs at `starts` moments of each history, spread evenly up to the last moment that leaves
     enough room.
 
-    Histories too short for a slack have no jobs of it.
+    Histories too short for a slack have no jobs of it. A slack is refused if even on-demand from
+    the first tick would miss the deadline.
     """
     rows = []
     slack_of = []
     for number, history in enumerate(histories):
         for slack in slacks:
-            ticks = ticks_until_deadline(terms, slack, history.gap)
+            gap = history.gap
+            ticks = round(slack * terms.work) // gap
+            needed = -(-(terms.work + terms.delay) // gap)
+            if ticks < needed:
+                raise ImpossibleJob(
+                    f"slack {slack:g} is too small: {max(ticks, 0)} ticks of {gap / SECOND:g} s "
+                    f"cannot hold {terms.work / HOUR:g} hours of work and the delay of "
+                    f"{terms.delay / HOUR:g} hours on entering a machine; use at least "
+                    f"{needed * gap / terms.work:.4f}"
+                )
+
             latest = history.up.size - ticks
             moments = (
                 np.linspace(0, latest, starts).astype(np.int64)
@@ -185,27 +196,12 @@ def lay_out(
                 else np.empty(0, np.int64)
             )
             for moment in np.unique(moments).tolist():
-                rows.append((number, history.gap, moment, ticks))
+                rows.append((number, gap, moment, ticks))
                 slack_of.append(slack)
 
     table = np.array(rows, dtype=np.int64)
     history_of, tick, start, until = table.reshape(-1, 4).T
     return DeadlineJobs(terms, tuple(histories), history_of, np.array(slack_of), tick, start, until)
-
-
-def ticks_until_deadline(terms: DeadlineTerms, slack: float, gap: int) -> int:
-    """Whole ticks in slack x work; refused if even on-demand from the first tick would miss."""
-    ticks = round(slack * terms.work) // gap
-    needed = -(-(terms.work + terms.delay) // gap)
-    if ticks < needed:
-        raise ImpossibleJob(
-            f"slack {slack:g} is too small: {max(ticks, 0)} ticks of {gap / SECOND:g} s cannot hold"
-            f" {terms.work / HOUR:g} hours of work and the delay of {terms.delay / HOUR:g} hours "
-            "on entering a machine;"
-            f" use at least {needed * gap / terms.work:.4f}"
-        )
-
-    return ticks
 
 
 StrategyOfJob = Callable[[DeadlineJobs, int], Strategy]

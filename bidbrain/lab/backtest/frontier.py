@@ -79,8 +79,8 @@ def settings_of(scenario: Scenario) -> tuple[str, ...]:
     by_worth = (f"lookahead:{share * usd:.4g}" for share in _TIME_SHARES)
     variants = {
         "fixed-bid": fixed_bids,
-        "price-capacity": ["price-capacity", *(by_pools)],
-        "lookahead": ["lookahead", *(by_worth)],
+        "price-capacity": ["price-capacity", *by_pools],
+        "lookahead": ["lookahead", *by_worth],
     }
     names = (name for kind in NAMES for name in variants.get(kind, [kind]))
     return tuple(names)

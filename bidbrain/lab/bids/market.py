@@ -115,7 +115,11 @@ class GeneratedMarket:
         chance = np.random.default_rng(seed)
         self.assumed = assumed
         self.hour = 0.0
-        self.hosts = _hosts(assumed, chance)
+        spread = np.exp(chance.normal(0, assumed.prices_spread, assumed.hosts))
+        usd = assumed.on_demand_usd * spread
+        floors = usd * chance.uniform(*assumed.floors, assumed.hosts)
+        nanos = np.rint(np.column_stack([usd, floors]) * NANOS_PER_DOLLAR).astype(np.int64)
+        self.hosts = [MarketHost(price, floor) for price, floor in nanos.tolist()]
         self.own: OwnMachine | None = None
         self._arrivals = _arrivals(assumed, hours, chance)[::-1]
         self._leaving: list[float] = []
@@ -198,8 +202,7 @@ class GeneratedMarket:
         on_demand = arrival.pays == inf
         order = chance.permutation(len(self.hosts))
         seen = order[: self.assumed.looks_at].tolist()
-        holds = self.own is not None and self.own.bid is None
-        own = self.own.host if holds else None
+        own = self.own.host if self.own is not None and self.own.bid is None else None
         open_hosts = [host for host in seen if not self._is_taken(host) and host != own]
         if not open_hosts:
             return
@@ -229,16 +232,6 @@ class GeneratedMarket:
             return True
         is_taken = self._is_taken(own.host)
         return not is_taken and own.bid >= self.least_bid(own.host, ours=False)
-
-
-def _hosts(assumed: Assumptions, chance: np.random.Generator) -> list[MarketHost]:
-    spread = np.exp(chance.normal(0, assumed.prices_spread, assumed.hosts))
-    usd = assumed.on_demand_usd * spread
-    floors = usd * chance.uniform(*assumed.floors, assumed.hosts)
-    return [
-        MarketHost(round(price * NANOS_PER_DOLLAR), round(floor * NANOS_PER_DOLLAR))
-        for price, floor in zip(usd.tolist(), floors.tolist(), strict=True)
-    ]
 
 
 def _arrivals(assumed: Assumptions, hours: float, chance: np.random.Generator) -> list[Arrival]:

@@ -71,29 +71,29 @@ class Throughputs:
         at = [self.types.index(name) for name in types]
         alone = self.alone[:, at]
         scale = np.array([kind.scale for kind in self.kinds])
-        chosen = replace(self, types=tuple(types), alone=alone, together=self.together[:, :, at])
+        together = self.together[:, :, at]
+        chosen = replace(self, types=tuple(types), alone=alone, together=together)
         if not per_server:
             return chosen
 
         spread = alone.copy()
-        spread[:, [types.index(name) for name in per_server]] = self.alone[
-            :, [self.types.index(name) for name in apart]
-        ]
+        columns = [self.types.index(name) for name in apart]
+        spread[:, [types.index(name) for name in per_server]] = self.alone[:, columns]
         spread[scale == 1] = alone[scale == 1]
-        sizes = np.array([per_server.get(name, np.inf) for name in types])
+        per_server_sizes = [per_server.get(name, np.inf) for name in types]
+        sizes = np.array(per_server_sizes)
 
-        return replace(chosen, alone=Placement(alone, spread, sizes).best(scale), spread=spread)
+        placement = Placement(alone, spread, sizes)
+        best = placement.best(scale)
+        return replace(chosen, alone=best, spread=spread)
 
     @property
     def reference(self) -> int:
         """The type on which durations are drawn: the one where kinds run at the largest share of
         their best, on average."""
         best = self.alone.max(axis=1, keepdims=True)
-        return int(
-            np.divide(self.alone, best, out=np.zeros_like(self.alone), where=best > 0)
-            .mean(axis=0)
-            .argmax()
-        )
+        relative = np.divide(self.alone, best, out=np.zeros_like(self.alone), where=best > 0)
+        return int(relative.mean(axis=0).argmax())
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +124,15 @@ class ClusterWorkload:
     @property
     def scale(self) -> Ints:
         """Number of workers that each job holds while it runs."""
-        return np.array([kind.scale for kind in self.throughputs.kinds], dtype=np.int64)[self.kind]
+        scales = [kind.scale for kind in self.throughputs.kinds]
+        return np.array(scales, dtype=np.int64)[self.kind]
 
     def alone_seconds(self) -> Floats:
         """Duration of each job alone on its fastest type."""
         best = self.rates.max(axis=1, initial=0.0)
-        return np.asarray(
-            np.divide(self.steps, best, out=np.full(len(best), np.inf), where=best > 0)
-        )
+        never = np.full(len(best), np.inf)
+        seconds = np.divide(self.steps, best, out=never, where=best > 0)
+        return np.asarray(seconds)
 
     def with_entities(
         self, entities: Sequence[Entity], rng: np.random.Generator
@@ -142,7 +143,8 @@ class ClusterWorkload:
         Raises BadWorkload if a job belongs to an entity that is not among these.
         """
         names = [entity.name for entity in entities]
-        unknown = next((name for name in self.owner if name and name not in names), None)
+        unnamed = (name for name in self.owner if name and name not in names)
+        unknown = next(unnamed, None)
         if unknown is not None:
             raise BadWorkload(
                 f"entity {unknown!r} of the trace is not defined (defined: {', '.join(names)})"
@@ -150,7 +152,8 @@ class ClusterWorkload:
 
         drawn = rng.choice(np.array(names), len(self.names)).tolist()
         owners = self.owner or ("",) * len(self.names)
-        owner = tuple(name or other for name, other in zip(owners, drawn, strict=True))
+        joined = (name or other for name, other in zip(owners, drawn, strict=True))
+        owner = tuple(joined)
         return replace(self, owner=owner, entities=tuple(entities))
 
 
@@ -201,10 +204,12 @@ class ClusterSimulation:
                 f" it is fastest, more than {_MAX_ROUNDS:,}; use fewer steps or longer rounds"
             )
 
-        fits = (self.workload.rates > 0) & (self.workload.scale[:, None] <= self.cluster.workers)
+        scale = self.workload.scale[:, None] <= self.cluster.workers
+        fits = (self.workload.rates > 0) & scale
         stuck = np.flatnonzero(~fits.any(axis=1))
         if stuck.size:
-            kind = self.workload.throughputs.kinds[int(self.workload.kind[stuck[0]])]
+            first_stuck = int(self.workload.kind[stuck[0]])
+            kind = self.workload.throughputs.kinds[first_stuck]
             raise BadWorkload(
                 f"job {self.workload.names[int(stuck[0])]} ({kind.name}, {kind.scale} workers) and "
                 f"{stuck.size - 1}"
@@ -223,20 +228,24 @@ def generate(
     """
     times, sizes, kinds, lengths = (np.random.default_rng([seed, stream]) for stream in range(4))
     gaps = times.exponential(1.0, count) * mean_seconds
-    drawn = np.searchsorted(np.cumsum(SCALE_ODDS)[:-1], sizes.random(count), side="right")
+    odds = np.cumsum(SCALE_ODDS)
+    draws = sizes.random(count)
+    drawn = np.searchsorted(odds[:-1], draws, side="right")
     scale = SCALES[drawn] if multiple else np.ones(count, dtype=np.int64)
     kind = _kinds(throughputs, scale, kinds.random(count))
     rate = throughputs.alone[kind, throughputs.reference]
     uniform = lengths.random((count, 2))
-    low, high = np.where(uniform[:, :1] < SHORT_ODDS, SHORT, LONG).T
-    seconds = 60.0 * 10.0 ** (low + (high - low) * uniform[:, 1])
+    is_short_draw = uniform[:, :1]
+    is_short = is_short_draw < SHORT_ODDS
+    low, high = np.where(is_short, SHORT, LONG).T
+    exponent = (high - low) * uniform[:, 1]
+    seconds = 60.0 * 10.0 ** (low + exponent)
     steps = np.maximum(np.floor(rate * seconds), 1.0)
     names = tuple(str(number) for number in range(count))
     arrival = np.cumsum(gaps) - (gaps[0] if count else 0.0)
 
-    return ClusterWorkload(
-        throughputs, names, kind, steps, arrival, np.ones(count), np.full(count, np.inf)
-    )
+    no_deadline = np.full(count, np.inf)
+    return ClusterWorkload(throughputs, names, kind, steps, arrival, np.ones(count), no_deadline)
 
 
 def _kinds(throughputs: Throughputs, scale: Ints, uniform: Floats) -> Ints:
@@ -244,16 +253,16 @@ def _kinds(throughputs: Throughputs, scale: Ints, uniform: Floats) -> Ints:
     measured = throughputs.alone[:, throughputs.reference] > 0
     kinds = np.empty(len(scale), dtype=np.int64)
     for workers in np.unique(scale).tolist():
-        of_scale = [
-            k for k, kind in enumerate(throughputs.kinds) if kind.scale == workers and measured[k]
-        ]
+        kinds_numbered = enumerate(throughputs.kinds)
+        of_scale = [k for k, kind in kinds_numbered if kind.scale == workers and measured[k]]
         if not of_scale:
             raise BadWorkload(
                 f"no kind of job was measured on {workers} workers; use --scale single or other "
                 "throughputs"
             )
         wanted = scale == workers
-        kinds[wanted] = np.array(of_scale)[(uniform[wanted] * len(of_scale)).astype(np.int64)]
+        places = uniform[wanted] * len(of_scale)
+        kinds[wanted] = np.array(of_scale)[places.astype(np.int64)]
 
     return kinds
 
@@ -280,15 +289,20 @@ def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> 
 
     for new in range(len(single)):
         kept = np.delete(np.arange(len(single)), new)
-        known = np.where(seen[new, kept][:, :, None], truth[new, kept], np.nan)
-        estimates[new, kept] = pairs_of_new(
-            alone[kept], truth[np.ix_(kept, kept)], alone[new], known
-        )
+        cells_seen = seen[new, kept]
+        true_values = truth[new, kept]
+        known = np.where(cells_seen[:, :, None], true_values, np.nan)
+        known_pairs = truth[np.ix_(kept, kept)]
+        estimates[new, kept] = pairs_of_new(alone[kept], known_pairs, alone[new], known)
 
-    either = (seen | seen.swapaxes(0, 1))[..., None] | (truth == 0)
+    swapped = seen.swapaxes(0, 1)
+    seen_both = (seen | swapped)[..., None]
+    either = seen_both | (truth == 0)
     believed = throughputs.together.copy()
     # The other side's estimate has the two jobs in the opposite order.
-    believed[cells] = np.where(either, truth, (estimates + estimates.swapaxes(0, 1)[..., ::-1]) / 2)
+    mirrored = estimates.swapaxes(0, 1)
+    mean = (estimates + mirrored[..., ::-1]) / 2
+    believed[cells] = np.where(either, truth, mean)
     return replace(throughputs, together=believed)
 
 
@@ -306,9 +320,9 @@ def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> Bo
 
     seen = np.zeros(shape, dtype=np.bool_)
     for new in range(kinds):
-        drawn = np.random.default_rng([seed, new]).choice(
-            (kinds - 1) * types, size=measured, replace=False
-        )
+        rng = np.random.default_rng([seed, new])
+        cells = (kinds - 1) * types
+        drawn = rng.choice(cells, size=measured, replace=False)
         others = np.zeros((kinds - 1) * types, dtype=np.bool_)
         others[drawn] = True
         seen[new, np.delete(np.arange(kinds), new)] = others.reshape(kinds - 1, types)

@@ -28,9 +28,12 @@ def cheapest(window: Window) -> Steps:
     regions = window.record.regions
     across = np.array([[a != b for b in regions] for a in regions])
     delay = job.delay + across * window.rules.moving_time
-    parts = gap // gcd(gap, *np.unique(delay).tolist())
+    common = gcd(gap, *np.unique(delay).tolist())
+    parts = gap // common
     slack = job.steps(gap) * gap - job.work
-    parts = max(1, min(parts, _MAX_PARTS * gap // max(slack, 1)))
+    coarsest = _MAX_PARTS * gap // max(slack, 1)
+    finest = min(parts, coarsest)
+    parts = max(1, finest)
     return _Search(window, parts, delay, free_last=window.rules.published).run()
 
 
@@ -48,11 +51,16 @@ def published_plan(window: Window) -> Steps:
     for i, source in enumerate(regions):
         for j, target in enumerate(regions):
             if source != target:
-                is_near = source.split("-", maxsplit=1)[0] == target.split("-", maxsplit=1)[0]
+                source_area = source.split("-", maxsplit=1)[0]
+                target_area = target.split("-", maxsplit=1)[0]
+                is_near = source_area == target_area
                 gbit = 8.2 if is_near else 3.59
-                seconds[i, j] = job.checkpoint_gb * 8.192 * (1 / gbit - 1 / 9.72)
+                gigabits = job.checkpoint_gb * 8.192
+                slower = 1 / gbit - 1 / 9.72
+                seconds[i, j] = gigabits * slower
 
-    return _Search(window, 1, job.delay + seconds * SECOND, free_last=False).run()
+    delays = job.delay + seconds * SECOND
+    return _Search(window, 1, delays, free_last=False).run()
 
 
 class _Search:
@@ -73,15 +81,23 @@ class _Search:
         self._parts = parts
         self._free_last = free_last
 
-        self._need = ceil(job.work * parts / record.gap - 1e-9)
+        parts_of_work = job.work * parts / record.gap
+        self._need = ceil(parts_of_work - 1e-9)
         self._slack = record.steps * parts - self._need
-        with_nowhere = np.vstack([delay, np.full(len(delay), job.delay)])
-        self._delay = np.ceil(with_nowhere * parts / record.gap - 1e-9).astype(np.int64)
-        self._usd = np.vstack([window.moving, np.zeros(len(delay))])
+        own_delay = np.full(len(delay), job.delay)
+        with_nowhere = np.vstack([delay, own_delay])
+        delay_parts = with_nowhere * parts / record.gap
+        self._delay = np.ceil(delay_parts - 1e-9).astype(np.int64)
+        nothing = np.zeros(len(delay))
+        self._usd = np.vstack([window.moving, nothing])
         self._up = record.granted >= job.at_least
-        on_demand = np.repeat(record.on_demand[:, None], self._steps, axis=1)
-        self._price = np.stack([record.spot, on_demand]) * (job.machines * record.gap / HOUR)
-        self._costs = np.full((3, self._zones + 1, max(self._slack, 0) + 1), np.inf)
+        prices_of_zones = record.on_demand[:, None]
+        on_demand = np.repeat(prices_of_zones, self._steps, axis=1)
+        both = np.stack([record.spot, on_demand])
+        machine_time = job.machines * record.gap
+        self._price = both * (machine_time / HOUR)
+        most_lost = max(self._slack, 0)
+        self._costs = np.full((3, self._zones + 1, most_lost + 1), np.inf)
         self._costs[0, -1, 0] = 0.0
         self._came = np.full((self._steps, *self._costs.shape), -1, dtype=np.int16)
 
@@ -99,7 +115,8 @@ class _Search:
             if done < 0:
                 continue
 
-            ends = self._ends(step, before, done + 1)[1:, :-1]
+            every_end = self._ends(step, before, done + 1)
+            ends = every_end[1:, :-1]
             if ends.size and (cost := float(ends.min())) < best:
                 kind, zone, lost = map(int, np.unravel_index(ends.argmin(), ends.shape))
                 best = cost
@@ -121,7 +138,8 @@ class _Search:
         for kind in (1, 2):
             stays = before[kind, :zones] <= entered
             best = np.where(stays, before[kind, :zones], entered)
-            costs[kind, :zones] = best + self._price[kind - 1, :, step][:, None]
+            prices_now = self._price[kind - 1, :, step]
+            costs[kind, :zones] = best + prices_now[:, None]
             self._came[step, kind, :zones] = np.where(stays, -1, source)
 
         costs[1, :zones][~self._up[:, step]] = np.inf
@@ -131,7 +149,9 @@ class _Search:
         """The cheapest way to have the checkpoint in a zone and nothing running, and what ran."""
         kind = before.argmin(axis=0)
         left = np.take_along_axis(before, kind[None], axis=0)[0]
-        return left, (np.arange(self._zones + 1)[:, None] * 3 + kind).astype(np.int16)
+        zones = np.arange(self._zones + 1)
+        coded = zones[:, None] * 3
+        return left, (coded + kind).astype(np.int16)
 
     def _entered(
         self, left: Floats, code: NDArray[np.int16], usd: Floats
@@ -143,10 +163,13 @@ class _Search:
             for zone in range(self._zones):
                 lost = int(self._delay[home, zone])
                 kept = max(entered.shape[1] - lost, 0)
-                cost = left[home, :kept] + usd[home, zone]
+                left_there = left[home, :kept]
+                usd_of_move = usd[home, zone]
+                cost = left_there + usd_of_move
                 better = cost < entered[zone, lost:]
                 entered[zone, lost:][better] = cost[better]
-                source[zone, lost:][better] = code[home, :kept][better]
+                codes = code[home, :kept]
+                source[zone, lost:][better] = codes[better]
 
         return entered, source
 
@@ -160,7 +183,8 @@ class _Search:
 
         before = before[:, :, :count]
         left, code = self._left(before)
-        entered, source = self._entered(left, code, np.zeros_like(self._usd))
+        free = np.zeros_like(self._usd)
+        entered, source = self._entered(left, code, free)
         ends = np.full_like(before, np.inf)
 
         for kind in (1, 2):
@@ -174,7 +198,8 @@ class _Search:
         """The schedule that ends in a state, from its last step back to its first."""
         held = list[Whereabouts | None]()
         for at in range(step, -1, -1):
-            held.append(Whereabouts(zone, spot=kind == 1) if kind else None)
+            there = Whereabouts(zone, spot=kind == 1) if kind else None
+            held.append(there)
             came = int(self._came[at, kind, zone, lost])
             if kind == 0:
                 lost -= self._parts

@@ -60,9 +60,11 @@ def played(window: Window, name: str) -> list[PlayedWindow]:
         # A job that no policy can finish in time counts as the cheapest on-demand machine from
         # start to end.
         hours = (window.job.work + window.job.delay) / HOUR
-        usd = float(window.record.on_demand.min()) * window.job.machines * hours
+        lowest_usd = float(window.record.on_demand.min())
+        usd = lowest_usd * window.job.machines * hours
         missed = not window.rules.published
-        return [PlayedWindow(name, window, Spending(machines=usd), 0, 0, missed=missed, course=())]
+        spending = Spending(machines=usd)
+        return [PlayedWindow(name, window, spending, 0, 0, missed=missed, course=())]
 
     return [play(window, _policy(name, window), name)]
 
@@ -94,7 +96,9 @@ _ON_DEMAND, _SPOT, _NOTHING = "on-demand", "spot", "nothing"
 
 def steps_needed(field: Field, delays: int = 1) -> int:
     """Whole steps that the work needs after that many starts."""
-    return -(-(field.work_left + delays * field.job.delay) // field.gap)
+    work_and_delays = field.work_left + delays * field.job.delay
+    minus_steps = -work_and_delays // field.gap
+    return -minus_steps
 
 
 def cheapest_on_demand(field: Field) -> int:
@@ -145,7 +149,9 @@ def _wanted(field: Field, machine: Whereabouts | None, *, spot: bool) -> tuple[s
     delay = field.job.delay
     done = work - field.work_left
     on_demand = machine is not None and not machine.spot
-    ahead = done - (elapsed + 2 * delay) * work / field.job.deadline
+    elapsed_and_delays = elapsed + 2 * delay
+    expected = elapsed_and_delays * work / field.job.deadline
+    ahead = done - expected
     ask = _SPOT if spot else _ON_DEMAND if done < elapsed * work / field.job.deadline else _NOTHING
     if on_demand and (not spot or ahead <= 0):
         ask = _ON_DEMAND
@@ -273,7 +279,9 @@ class DecidedRegions:
 
     def _saw(self, now: int, zone: int, *, up: bool) -> None:
         assert self._decider is not None
-        self._looks.append(Look(now, self._decider.offers[zone].market, up))
+        offer = self._decider.offers[zone]
+        look = Look(now, offer.market, up)
+        self._looks.append(look)
 
     def _situation(self, field: Field, decider: Decider, refused: set[int]) -> Situation:
         now = field.now * field.gap
@@ -287,11 +295,10 @@ class DecidedRegions:
             rent = Rent(offer, machines, offer.on_demand if held.spot else None)
             holdings = (Holding(0, rent, now, now + field.delay_left),)
 
-        prices = {
-            offer: round(usd * NANOS_PER_DOLLAR)
-            for offer, usd in zip(offers, field.spot.tolist(), strict=True)
-        }
-        open_offers = tuple(offer for zone, offer in enumerate(offers) if zone not in refused)
+        priced = zip(offers, field.spot.tolist(), strict=True)
+        prices = {offer: round(usd * NANOS_PER_DOLLAR) for offer, usd in priced}
+        opened = (offer for zone, offer in enumerate(offers) if zone not in refused)
+        open_offers = tuple(opened)
         saved = None if field.home is None else SavedState(offers[field.home].market, _WHOLE)
 
         return Situation(
@@ -317,17 +324,22 @@ def _decider_of(field: Field) -> Decider:
 
     cheapest = min(offers, key=lambda offer: offer.on_demand)
     known = Known.nothing(regions_of(offers))
+    baseline = Rent(cheapest, job.machines, None)
+    limits = MachineLimits(job.at_least, job.machines, {}, together=True)
+    overheads = Overheads(startup=field.longest_delay, eviction=0, resize=0)
+    deadline = field.steps * field.gap
+    roaming = Roaming(tuple(offers), field.moving, known, _WHOLE)
     return Decider(
         offers=tuple(offers),
-        baseline=Rent(cheapest, job.machines, None),
+        baseline=baseline,
         reliable=None,
         most_nu=float(job.machines),
-        limits=MachineLimits(job.at_least, job.machines, {}, together=True),
-        overheads=Overheads(startup=field.longest_delay, eviction=0, resize=0),
-        deadline=field.steps * field.gap,
+        limits=limits,
+        overheads=overheads,
+        deadline=deadline,
         strategy=AlwaysOnDemand(),
         billing=billing_rule("per-second"),
         lease=field.gap,
         look=field.gap,
-        roaming=Roaming(tuple(offers), field.moving, known, _WHOLE),
+        roaming=roaming,
     )

@@ -61,9 +61,9 @@ class ZonesRecord:
 
     def window(self, start: int, steps: int) -> "ZonesRecord":
         part = slice(start, start + steps)
-        return ZonesRecord(
-            self.zones, self.gap, self.granted[:, part], self.spot[:, part], self.on_demand
-        )
+        granted = self.granted[:, part]
+        spot = self.spot[:, part]
+        return ZonesRecord(self.zones, self.gap, granted, spot, self.on_demand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,9 @@ class Window:
 
     @classmethod
     def of(cls, record: ZonesRecord, start: int, job: RegionJob, rules: Rules) -> "Window":
-        return cls(record.window(start, job.steps(record.gap)), job, rules, start)
+        steps = job.steps(record.gap)
+        record_of_job = record.window(start, steps)
+        return cls(record_of_job, job, rules, start)
 
     def only(self, zone: str) -> "Window":
         """Restricts the window to a single zone."""
@@ -227,10 +229,9 @@ class Field:
         """
         if self.machine is None or not self.machine.spot:
             return 1.0
-        return (
-            min(int(self._record.granted[self.machine.zone, self.now]), self.job.machines)
-            / self.job.machines
-        )
+        granted_now = self._record.granted[self.machine.zone, self.now]
+        working = min(int(granted_now), self.job.machines)
+        return working / self.job.machines
 
     @property
     def steps_left(self) -> int:
@@ -267,9 +268,9 @@ class Field:
         up = bool(self._up[zone, self.now])
         self.this_step.probes += 1
         if up and (self.machine is None or self.machine.zone != zone):
-            self.this_step.probing += (
-                float(self.spot[zone]) * self.job.machines * self._window.rules.probe / HOUR
-            )
+            usd_per_hour = float(self.spot[zone])
+            usd_of_probe = usd_per_hour * self.job.machines * self._window.rules.probe
+            self.this_step.probing += usd_of_probe / HOUR
         return up
 
     def _start(self, machine: Whereabouts) -> None:
@@ -279,7 +280,8 @@ class Field:
         moved = self.home is not None and self.home != machine.zone
         self.this_step.moves += moved
         across = moved and self.regions[self.home or 0] != self.regions[machine.zone]
-        self.delay_left = self.job.delay + (self._window.rules.moving_time if across else 0)
+        moving_time = self._window.rules.moving_time if across else 0
+        self.delay_left = self.job.delay + moving_time
         self.machine = machine
         self.home = machine.zone
 
@@ -299,7 +301,8 @@ class Field:
             zone = self.machine.zone
             price = self.spot[zone] if self.machine.spot else self.on_demand[zone]
             share = self.share
-            self.this_step.machines += float(price) * self.job.machines * share * self.gap / HOUR
+            usd_per_hour = float(price) * self.job.machines * share
+            self.this_step.machines += usd_per_hour * self.gap / HOUR
             lost = min(self.delay_left, self.gap)
             self.delay_left -= lost
             self.work_left -= round((self.gap - lost) * share)
@@ -308,7 +311,9 @@ class Field:
 
     def pay_step(self) -> None:
         for name in ("machines", "moving", "probing", "moves", "probes"):
-            setattr(self.bill, name, getattr(self.bill, name) + getattr(self.this_step, name))
+            so_far = getattr(self.bill, name)
+            of_step = getattr(self.this_step, name)
+            setattr(self.bill, name, so_far + of_step)
 
 
 def play(window: Window, policy: ZonePolicy, name: str) -> PlayedWindow:
@@ -325,6 +330,7 @@ def play(window: Window, policy: ZonePolicy, name: str) -> PlayedWindow:
 
     held = [machine for machine in course if machine is not None]
     spot = sum(machine.spot for machine in held)
+    on_demand = len(held) - spot
     return PlayedWindow(
-        name, window, field.bill, spot, len(held) - spot, field.work_left > 0, tuple(course)
+        name, window, field.bill, spot, on_demand, field.work_left > 0, tuple(course)
     )

@@ -94,7 +94,9 @@ class ZoneLife:
                 age = at
 
         ends = 1.0 - exp(-self.burst * tail)
-        return hours + survives * gap / (ends if ends > 1e-9 else self.burst * tail)
+        ending = ends if ends > 1e-9 else self.burst * tail
+        surviving = survives * gap / ending
+        return hours + surviving
 
     def observe(self, now: float, gap: float) -> None:
         """Once a step: losses against the losses that the estimate expected."""
@@ -103,7 +105,9 @@ class ZoneLife:
         if self.since is not None:
             age = now - self.since
             seen = max(age - gap, 0.0) if self._age_seen is None else self._age_seen
-            risk = max(_cumulative(steps, tail, age) - _cumulative(steps, tail, seen), 0.0)
+            until_now = _cumulative(steps, tail, age)
+            until_seen = _cumulative(steps, tail, seen)
+            risk = max(until_now - until_seen, 0.0)
             self._age_seen = age
 
         if risk <= 0 and (self.since is not None or self.failures) and not steps:
@@ -126,7 +130,9 @@ def _cumulative(steps: Sequence[tuple[float, float]], tail: float, age: float) -
         return 0.0
     passed = [(at, size) for at, size in steps if at < age]
     last = passed[-1][0] if passed else 0.0
-    return sum(size for _, size in passed) + (age - last) * tail
+    whole = sum(size for _, size in passed)
+    since_last = (age - last) * tail
+    return whole + since_last
 
 
 def _densest(events: Sequence[tuple[float, int]]) -> float:
@@ -155,8 +161,12 @@ def value_of_progress(field: Field) -> float:
     """Dollars that an hour of work is worth: more as the job falls behind its even pace."""
     elapsed = field.now * field.gap
     job = field.job
-    pace = field.work_left * job.deadline / ((job.deadline - elapsed) * job.work)
-    return max(float(field.on_demand.min()) * pace, float(field.spot.min()))
+    pace_of_work = field.work_left * job.deadline
+    usual_pace = (job.deadline - elapsed) * job.work
+    pace = pace_of_work / usual_pace
+    lowest_on_demand = float(field.on_demand.min())
+    lowest_spot = float(field.spot.min())
+    return max(lowest_on_demand * pace, lowest_spot)
 
 
 @dataclass(slots=True)
@@ -188,7 +198,8 @@ class SkyNomad:
         if self.running is not None and (
             held is None or held.zone != self.running or not held.spot
         ):
-            self.lives[self.running].end(now, lost=not self.stopped)
+            life_there = self.lives[self.running]
+            life_there.end(now, lost=not self.stopped)
             self.running = None
             self.stopped = False
 
@@ -199,7 +210,8 @@ class SkyNomad:
 
     def _spot_value(self, field: Field, zone: int, usd: float) -> float:
         left = (field.job.deadline - field.now * field.gap) / HOUR
-        life = min(self.lives[zone].remaining(_hours(field), field.gap / HOUR), left)
+        expected = self.lives[zone].remaining(_hours(field), field.gap / HOUR)
+        life = min(expected, left)
         held = field.machine
         runs = held is not None and held.spot and held.zone == zone
         works = life if runs else life - field.job.delay / HOUR
@@ -207,7 +219,9 @@ class SkyNomad:
             return -inf
 
         move = 0.0 if self.origin is None else field.move_usd(zone)
-        return usd * works / life - float(field.spot[zone]) - move / max(life, 1e-6)
+        worth = usd * works / life
+        move_per_hour = move / max(life, 1e-6)
+        return worth - float(field.spot[zone]) - move_per_hour
 
     def _options(self, field: Field, usd: float, present: float) -> list[tuple[float, int, bool]]:
         """Actions with their worth: value, zone (-1: wait), on spot or on demand."""
@@ -227,7 +241,9 @@ class SkyNomad:
         for zone in range(len(field.zones)):
             started = 0.0
             if self.origin is not None and self.origin != zone:
-                started = field.job.delay / HOUR * usd + field.move_usd(zone)
+                starting_usd = field.job.delay / HOUR * usd
+                moving_usd = field.move_usd(zone)
+                started = starting_usd + moving_usd
             value = usd - float(field.on_demand[zone]) - started
             if value >= 0 and value > present + margin:
                 options.append((value, zone, False))
@@ -243,9 +259,8 @@ class SkyNomad:
         elif held is not None:
             present = usd - float(field.on_demand[held.zone])
 
-        for value, zone, spot in sorted(
-            self._options(field, usd, present), key=lambda option: -option[0]
-        ):
+        options = self._options(field, usd, present)
+        for value, zone, spot in sorted(options, key=lambda option: -option[0]):
             if value <= present:
                 break
             if held is not None and (held.zone, held.spot) == (zone, spot):

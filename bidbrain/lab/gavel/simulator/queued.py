@@ -39,7 +39,7 @@ class Queued:
         self._held: dict[int, tuple[str, float]] = {}
         self._last: QueueRound | None = None
         nothing = (np.zeros(0, dtype=np.int64) for _ in range(4))
-        self._chosen = RoundCandidates(*(nothing))
+        self._chosen = RoundCandidates(*nothing)
         self.allocations = 0
         self.patience = scenario.round_seconds
 

@@ -200,8 +200,7 @@ def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
         shared = np.maximum(there, 1) * scale
         share = np.minimum(total / shared, 1.0)
         growth = np.diff(times) * share[:-1]
-        grown = [[0.0], np.cumsum(growth)]
-        received = np.concatenate(grown)
+        received = np.concatenate([[0.0], np.cumsum(growth)])
         of_scale = (workload.scale == scale) & np.isfinite(outcome.finish)
         finished = np.flatnonzero(of_scale)
         arrival = workload.arrival[finished]
