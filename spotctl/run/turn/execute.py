@@ -136,35 +136,36 @@ def request_of(
     """The request that carries out an order: the same for every attempt, in every process of the
     run.
     """
-    run, image, cloud, supplies = (
-        environment.run,
-        environment.image,
-        order.market.cloud,
-        workload.supplies(),
-    )
-
-    reserved = environment.reservations.get(order.market.reservation)
+    run, image, market = environment.run, environment.image, order.market
+    supplies = workload.supplies()
     own = {INSTALLATION_TAG: environment.installation, RUN_TAG: run, INTENT_TAG: str(order.intent)}
+    tags = {**environment.labels, **own}
+    ports = supplies.ports if environment.rented and mapped_ports(market.cloud) else ()
+
+    # A job file that was changed since may not name it any more; the market's name is a plain id.
+    reservation, block = market.reservation, False
+    reserved = environment.reservations.get(market.reservation)
+    if reserved is not None:
+        reservation, block = reserved.id, reserved.block
+
     return MachineRequest(
         f"{run}-{order.intent}",
-        order.market,
+        market,
         order.machines,
         order.bid,
         order.lease_until,
-        {**environment.labels, **own},
+        tags,
         workload.payload(order),
         supplies.secrets,
-        image.of(cloud),
-        environment.machine_identity.get(cloud),
+        image.of(market.cloud),
+        environment.machine_identity.get(market.cloud),
         image.disk_gib,
         containers=image.container is not None,
         # A reliable machine keeps the runner, and is no node.
         close=environment.close and not order.reliable,
-        # A job file that was changed since may not name it any more; the market's name is a plain
-        # id.
-        reservation=order.market.reservation if reserved is None else reserved.id,
-        block=reserved is not None and reserved.block,
-        ports=supplies.ports if environment.rented and mapped_ports(cloud) else (),
+        reservation=reservation,
+        block=block,
+        ports=ports,
     )
 
 

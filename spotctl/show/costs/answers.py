@@ -151,7 +151,7 @@ _OF_GROUP: tuple[Column[Mapping[str, Any]], ...] = (
 
 def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
     """The JSON fields of a report whose groups have these properties."""
-    keys = [Column[Any](each.value, f"value of --by {each.value}") for each in by]
+    keys: list[Column[Any]] = [Column(each.value, f"value of --by {each.value}") for each in by]
     group = (*keys, *_OF_GROUP)
     return (
         *_WHOLE,
