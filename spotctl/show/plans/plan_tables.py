@@ -291,17 +291,18 @@ def _terms(plan: JobPlan) -> Group:
     for term in forecast_of(plan).terms:
         table.add_row(str(term.market), f"up to {term.machines:,}", f"{term.usd:.4f}")
     table.add_row("total", "", f"{forecast_of(plan).usd.median:.4f}", style="bold")
-    later = plan.cost.estimate.later.usd_per_work
 
-    return Group(
-        Text("first hour", style="bold"),
-        Text(plan.demand.worded(plan.cost.estimate.first.explain())),
-        Text(
-            f"each later hour: "
-            f"{f'${later:.4g} per {plan.demand.unit}' if isfinite(later) else 'no work is expected'}"
-        ),
-        *(() if plan.demand.work.assumed else (Text(), table)),
-    )
+    later = plan.cost.estimate.later.usd_per_work
+    each = "no work is expected"
+    if isfinite(later):
+        each = f"${later:.4g} per {plan.demand.unit}"
+
+    parts: list[RenderableType] = [Text("first hour", style="bold")]
+    parts.append(Text(plan.demand.worded(plan.cost.estimate.first.explain())))
+    parts.append(Text(f"each later hour: {each}"))
+    if not plan.demand.work.assumed:
+        parts += [Text(), table]
+    return Group(*parts)
 
 
 def _rejected(plan: JobPlan, width: int) -> RenderableType:
@@ -314,12 +315,10 @@ def _rejected(plan: JobPlan, width: int) -> RenderableType:
             table.add_row(market_name(rejection.market), Text(plan.demand.worded(rejection.why)))
         return Group(table, *more)
 
-    lines = [
-        market_name(rejection.market).append(
-            f": {plan.demand.worded(rejection.why)}", style="default"
-        )
-        for rejection in named
-    ]
+    lines = list[Text]()
+    for rejection in named:
+        why = f": {plan.demand.worded(rejection.why)}"
+        lines.append(market_name(rejection.market).append(why, style="default"))
 
     return Group(Text("rejected", style="bold"), *lines, *more)
 
