@@ -14,8 +14,8 @@ from moto.ec2.models import ec2_backends
 from spotctl.cli.boundary import CREDENTIALS, FAILED
 from spotctl.files.job.reader import load
 from spotctl.home import config
-from spotctl.run.start.launch_plans import plans_to_launch
 from spotctl.run.start.admission import checked as orders_of
+from spotctl.run.start.launch_plans import plans_to_launch
 from tests.cloud.aws import AwsServer
 from tests.cloud.azure import AzureServer
 from tests.cloud.clouds import SimulatedCloud, recorded, sampled
