@@ -312,8 +312,10 @@ def metrics() -> Iterator[str]:
     yield "file, so watch `spotctl_updated_timestamp_seconds`:"
     yield "`time() - spotctl_updated_timestamp_seconds > 300 and on(instance) spotctl_running == 1`.\n"
     yield "| metric | type | meaning |\n| --- | --- | --- |"
-    for one in metrics_text.METRICS:
-        yield f"| `{one.name}` | {one.kind} | {_cell(one.meaning)} |"
+    for of, declared in metrics_text.METRICS.items():
+        # The metrics of replayed runs mean the same as those of billed ones.
+        for one in declared if of != "replayed run" else ():
+            yield f"| `{one.name}` | {one.kind} | {_cell(one.meaning)} |"
 
 
 def _parsed(text: str, command: str, complaint: str) -> Any:

@@ -104,7 +104,7 @@ def plan(
         plan_plots.draw(planned.plans, plot)
         session.remark(f"drew {plot}")
 
-    checks = list[Sequence[Finding]]([()] * len(planned.plans))
+    checks: list[Sequence[Finding]] = [()] * len(planned.plans)
     if check:
         with waiting(session, "asking the clouds"):
             checks = [checked(plan, session.settings).findings for plan in planned.plans]

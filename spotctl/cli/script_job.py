@@ -115,9 +115,9 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
         }
         difference = None if compared is None else compared.difference
         files = {"file": str(request.job), "trainer": None if trainer is None else str(trainer)}
-        session.answer_json(
-            as_json(SCRIPT_WRITTEN, {**files, "script": about, "difference": difference})
-        )
+        of_task = {"tool": None, "left_out": None}
+        row = {**files, **of_task, "script": about, "difference": difference}
+        session.answer_json(as_json(WRITTEN, row))
         return
 
     if compared is None:
@@ -313,11 +313,11 @@ _LEFT_OUT: tuple[Column[Mapping[str, Any]], ...] = (
 )
 TASK_WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     Column("file", "the job file that was written"),
-    Column("tool", "with a task of another tool, which: SkyPilot or dstack"),
-    Column("left_out", "parts of the task without a counterpart", each=_LEFT_OUT),
+    Column("tool", "with a task of another tool, which: SkyPilot or dstack", optional=True),
+    Column("left_out", "parts of the task without a counterpart", each=_LEFT_OUT, optional=True),
 )
 """The JSON of `spotctl init` with a task of another tool."""
-SCRIPT_WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
+WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     Column("file", "the job file that was written"),
     Column(
         "trainer", "with a script, the file of the trainer that was written; null without --trainer"
@@ -326,8 +326,8 @@ SCRIPT_WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
         "difference", "how far three steps of script and trainer are apart; null without --trainer"
     ),
     Column("script", "with a script, what was read in it", of=SCRIPT),
+    *TASK_WRITTEN[1:],
 )
-WRITTEN = (*SCRIPT_WRITTEN, *TASK_WRITTEN[1:])
 """The JSON of `spotctl init`; without a script, only the first."""
 
 

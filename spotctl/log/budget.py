@@ -63,12 +63,11 @@ def bids_paid(market: Market, held: Held, now: int) -> PriceSeries:
     the second in which it was raised: the bill has one price for each second, and must not be below
     that of the cloud."""
     steps = {_second_of(held, at): bid for at, bid in sorted(held.bids)}
-    steps.setdefault(max(now, held.ended or 0, *steps), held.bids[-1][1])
-    return PriceSeries(
-        market,
-        np.array(list(steps), dtype=np.int64),
-        np.array(list(steps.values()), dtype=np.int64),
-    )
+    _, newest = held.bids[-1]
+    steps.setdefault(max(now, held.ended or 0, *steps), newest)
+    times = np.array(list(steps), dtype=np.int64)
+    prices = np.array(list(steps.values()), dtype=np.int64)
+    return PriceSeries(market, times, prices)
 
 
 def tariff_of(provider: CloudProvider, started: int) -> Tariff:
@@ -167,11 +166,15 @@ def renewed(
     """The amount that a renewal adds to the committed one; nothing if the leases were extended as
     far already.
     """
-    alive = [held for held in map(state.machines.__getitem__, machines) if held.alive]
-    return sum(
-        _flat(state, held, max(until + teardown, gone), tariff) - _flat(state, held, gone, tariff)
-        for held, gone in zip(alive, (_gone_at(held, now, teardown) for held in alive), strict=True)
-    )
+    added = 0
+    for name in machines:
+        held = state.machines[name]
+        if held.alive:
+            gone = _gone_at(held, now, teardown)
+            before = _flat(state, held, gone, tariff)
+            added += _flat(state, held, max(until + teardown, gone), tariff) - before
+
+    return added
 
 
 def raised(state: RunState, machine: str, bid: int, now: int, tariff: Tariff, teardown: int) -> int:

@@ -187,19 +187,14 @@ def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
 def _rented(state: RunState, event: ev.Rented, at: int) -> RunState:
     """Machines may come in several events: those of a lost answer are found by listing."""
     order = state.orders[event.intent]
-    came = {
-        granted.id: Held(
-            granted.id,
-            event.intent,
-            granted.started,
-            order.lease_until,
-            at,
-            signed_at=at,
-            host=granted.host,
-            bids=() if order.bid is None else ((granted.started, order.bid),),
+    came, is_spot = dict[str, Held](), order.bid is not None
+    for granted in event.machines:
+        since = granted.started
+        bids = () if order.bid is None else ((since, order.bid),)
+        lease = (since, order.lease_until, at)
+        came[granted.id] = Held(
+            granted.id, event.intent, *lease, signed_at=at, host=granted.host, bids=bids
         )
-        for granted in event.machines
-    }
 
     allocations = dict(state.allocations)
     if event.intent not in allocations and came:
@@ -217,29 +212,25 @@ def _rented(state: RunState, event: ev.Rented, at: int) -> RunState:
             list_price=order.list_price,
         )
 
-    denied = frozenset(
-        side for side in state.denied if not came or side[1] is not (order.bid is not None)
-    )
     closed = _closed(state, event)
-    refused = {
-        key: refusal
-        for key, refusal in state.refused.items()
-        if not (
-            came
-            and key[1] is (order.bid is not None)
-            and covers(refusal.scope, key[0], order.market)
-        )
-    }
-
     machines = {**came, **state.machines}
-    unknown = {} if came else state.unknown
+    if not came:
+        return _changed(closed, allocations=allocations, machines=machines)
+
+    # The market has machines of this kind after all.
+    denied = frozenset(side for side in state.denied if side[1] is not is_spot)
+    refused = dict(state.refused)
+    for (market, spot), refusal in state.refused.items():
+        if spot is is_spot and covers(refusal.scope, market, order.market):
+            del refused[market, spot]
+
     return _changed(
         closed,
         allocations=allocations,
         machines=machines,
         denied=denied,
         refused=refused,
-        unknown=unknown,
+        unknown={},
     )
 
 

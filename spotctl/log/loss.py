@@ -108,21 +108,20 @@ def foreign_rows(raw: RawLog) -> set[int]:
     for (run, number), same in sorted(rows.items()):
         before = 0 if number == 1 else link_before.get((run, number - 1))
         contents = {row.id: checksum(row.run, row.at, row.kind, row.body) for row in same}
-        follows = (
-            row
-            for row in same
-            if before is None or row.link == link_of(before, number, contents[row.id])
-        )
-        own = next(follows, None)
+        own: RawRow | None = None
+        for row in same:
+            if before is None or row.link == link_of(before, number, contents[row.id]):
+                own = row
+                break
+
         link_before[run, number] = same[0].link if own is None else own.link
         most = raw.written.get(run, number)
-        # The rows of a run have other positions than those of its earlier rows, so no number
-        # exceeds its position.
-        foreign.update(
-            row.id
-            for row in same
-            if row.sound and not (row is own and 1 <= number <= min(most, row.id))
-        )
+        for row in same:
+            # The rows of a run have other positions than those of its earlier rows, so no number
+            # exceeds its position.
+            is_own = row is own and 1 <= number <= min(most, row.id)
+            if row.sound and not is_own:
+                foreign.add(row.id)
 
     return foreign
 
@@ -238,11 +237,10 @@ def _slots(raw: RawLog, usable: Collection[int]) -> dict[str, list[tuple[int, fl
     for run, positions in position_of.items():
         last = max([raw.written.get(run, 0), *positions])
         ends: list[tuple[int, float]] = [(0, 0), *sorted(positions.items()), (last + 1, inf)]
-        slots[run] = [
-            (int(before), after)
-            for (number, before), (later, after) in pairwise(ends)
-            for _ in range(number + 1, later)
-        ]
+        slots[run] = []
+        for (number, before), (later, after) in pairwise(ends):
+            lacking = later - number - 1
+            slots[run] += [(int(before), after)] * lacking
 
     return slots
 
@@ -362,10 +360,10 @@ def _wall(rows: Iterable[RawRow], position: int, otherwise: int = 0) -> tuple[in
         if row.kind in _WITH_WALL_CLOCK
     ]
 
-    since = max(
-        (at for id_, at in known if id_ < position), default=min((at for _, at in known), default=0)
-    )
-    return since, min((at for id_, at in known if id_ > position), default=max(otherwise, since))
+    earliest = min((at for _, at in known), default=0)
+    since = max((at for number, at in known if number < position), default=earliest)
+    latest = max(otherwise, since)
+    return since, min((at for number, at in known if number > position), default=latest)
 
 
 def _raw(run: str, at: int, event: Event, id_: int = 0) -> RawRow:

@@ -97,20 +97,16 @@ class JobsQueued:
     def job(self, name: str, now: float) -> QueueJob:
         """A job of the queue with what it holds since when, and what it has received until now."""
         job, last = self.joined[name].job, self.last
-        before = (
-            None
-            if last is None
-            else next((old for old in last.queue.jobs if old.name == name), None)
-        )
-
-        if last is None or before is None:
+        if last is None:
+            return job
+        before = next((old for old in last.queue.jobs if old.name == name), None)
+        if before is None:
             return job
 
         held, lasting = last.machines.get(name, {}), max(now - last.queue.now, 0.0)
-        received = {
-            kind: before.received.get(kind, 0.0) + held.get(kind, 0) * lasting
-            for kind in {*before.received, *held}
-        }
+        received = dict(before.received)
+        for kind, machines in held.items():
+            received[kind] = received.get(kind, 0.0) + machines * lasting
         since = before.since if bool(held) == bool(before.holds()) else last.queue.now
 
         return replace(job, arrival=before.arrival, since=since, received=received, held=held)

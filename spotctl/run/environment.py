@@ -138,10 +138,26 @@ def environment_of(
 
     Raises MissingSecret, and TransferFailed if a training's data cannot be copied to the cache.
     """
-    local, location = spec.is_local, spec.outputs.get("model", "")
-    published = location if "://" in location else ""
+    results, published = paths.results(run), ""
+    location = spec.outputs.get("model", "")
+    if "://" in location:
+        published = location
+    elif location:
+        results = Path(location)
+
     # Everything is copied to rented machines; others are processes of this computer.
-    rented = MachinePaths(layout.PYTHON, layout.JOB_FOLDER, layout.CACHE)
+    on_machines = MachinePaths(layout.PYTHON, layout.JOB_FOLDER, layout.CACHE)
+    list_every, output = LIST_SECONDS, paths.output(run)
+    if spec.is_local:
+        on_machines = MachinePaths.here(spec.workdir, paths.cache)
+        list_every = 0.0
+
+    variables, secrets = dict[str, str](), dict[str, str]()
+    if not ending:
+        variables = dict(_variables(spec, paths.cache))
+        secrets = dict(secrets_of(spec))
+    reservations = {named.name: named for named in spec.resources.reservations}
+
     return RunEnvironment(
         run,
         installation_id(paths.home),
@@ -149,22 +165,22 @@ def environment_of(
         provider.now,
         LeaseTimes.of(spec),
         rendezvous,
-        Path(location) if location and not published else paths.results(run),
+        results,
         spec.workdir,
-        MachinePaths.here(spec.workdir, paths.cache) if local else rented,
-        not local,
-        0.0 if local else LIST_SECONDS,
-        None if local and not spec.on_ray else paths.output(run),
+        on_machines,
+        not spec.is_local,
+        list_every,
+        None if spec.is_local and not spec.on_ray else output,
         published,
         ending,
         image=spec.image,
         machine_identity=spec.identity,
         labels=spec.tags,
         close=spec.resources.placement == CLOSE,
-        reservations={named.name: named for named in spec.resources.reservations},
+        reservations=reservations,
         cache=paths.cache,
-        variables={} if ending else _variables(spec, paths.cache),
-        secrets={} if ending else secrets_of(spec),
+        variables=variables,
+        secrets=secrets,
         identity=identity,
     )
 
@@ -177,13 +193,10 @@ def _variables(spec: JobSpec, cache: Path) -> Mapping[str, str]:
 
     from spotctl.agent.data.transfer import local_copy
 
-    return {
-        **spec.env,
-        **{
-            data_variable(name): str(local_copy(location, cache))
-            for name, location in spec.data.items()
-        },
-    }
+    variables = dict(spec.env)
+    for name, location in spec.data.items():
+        variables[data_variable(name)] = str(local_copy(location, cache))
+    return variables
 
 
 def secrets_of(spec: JobSpec) -> Mapping[str, str]:

@@ -333,14 +333,11 @@ def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
         "Model": str(answer.get("model", "")),
     }
 
+    known_lines = {name: text for name, text in lines.items() if text}
     facts = {"event": "run ended", "job": job, "run": state.run, "left_running": alive}
-    return Message(
-        state.run,
-        f"{job}: {ended.outcome} (run {state.run})",
-        ended.outcome == DONE,
-        {name: text for name, text in lines.items() if text},
-        {**facts, **{name: answer[name] for name in _FACTS if name in answer}},
-    )
+    facts |= {name: answer[name] for name in _FACTS if name in answer}
+    title = f"{job}: {ended.outcome} (run {state.run})"
+    return Message(state.run, title, ended.outcome == DONE, known_lines, facts)
 
 
 def notify_of_alarm(

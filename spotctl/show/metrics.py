@@ -157,8 +157,16 @@ _OF_NIGHT = (
         "success",
     ),
 )
-METRICS = (*_MONEY, _MACHINES, _GPU, *_OF_RUN, _UPDATED, *_OF_NIGHT)
-"""The metrics as the reference lists them: those of replayed runs mean the same."""
+METRICS = {
+    "billed run": _MONEY,
+    "replayed run": _REPLAYED,
+    "machines of a kind": (_MACHINES,),
+    "market": (_GPU,),
+    "run": _OF_RUN,
+    "night": _OF_NIGHT,
+    "all": (_UPDATED,),
+}
+"""The metrics by what their rows are, in the order of the text."""
 
 Rows = list[tuple[Labels, Any]]
 """The rows of some metrics, each with the labels of its samples."""
@@ -191,21 +199,21 @@ def metrics_text(runs: Sequence[RunView], seconds: float, night: NightFigures | 
         figures.append((run, _figures(view)))
 
     nights: Rows = [] if night is None else [((("job", night.job),), night)]
-    tables = (
-        (_MONEY, billed),
-        (_REPLAYED, replayed),
-        ((_MACHINES,), machines),
-        ((_GPU,), markets),
-        (_OF_RUN, figures),
-        (_OF_NIGHT, nights),
-        ((_UPDATED,), [((), {"seconds": round(seconds, 3)})]),
-    )
+    rows_of: dict[str, Rows] = {
+        "billed run": billed,
+        "replayed run": replayed,
+        "machines of a kind": machines,
+        "market": markets,
+        "run": figures,
+        "night": nights,
+        "all": [((), {"seconds": round(seconds, 3)})],
+    }
 
     lines = list[str]()
-    for metrics, rows in tables:
+    for of, metrics in METRICS.items():
         # The format wants the samples of one metric together, also those of several runs.
         for metric in metrics:
-            lines += _lines(metric, rows)
+            lines += _lines(metric, rows_of[of])
 
     return "".join(f"{line}\n" for line in lines)
 

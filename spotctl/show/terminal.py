@@ -17,6 +17,7 @@ from bidbrain.arrays import Floats
 from pricing_data.series import PriceSeries, held
 from pricing_data.units import SECOND, age, counted, format_time, format_usd, to_usd, usd_text
 from spotctl.home.printable import printable
+from spotctl.show.columns import at_path
 from spotctl.show.layout import pairs_table, plain_table
 
 if TYPE_CHECKING:
@@ -117,20 +118,17 @@ def _figure(newest: Interruption, figures: Sequence[Interruption]) -> str:
     """The newest published interruption figure, since when it has not changed, and how often it had
     changed before."""
     alike = [figure for figure in figures if figure.measure == newest.measure]
-    starts = [
-        figure
-        for before, figure in pairwise(alike)
-        if (before.low, before.high) != (figure.low, figure.high)
-    ]
+    since, changes = alike[0], 0
+    for before, figure in pairwise(alike):
+        if (before.low, before.high) != (figure.low, figure.high):
+            since = figure
+            changes += 1
 
-    since = starts[-1] if starts else alike[0]
     scale, unit = (1, "") if newest.measure == "placement-score" else (100, "%")
     low, high = newest.low * scale, newest.high * scale
     shown = f"{low:g}{unit}" if low == high else f"{low:g}-{high:g}{unit}"
-    return (
-        f"{shown} since {format_time(since.as_of)[:10]}, {counted(len(starts), 'change')} before; "
-        f"{newest.source}"
-    )
+    day = format_time(since.as_of)[:10]
+    return f"{shown} since {day}, {counted(changes, 'change')} before; {newest.source}"
 
 
 def _on_demand(summary: MarketStats) -> str:
@@ -147,25 +145,29 @@ def _on_demand(summary: MarketStats) -> str:
 
 def imported(reports: Sequence[FileReport]) -> Table:
     """Row counts per imported file; facts are on-demand prices and interruption rates."""
-    columns = {
-        "rows": [report.rows for report in reports],
-        "new": [report.committed.added for report in reports],
-        "known": [report.committed.known for report in reports],
-        "conflicts": [report.committed.conflicts for report in reports],
-        "facts": [report.facts for report in reports],
-        "skipped": [report.skipped for report in reports],
-    }
+    columns = dict[str, list[int]]()
+    for name, path in _COUNTS.items():
+        counts = [at_path(report, *path.split(".")) for report in reports]
+        if name in _ALWAYS or any(counts):
+            columns[name] = counts
 
-    shown = {
-        name: counts
-        for name, counts in columns.items()
-        if name in {"rows", "new", "known"} or any(counts)
-    }
-
-    table = plain_table("file", *shown)
-    for report, *counts in zip(reports, *shown.values(), strict=True):
-        table.add_row(Text(printable(Path(report.file).name)), *(f"{count:,}" for count in counts))
+    table = plain_table("file", *columns)
+    for report, *row in zip(reports, *columns.values(), strict=True):
+        file = Text(printable(Path(report.file).name))
+        table.add_row(file, *(f"{count:,}" for count in row))
     return table
+
+
+_COUNTS = {
+    "rows": "rows",
+    "new": "committed.added",
+    "known": "committed.known",
+    "conflicts": "committed.conflicts",
+    "facts": "facts",
+    "skipped": "skipped",
+}
+_ALWAYS = ("rows", "new", "known")
+"""Counts of an imported file, and those that are shown even if they are 0."""
 
 
 def complaints(report: FileReport) -> list[str]:
@@ -182,34 +184,27 @@ def complaints(report: FileReport) -> list[str]:
 
 def gaps(report: GapReport, now: int) -> list[str]:
     """Seams, stale markets and the longest gaps."""
-    lines = [
-        f"seam   {seam.cloud}/{seam.region}: {format_time(seam.start)} to {format_time(seam.end)},"
-        f" {seam.silent} of {seam.markets} markets silent"
-        for seam in report.seams
-    ]
+    lines = list[str]()
+    for seam in report.seams:
+        since, until = format_time(seam.start), format_time(seam.end)
+        silent = f"{seam.silent} of {seam.markets} markets silent"
+        lines.append(f"seam   {seam.cloud}/{seam.region}: {since} to {until}, {silent}")
 
-    lines += [
-        f"stale  {stale.market}: last seen {format_time(stale.last)}, "
-        f"{age((now - stale.last) / SECOND)} ago"
-        for stale in report.stale[:_NAMED_GAPS]
-    ]
-
-    if len(report.stale) > _NAMED_GAPS:
-        lines.append(
-            f"       and {len(report.stale) - _NAMED_GAPS:,} more stale markets (--json lists all)"
-        )
+    for stale in report.stale[:_NAMED_GAPS]:
+        ago = age((now - stale.last) / SECOND)
+        lines.append(f"stale  {stale.market}: last seen {format_time(stale.last)}, {ago} ago")
+    if (more := len(report.stale) - _NAMED_GAPS) > 0:
+        lines.append(f"       and {more:,} more stale markets (--json lists all)")
 
     longest = sorted(report.gaps, key=lambda gap: gap.start - gap.end)
-    lines += [
-        f"gap    {gap.market}: {age((gap.end - gap.start) / SECOND)} from {format_time(gap.start)}"
-        for gap in longest[:_NAMED_GAPS]
-    ]
-    if len(longest) > _NAMED_GAPS:
-        lines.append(f"       and {len(longest) - _NAMED_GAPS} shorter gaps (--json lists all)")
-    lines.append(
-        f"{len(report.seams)} seams, {len(report.stale)} stale markets, {len(report.gaps)} gaps"
-    )
+    for gap in longest[:_NAMED_GAPS]:
+        length = age((gap.end - gap.start) / SECOND)
+        lines.append(f"gap    {gap.market}: {length} from {format_time(gap.start)}")
+    if (more := len(longest) - _NAMED_GAPS) > 0:
+        lines.append(f"       and {more} shorter gaps (--json lists all)")
 
+    seams, stales = len(report.seams), len(report.stale)
+    lines.append(f"{seams} seams, {stales} stale markets, {len(report.gaps)} gaps")
     return lines
 
 
@@ -241,13 +236,9 @@ def egress(price: EgressPrice, gigabytes: float, usd: float) -> Table:
         else:
             tiers.append(f"${each:g}/GB above {above:,g} GB" if above else f"${each:g}/GB")
 
-    return pairs_table(
-        [
-            ("cost", f"{usd_text(usd)} for {gigabytes:,g} GB"),
-            ("list", ", ".join(tiers)),
-            ("source", f"{price.source}, {format_time(price.as_of)[:10]}{certainty}"),
-        ]
-    )
+    cost = f"{usd_text(usd)} for {gigabytes:,g} GB"
+    source = f"{price.source}, {format_time(price.as_of)[:10]}{certainty}"
+    return pairs_table([("cost", cost), ("list", ", ".join(tiers)), ("source", source)])
 
 
 # -- bars of block characters, one line high (sparklines) or several -------------------------------
@@ -280,22 +271,20 @@ def sparkline(series: PriceSeries, width: int) -> str:
     edges = np.linspace(series.first, series.last, width + 1)
     begin = np.clip(np.searchsorted(series.times, edges[:-1], "right") - 1, 0, None)
     end = np.maximum(np.searchsorted(series.times, edges[1:], "left"), begin + 1)
-    tops = np.array(
-        [series.prices[a:b].max() for a, b in zip(begin, end, strict=True)], dtype=float
-    )
+    highest = [series.prices[first:last].max() for first, last in zip(begin, end, strict=True)]
+    tops = np.array(highest, dtype=float)
     low, high = float(series.prices.min()), float(series.prices.max())
-    seen = (
-        np.ones(width, dtype=bool)
-        if series.watched is None
-        else held(edges.astype(np.int64), series.watched) > 0
-    )
+    seen = np.ones(width, dtype=bool)
+    if series.watched is not None:
+        seen = held(edges.astype(np.int64), series.watched) > 0
 
     if high == low:
         return _bar_lines(np.where(seen, 1.0, 0.0), 1)[0]
 
     if needs_log_scale(low, high):
         tops, low, high = np.log(tops), np.log(low), np.log(high)
-    return _bar_lines(np.where(seen, 1 + np.round((tops - low) / (high - low) * 7), 0), 1)[0]
+    heights = 1 + np.round((tops - low) / (high - low) * 7)
+    return _bar_lines(np.where(seen, heights, 0), 1)[0]
 
 
 def _bar_lines(eighths: Floats, height: int) -> list[str]:

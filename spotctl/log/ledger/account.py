@@ -190,9 +190,9 @@ class RunPart:
     def stored(self) -> tuple[str, str]:
         """The account as the log keeps it: the timeline with the sums, and the rows, both in
         JSON."""
-        columns = dict(
-            zip(LedgerRow._fields, map(list, zip(*self.rows, strict=True)), strict=False)
-        )
+        columns = dict[str, list[Any]]()
+        for name, column in zip(LedgerRow._fields, zip(*self.rows, strict=True), strict=False):
+            columns[name] = list(column)
 
         # Most rows have the same few markets, so a row names the position of its market.
         markets = list(dict.fromkeys(row.market for row in self.rows))
@@ -210,16 +210,15 @@ def from_stored(costs: Iterable[tuple[str, str]]) -> list[RunPart]:
     """
     every = list(costs)
     # All in one go is faster than one by one.
-    accounts = msgspec.json.decode(
-        f"[{','.join(account for account, _ in every)}]",
-        type=list[tuple[RunTimeline, Sums, int]],
-        dec_hook=lambda kind, text: kind(text),
-    )
+    whole = f"[{','.join(account for account, _ in every)}]"
+    kind = list[tuple[RunTimeline, Sums, int]]
+    accounts = msgspec.json.decode(whole, type=kind, dec_hook=lambda type_, text: type_(text))
 
-    return [
-        RunPart(run, RowsInTurn(count, partial(_rows, lines)), sums)
-        for (run, sums, count), (_, lines) in zip(accounts, every, strict=True)
-    ]
+    parts = list[RunPart]()
+    for (run, sums, count), (_, lines) in zip(accounts, every, strict=True):
+        rows = RowsInTurn(count, partial(_rows, lines))
+        parts.append(RunPart(run, rows, sums))
+    return parts
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,37 +38,42 @@ def timeline_of(
 ) -> RunTimeline:
     """The timeline of one run from its log rows, and the state that follows from them; `is_least`
     says whether there are costs that no row has."""
-    state, stages, minimum_bids = state or fold(rows), list[tuple[int, int]](), list[MinimumBid]()
+    state = state or fold(rows)
+    stages, minimum_bids = list[tuple[int, int]](), list[MinimumBid]()
+    stage: int | None = None
     for row in rows:
-        if isinstance(row.event, ev.Progressed) and (
-            not stages or stages[-1][1] != row.event.stage
-        ):
-            stages.append((row.at, row.event.stage))
-        elif isinstance(row.event, ev.HostsListed) and row.event.hosts:
-            minimum_bids.append(MinimumBid(row.at, row.event.market, row.event.least))
+        event = row.event
+        if isinstance(event, ev.Progressed) and event.stage != stage:
+            stage = event.stage
+            stages.append((row.at, stage))
+        elif isinstance(event, ev.HostsListed) and event.hosts:
+            minimum_bids.append(MinimumBid(row.at, event.market, event.least))
 
     began, ended = state.began, state.ended
     assert began is not None, "a run begins with RunBegan"
-    tags = began.spec.get("tags")
-    evictions = [
-        Eviction(
-            held.ended,
-            held.id,
-            state.allocations[held.allocation].market,
-            held.warned_until is not None,
-        )
-        for held in state.machines.values()
-        if held.end_reason == EVICTED and held.ended is not None
-    ]
+    given = began.spec.get("tags")
+    tags = dict[str, str]()
+    if isinstance(given, dict):
+        tags = {str(name): str(value) for name, value in given.items()}
 
+    evictions = list[Eviction]()
+    for held in state.machines.values():
+        if held.end_reason == EVICTED and held.ended is not None:
+            market, warned = state.allocations[held.allocation].market, held.warned_until
+            evictions.append(Eviction(held.ended, held.id, market, warned is not None))
+    evictions.sort(key=attrgetter("at", "machine"))
+
+    received = sent = None
     counted = [held.traffic for held in state.machines.values() if held.traffic is not None]
+    if counted:
+        received = sum(traffic.received for traffic in counted)
+        sent = sum(traffic.sent for traffic in counted)
+
     return RunTimeline(
         run=state.run,
         job=began.job,
         provider=began.provider,
-        tags={str(name): str(value) for name, value in tags.items()}
-        if isinstance(tags, dict)
-        else {},
+        tags=tags,
         wall_began=began.wall_us,
         wall_ended=None if ended is None else ended.wall_us,
         began=state.started,
@@ -76,15 +81,15 @@ def timeline_of(
         outcome=None if ended is None else ended.outcome,
         message="" if ended is None else ended.message,
         work=_work(state),
-        evictions=tuple(sorted(evictions, key=attrgetter("at", "machine"))),
+        evictions=tuple(evictions),
         mixes=_mixes(state),
         stages=tuple(stages),
         minimum_bids=tuple(minimum_bids),
         expected=_expected(began, state),
         same_work=same_work(state, state.at),
         samples=None if ended is None else ended.facts.get("samples"),
-        received=sum(traffic.received for traffic in counted) if counted else None,
-        sent=sum(traffic.sent for traffic in counted) if counted else None,
+        received=received,
+        sent=sent,
         left_plan=state.left_plan,
         rows_lost=state.rows_lost,
         is_least=is_least,

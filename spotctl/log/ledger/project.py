@@ -197,18 +197,17 @@ def is_settled(state: RunState) -> bool:
     """Whether the run has ended and its log has all prices; a provider may no longer know some of
     them.
     """
-    if state.ended is None or not state.prices.keys() >= {
-        held.market for held in state.allocations.values()
-    }:
+    rented_from = {allocation.market for allocation in state.allocations.values()}
+    if state.ended is None or not state.prices.keys() >= rented_from:
         return False
 
-    ends = [
-        (state.allocations[held.allocation], held.ended or state.at)
-        for held in state.machines.values()
-    ]
     lasting = {market: priced.times[-1] for market, priced in state.prices.items() if priced.times}
+    for held in state.machines.values():
+        allocation, end = state.allocations[held.allocation], held.ended or state.at
+        if allocation.bid is not None and end > lasting.get(allocation.market, 0):
+            return False
 
-    return all(of.bid is None or end <= lasting.get(of.market, 0) for of, end in ends)
+    return True
 
 
 def recorded(state: RunState, otherwise: Tariff) -> Tariff:
@@ -413,15 +412,11 @@ def least(state: RunState, held: Held, tariff: Tariff) -> int:
     """
     allocation, until = state.allocations[held.allocation], known_until(state, held)
     ends = (End.LEFT,) if allocation.bid is None else (End.LEFT, End.EVICTED)
-    prices, rule = (
-        tariff.paid(allocation, held, max(until, held.started)),
-        tariff.rule(allocation.market),
-    )
-    least_bill = min(
-        rule.bill(Life(held.started, max(until, held.started), end), prices).amount for end in ends
-    )
-
-    return least_bill + (allocation.disk + allocation.address) * seconds_of(held, until)
+    upto = max(until, held.started)
+    prices, rule = tariff.paid(allocation, held, upto), tariff.rule(allocation.market)
+    bills = [rule.bill(Life(held.started, upto, end), prices).amount for end in ends]
+    others = (allocation.disk + allocation.address) * seconds_of(held, until)
+    return min(bills) + others
 
 
 def at_most(state: RunState, tariff: Tariff) -> Tariff:

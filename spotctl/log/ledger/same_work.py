@@ -100,12 +100,14 @@ def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
     """The figures that `spotctl launch --json` prints, and that a message about the run has."""
     facts = dict(ended.facts)
     spent, on_demand = facts.pop("spent", None), facts.pop("on_demand", None)
+    cost_usd = None if spent is None else usd(spent)
+    on_demand_usd = None if on_demand is None else usd(on_demand)
     return {
         "run": state.run,
         "outcome": ended.outcome,
         "message": ended.message,
-        "cost_usd": None if spent is None else usd(spent),
-        "on_demand_usd": None if on_demand is None else usd(on_demand),
+        "cost_usd": cost_usd,
+        "on_demand_usd": on_demand_usd,
         "replayed": state.is_replayed,
         "hours": (state.at - state.started) / HOUR,
         **facts,
@@ -265,15 +267,12 @@ def _of_clocks(
     # entry says only how long its clocks took together.
     alone[0] &= state.resumed_clock is not None
     opening = state.paces[0][1] - (state.resumed_clock or 0)
-    counts: list[float] = [
-        opening,
-        *(clock - done for (_, done), (_, clock) in pairwise(state.paces)),
-    ]
-    spans = [
-        (time / max(count, 1), count)
-        for time, count, lone in zip(times, counts, alone, strict=True)
-        if time and not lone
-    ]
+    counts: list[float] = [opening]
+    counts += [clock - done for (_, done), (_, clock) in pairwise(state.paces)]
+    spans = list[tuple[float, float]]()
+    for time, count, lone in zip(times, counts, alone, strict=True):
+        if time and not lone:
+            spans.append((time / max(count, 1), count))
 
     opens = bool(times[0]) and not alone[0]
     measured = spans[opens:] or spans
@@ -283,21 +282,19 @@ def _of_clocks(
     middle, low, high = _quantiles(measured) if measured else (inf, inf, inf)
     if offer.spread is not None and middle > HOUR:
         # Weighted with the speed that the plan knew, a clock takes an hour of a machine.
-        middle, low, high = (
-            float(HOUR),
-            min(low, HOUR * exp(-offer.spread)),
-            min(high, HOUR * exp(offer.spread)),
-        )
+        middle = float(HOUR)
+        low = min(low, HOUR * exp(-offer.spread))
+        high = min(high, HOUR * exp(offer.spread))
 
     if state.resumed_clock is None:
         counts[0] = min(opening, times[0] / middle if middle else 0.0)
     by_reliable = sum(count for count, lone in zip(counts, alone, strict=True) if lone)
     by_others = sum(counts) - by_reliable
+    useful = min(by_others * middle / whole, 1.0) if whole else 1.0
     needed, least, most = (
         min(by_others * each, whole) + by_reliable * each for each in (middle, low, high)
     )
-
-    return min(by_others * middle / whole, 1.0) if whole else 1.0, needed, least, most
+    return useful, needed, least, most
 
 
 def _time_in(moments: Ints, spells: Iterable[_Working]) -> Ints:
@@ -309,10 +306,10 @@ def _time_in(moments: Ints, spells: Iterable[_Working]) -> Ints:
         else:
             apart.append([begin, end])
 
-    return sum(
-        (np.minimum(np.maximum(moments, begin), end) - begin for begin, end in apart),
-        np.zeros_like(moments),
-    )
+    total = np.zeros_like(moments)
+    for begin, end in apart:
+        total = total + (np.minimum(np.maximum(moments, begin), end) - begin)
+    return total
 
 
 def _quantiles(weighted: Sequence[tuple[float, float]]) -> tuple[float, ...]:

@@ -132,25 +132,28 @@ def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None
 
     rows = rows_of(state, state.at, recorded(state, tariff))
     counts = state.began is not None and state.began.spec.get("kind") == ProgramKind.AGILEML
-    working = [
-        row
-        for row in rows
-        if row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable
-    ]
+    working = list[LedgerRow]()
+    for row in rows:
+        is_work = row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING
+        if is_work and not row.reliable:
+            working.append(row)
 
+    save_seconds = list[float]()
+    for logged in events:
+        if isinstance(logged.event, Checkpointed) and not logged.event.rank:
+            save_seconds.append(logged.event.seconds)
+
+    is_done = state.ended.outcome == DONE
+    hours = sum(row.end - row.begin for row in working) / HOUR
     return Observed(
         state.ended.wall_us,
-        state.ended.outcome == DONE,
-        sum(row.end - row.begin for row in working) / HOUR,
+        is_done,
+        hours,
         *_work_by_size(events, working, counts=counts),
         tuple(_startups(state)),
         tuple(_losses(state)),
         tuple(_evidence(state)),
-        tuple(
-            row.event.seconds
-            for row in events
-            if isinstance(row.event, Checkpointed) and not row.event.rank
-        ),
+        tuple(save_seconds),
     )
 
 
@@ -166,14 +169,12 @@ def _work_by_size(
     work is not counted in clocks.
     """
     spans = _spans(working)
-    progress = (
-        [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)]
-        if counts
-        else []
-    )
+    first_begin = spans[0][0] if spans else 0
+    edges = [(first_begin, 0)]
+    if counts:
+        edges += [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)]
 
     clocks, hours = defaultdict[int, float](float), defaultdict[int, dict[str, float]](dict)
-    edges = [(spans[0][0] if spans else 0, 0), *progress]
     for (begin, before), (end, after) in pairwise(edges):
         inside = list(_within(spans, begin, end))
         estimate = sum(sum(types.values()) for _, types in inside)
@@ -182,9 +183,8 @@ def _work_by_size(
             for name, span in types.items():
                 hours[size][name] = hours[size].get(name, 0.0) + span / HOUR
 
-    return {size: clocks[size] for size in sorted(hours)}, {
-        size: hours[size] for size in sorted(hours)
-    }
+    sizes = sorted(hours)
+    return {size: clocks[size] for size in sizes}, {size: hours[size] for size in sizes}
 
 
 _WorkSpan = tuple[int, int, Mapping[str, int]]

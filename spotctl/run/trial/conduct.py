@@ -53,7 +53,8 @@ from spotctl.run.trial.record import (
     as_json,
 )
 
-KitStep = Callable[[], Iterator[StepResult]]
+KitStep = Iterator[StepResult]
+"""A step of the trial, which begins when its first result is asked for."""
 
 STEPS = "account orders machines token lease launcher eviction training runner left".split()
 """The names of the steps; the eviction also reports on the checkpoint."""
@@ -112,16 +113,16 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
 
 def _steps(kit: Kit, machines: BareMachines) -> Mapping[str, KitStep]:
     steps: tuple[KitStep, ...] = (
-        lambda: check_account(kit),
-        lambda: check_orders(kit),
-        machines.boot,
-        machines.repeat_token,
-        machines.let_lease_end,
-        lambda: jobs.kill_launcher(kit),
-        lambda: jobs.evict(kit),
-        lambda: jobs.train(kit),
-        lambda: jobs.move_runner(kit),
-        lambda: _find_left(kit, machines),
+        check_account(kit),
+        check_orders(kit),
+        machines.boot(),
+        machines.repeat_token(),
+        machines.let_lease_end(),
+        jobs.kill_launcher(kit),
+        jobs.evict(kit),
+        jobs.train(kit),
+        jobs.move_runner(kit),
+        _find_left(kit, machines),
     )
     return dict(zip(STEPS, steps, strict=True))
 
@@ -131,7 +132,7 @@ def _carried_out(kit: Kit, name: str, step: KitStep) -> Iterator[StepResult]:
     try:
         if name != "left" and kit.spent_usd >= kit.cap_usd:
             raise StepSkipped(f"the budget of ${kit.cap_usd:g} is reached")
-        for result in step():
+        for result in step:
             now = time.monotonic()
             yield replace(result, seconds=now - began)
             began = now

@@ -137,7 +137,7 @@ class BareMachines:
         _wait(
             lambda: self._is_gone(rented.machine),
             _LAST_LEASE_SECONDS + _END_SECONDS,
-            lambda: "it still runs",
+            "it still runs",
         )
 
         late = (provider.now() - end) / SECOND
@@ -155,7 +155,7 @@ class BareMachines:
         _wait(
             lambda: all(self._is_gone(rented.machine) for rented in self._rented),
             _END_SECONDS,
-            lambda: "still listed",
+            "still listed",
         )
 
         for kind, rented in zip(self._kit.kinds, self._rented, strict=False):
@@ -228,12 +228,13 @@ def _patiently(call: Callable[[], T], seconds: float = 120.0) -> T:
             time.sleep(_PAUSE_SECONDS)
 
 
-def _wait(happened: Callable[[], bool], seconds: float, why_not: Callable[[], str]) -> None:
+def _wait(happened: Callable[[], bool], seconds: float, why_not: str | Callable[[], str]) -> None:
     """TrialFailed: it has not happened in time."""
     give_up = time.monotonic() + seconds
     while not happened():
         if time.monotonic() >= give_up:
-            raise TrialFailed(f"after {seconds:.0f} s: {why_not()}")
+            why = why_not if isinstance(why_not, str) else why_not()
+            raise TrialFailed(f"after {seconds:.0f} s: {why}")
         time.sleep(_PAUSE_SECONDS)
 
 

@@ -86,26 +86,25 @@ def as_json(record: TrialRecord, private: Sequence[str] = ()) -> dict[str, Any]:
     """The record without anything that identifies the account: words of `private` and what clouds'
     ids look like.
     """
+    steps = list[dict[str, Any]]()
+    for step in record.steps:
+        shown = {"name": step.name, "outcome": step.outcome}
+        detail, seconds = redacted(step.detail, private), round(step.seconds, 1)
+        figures = dict(step.figures)
+        steps.append({**shown, "detail": detail, "seconds": seconds, "figures": figures})
+
+    is_real = record.is_of_a_real_cloud
     return {
         "format": FORMAT,
         "cloud": record.cloud,
         "region": record.region,
-        "endpoint": record.endpoint if record.is_of_a_real_cloud else "a server of tests",
-        "real": record.is_of_a_real_cloud,
+        "endpoint": record.endpoint if is_real else "a server of tests",
+        "real": is_real,
         "date": record.date,
         "versions": dict(record.versions),
         "passed": record.passed,
         "most_usd": round(record.most_usd, 4),
-        "steps": [
-            {
-                "name": step.name,
-                "outcome": step.outcome,
-                "detail": redacted(step.detail, private),
-                "seconds": round(step.seconds, 1),
-                "figures": dict(step.figures),
-            }
-            for step in record.steps
-        ],
+        "steps": steps,
         "bill": None if record.bill is None else dict(record.bill),
     }
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import stamina
 
@@ -56,6 +56,7 @@ from spotctl.run.turn.reconcile import (
 from spotctl.run.work.workload import Workload
 
 T = TypeVar("T")
+Given = TypeVarTuple("Given")
 
 NOT_YET_PAUSE = 5 * SECOND
 """Time between two orders that the cloud refuses because it does not know something yet."""
@@ -136,35 +137,36 @@ def request_of(
     """The request that carries out an order: the same for every attempt, in every process of the
     run.
     """
-    run, image, cloud, supplies = (
-        environment.run,
-        environment.image,
-        order.market.cloud,
-        workload.supplies(),
-    )
-
-    reserved = environment.reservations.get(order.market.reservation)
+    run, image, market = environment.run, environment.image, order.market
+    supplies = workload.supplies()
     own = {INSTALLATION_TAG: environment.installation, RUN_TAG: run, INTENT_TAG: str(order.intent)}
+    tags = {**environment.labels, **own}
+    ports = supplies.ports if environment.rented and mapped_ports(market.cloud) else ()
+
+    # A job file that was changed since may not name it any more; the market's name is a plain id.
+    reservation, block = market.reservation, False
+    reserved = environment.reservations.get(market.reservation)
+    if reserved is not None:
+        reservation, block = reserved.id, reserved.block
+
     return MachineRequest(
         f"{run}-{order.intent}",
-        order.market,
+        market,
         order.machines,
         order.bid,
         order.lease_until,
-        {**environment.labels, **own},
+        tags,
         workload.payload(order),
         supplies.secrets,
-        image.of(cloud),
-        environment.machine_identity.get(cloud),
+        image.of(market.cloud),
+        environment.machine_identity.get(market.cloud),
         image.disk_gib,
         containers=image.container is not None,
         # A reliable machine keeps the runner, and is no node.
         close=environment.close and not order.reliable,
-        # A job file that was changed since may not name it any more; the market's name is a plain
-        # id.
-        reservation=order.market.reservation if reserved is None else reserved.id,
-        block=reserved is not None and reserved.block,
-        ports=supplies.ports if environment.rented and mapped_ports(cloud) else (),
+        reservation=reservation,
+        block=block,
+        ports=ports,
     )
 
 
@@ -264,7 +266,7 @@ class Executor:
         if self._listed_in != situation or now >= self._listed_until:
             unlisted: tuple[str, ...] = ()
             try:
-                machines = self.retry(lambda: self._provider.list(self._tags), _NOT_REPEATED)
+                machines = self.retry(self._provider.list, self._tags, refusals=_NOT_REPEATED)
             except PartlyListed as error:
                 unlisted = error.parts
                 machines = (
@@ -348,9 +350,8 @@ class Executor:
         failure: ProviderError | None = None
         try:
             try:
-                left = resources = self.retry(
-                    lambda: self._provider.resources(self._tags), _NOT_REPEATED
-                )
+                resources = self.retry(self._provider.resources, self._tags, refusals=_NOT_REPEATED)
+                left = resources
             except PartlyListed as error:
                 resources, failure = error.listed, error.failure
             if resources is None:
@@ -441,7 +442,7 @@ class Executor:
             case ev.RenewIntended():
                 outcome = self._renew(intent)
             case ev.ReturnIntended():
-                returned = self.retry(lambda: self._return(intent))
+                returned = self.retry(self._return, intent)
                 outcome = None if returned is None else ev.Returned(intent.intent)
             case ev.BidIntended():
                 outcome = self._raise_bid(intent)
@@ -533,7 +534,7 @@ class Executor:
         (_, before), _ = self._journal.state.machines[intent.id].bids[-2:]
         try:
             bid = self.retry(
-                lambda: self._provider.raise_bid(intent.id, intent.bid), refusals=(ProviderError,)
+                self._provider.raise_bid, intent.id, intent.bid, refusals=(ProviderError,)
             )
         except (ProviderError, BadRequest) as error:
             self._journal.write(ev.BidChanged(intent.intent, intent.id, before, str(error)))
@@ -551,7 +552,10 @@ class Executor:
         return True
 
     def retry(
-        self, call: Callable[[], T], refusals: tuple[type[ProviderError], ...] = (NotPermitted,)
+        self,
+        call: Callable[[*Given], T],
+        *given: *Given,
+        refusals: tuple[type[ProviderError], ...] = (NotPermitted,),
     ) -> T | None:
         """Repeats a call with growing pauses; returns the answer, None if there is none for now.
         Raises refusals.
@@ -566,7 +570,7 @@ class Executor:
                 timeout=None,
             ):
                 with attempt:
-                    return call()
+                    return call(*given)
         except ProviderError as error:
             if isinstance(error, refusals) and not _may_succeed(error):
                 raise

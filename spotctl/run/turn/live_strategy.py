@@ -93,41 +93,32 @@ class LiveStrategy:
         """How a purchase departs from what the plan begins with, with the plan's reason and the
         figures of now; empty if it does not."""
         plan, offer = self._plan, rent.offer
-        begins = [choice.rent for choice in plan.cost.choice]
-        if any(
-            planned.offer.market == offer.market and planned.spot is rent.spot for planned in begins
-        ):
-            return ""
+        begins = list[str]()
+        for choice in plan.cost.choice:
+            planned = choice.rent
+            if planned.offer.market == offer.market and planned.spot is rent.spot:
+                return ""
+            begins.append(f"{planned.offer.market}, {price_terms(planned)}")
 
-        instead = " and ".join(
-            f"{planned.offer.market}, {price_terms(planned)}" for planned in begins
-        )
+        instead = " and ".join(begins)
         text = f"{offer.market}, {price_terms(rent)}, where the plan has {instead}"
         if not rent.spot:
             return f"{text}: ${format_usd(offer.on_demand)}/h, never evicted"
 
-        history, until = (
-            plan.fleet.market_history,
-            history_until(plan, self._tariff, offer.market, now),
-        )
+        history = plan.fleet.market_history
+        until = history_until(plan, self._tariff, offer.market, now)
         price = until.price_at(now)
         known = replace(history, histories={**history.histories, offer.market: until})
         choice = Choice(rent, price, beta_of(known, rent, price))
         cost = usd_per_work(first_hour([choice], plan.fleet, plan.decision.interval).shares[0])
-        why = next(
-            (rejected.why for rejected in plan.rejected if rejected.market == offer.market), ""
-        )
-        then = f"; in the plan {plan.demand.worded(why)}" if why else ""
-        work = (
-            f"${cost:.4g} per {plan.demand.unit}"
-            if isfinite(cost)
-            else "too often to make progress"
-        )
+        reasons = [rejected.why for rejected in plan.rejected if rejected.market == offer.market]
+        then = f"; in the plan {plan.demand.worded(reasons[0])}" if reasons and reasons[0] else ""
+        work = "too often to make progress"
+        if isfinite(cost):
+            work = f"${cost:.4g} per {plan.demand.unit}"
 
-        return (
-            f"{text}: now ${format_usd(price)}/h, {choice.beta.probability:.1%} evicted per hour, "
-            f"{work}{then}"
-        )
+        evicted = f"{choice.beta.probability:.1%} evicted per hour"
+        return f"{text}: now ${format_usd(price)}/h, {evicted}, {work}{then}"
 
     def _spell(self, state: RunState, now: int, *, offered: bool) -> SpotSpell | None:
         """The present spell of spot capacity: as this run and earlier ones met it, or where only
@@ -231,27 +222,22 @@ def expectation(plan: JobPlan) -> Planned:
     cost = forecast.usd_per_hour if assumed else forecast.usd
     hours = 1.0 if assumed else forecast.hours.median
     rent = plan.cost.on_demand.rent
-    rate = plan.fleet.rates.get(rent.offer.market.instance_type)
-    instead = OnDemandOffer(
-        rent.offer.market,
-        rent.machines,
-        rent.offer.on_demand,
-        rent.offer.nu,
-        plan.cost.on_demand.unworked,
-        rate.spread if rate is not None and rate.in_units else None,
-        plan.fleet.work if not assumed and isfinite(plan.fleet.work) else None,
-    )
+    offer = rent.offer
+    rate = plan.fleet.rates.get(offer.market.instance_type)
+    spread = rate.spread if rate is not None and rate.in_units else None
+    work = plan.fleet.work if not assumed and isfinite(plan.fleet.work) else None
+    unworked = plan.cost.on_demand.unworked
+    terms = (offer.market, rent.machines, offer.on_demand, offer.nu)
+    instead = OnDemandOffer(*terms, unworked, spread, work)
 
-    is_shared = plan.share.queue is not None
-    turns = tuple(
-        (plan.at + round((part.begin - plan.share.turn.begin) * HOUR), sum(part.machines))
-        for part in plan.share.parts
-        if is_shared
-    )
+    turns = list[tuple[int, int]]()
+    if plan.share.queue is not None:
+        for part in plan.share.parts:
+            later = round((part.begin - plan.share.turn.begin) * HOUR)
+            turns.append((plan.at + later, sum(part.machines)))
 
-    return Planned(
-        cost.median, *cost.likely, hours, plan.cost.on_demand.usd, assumed, instead, turns
-    )
+    on_demand_usd = plan.cost.on_demand.usd
+    return Planned(cost.median, *cost.likely, hours, on_demand_usd, assumed, instead, tuple(turns))
 
 
 def work_left(plan: JobPlan, state: RunState, now: int) -> float:

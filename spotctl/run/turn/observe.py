@@ -48,19 +48,9 @@ def news(
 
     Nothing is known of machines whose ids begin with one of `unlisted`.
     """
-    known = [
-        machine
-        for machine in machines
-        if (held := state.machines.get(machine.id)) is not None and held.alive
-    ]
-
-    listed = {machine.id for machine in machines}
-    covered = (held for held in state.alive if not held.id.startswith(unlisted))
-    missing = (
-        held for held in covered if held.id not in listed and now - held.started > LISTING_DELAY
-    )
-
-    return [
+    alive = {held.id for held in state.alive}
+    known = [machine for machine in machines if machine.id in alive]
+    events = [
         *_unlogged(state, machines),
         *_listed_again(state, machines),
         *_booting(state, known, now),
@@ -69,9 +59,16 @@ def news(
         *_bids(state, known),
         *_gpus(state, known, now),
         *_traffic(state, known, now),
-        # When they ended is unknown; each is paid for until the end of its lease at the latest.
-        *(ev.MachineEnded(held.id, min(now, held.lease_until), NOT_LISTED) for held in missing),
     ]
+
+    listed = {machine.id for machine in machines}
+    for held in state.alive:
+        is_covered = not held.id.startswith(unlisted)
+        if is_covered and held.id not in listed and now - held.started > LISTING_DELAY:
+            # When it ended is unknown; it is paid for until the end of its lease at the latest.
+            events.append(ev.MachineEnded(held.id, min(now, held.lease_until), NOT_LISTED))
+
+    return events
 
 
 def settled(state: RunState, asked: int, unlisted: tuple[str, ...] = ()) -> list[Event]:

@@ -114,39 +114,29 @@ def situation(
     """The facts that the strategy may know; `left` is the unfinished share of the work."""
     # Offers no more expensive than on demand; markets in back-off after evictions only if no other
     # is left.
-    fair = tuple(
-        o
-        for o in terms.offers
-        if not _refusing(state, o, now, spot=True) and price(o) <= o.on_demand
-    )
+    willing = [offer for offer in terms.offers if not _refusing(state, offer, now, spot=True)]
+    fair = tuple(offer for offer in willing if price(offer) <= offer.on_demand)
+    evicted = set[Market]()
+    for (market, spot), back_off in state.back_offs.items():
+        if spot and now < back_off.until:
+            evicted.add(market)
+    offers = tuple(offer for offer in fair if offer.market not in evicted) or fair
 
-    evicted = {
-        market
-        for (market, spot), back_off in state.back_offs.items()
-        if spot and now < back_off.until
-    }
-
-    offers = tuple(o for o in fair if o.market not in evicted) or fair
-
-    holdings, known = (
-        list[Holding](),
-        {offer.market: offer for offer in (terms.baseline.offer, *terms.offers)},
-    )
-
+    holdings = list[Holding]()
+    known = {offer.market: offer for offer in (terms.baseline.offer, *terms.offers)}
     for number, allocation in state.allocations.items():
+        if allocation.reliable:
+            continue
         # A machine that is warned, or whose lease runs out, counts as gone: a replacement may be
         # needed now.
-        staying = sum(
-            held.warned_until is None and held.leaves_at is None for held in state.of(number)
-        )
-        if not allocation.reliable and staying:
-            offer = known.get(allocation.market) or Offer(
-                allocation.market, allocation.nu, allocation.on_demand
-            )
-            rent, began = Rent(offer, staying, allocation.bid), allocation.started
-            holdings.append(
-                Holding(number, rent, began, began + times.startup, allocation.leaves_at)
-            )
+        staying = 0
+        for held in state.of(number):
+            staying += held.warned_until is None and held.leaves_at is None
+        if staying:
+            market, began = allocation.market, allocation.started
+            offer = known.get(market) or Offer(market, allocation.nu, allocation.on_demand)
+            rent, ready = Rent(offer, staying, allocation.bid), began + times.startup
+            holdings.append(Holding(number, rent, began, ready, allocation.leaves_at))
 
     # Machines that are no longer held but exist: a cloud counts them against its quotas until they
     # are gone.

@@ -209,34 +209,28 @@ def _gathering(
     state: RunState, listed: Mapping[str, Machine], shape: GangShape, now: int
 ) -> GangStep:
     nodes = [held for held in _nodes(state) if held.id in listed]
-    unprepared = tuple(
-        NodeExit(held.id, code)
-        for held in nodes
-        if listed[held.id].work == PREPARE and (code := listed[held.id].exit_code) not in (None, 0)
-    )
-
-    broken = {failure.machine for failure in unprepared}
+    failed, rest = list[NodeExit](), list[str]()
     name = run_name(state.work.number)
-    rest = tuple(
-        node.id
-        for node in nodes
-        if listed[node.id].work == name and listed[node.id].exit_code is None
-    )
+    for node in nodes:
+        machine = listed[node.id]
+        if machine.work == PREPARE and machine.exit_code not in (None, 0):
+            failed.append(NodeExit(node.id, machine.exit_code))
+        if machine.work == name and machine.exit_code is None:
+            rest.append(node.id)
 
+    unprepared, broken = tuple(failed), {failure.machine for failure in failed}
     ready = _ready(nodes, listed, shape)
     waiting = [node for node in nodes if node.id not in broken]
     alive = [node for node in _nodes(state) if node.id not in broken]
     if not _still_saving(state, listed) and _enough(state, ready, alive, shape, now):
-        return GangStep(begin=tuple(node.id for node in ready[: shape.most]), unprepared=unprepared)
+        begin = tuple(node.id for node in ready[: shape.most])
+        return GangStep(begin=begin, unprepared=unprepared)
 
-    overdue = (
-        0 < len(waiting) < shape.least
-        and not state.open
-        and now - _since(state, waiting, shape) > shape.pause
-    )
-
-    idle = (*broken, *(node.id for node in waiting if overdue))
-    return GangStep(rest=rest, unprepared=unprepared, idle=idle)
+    idle = list(broken)
+    if 0 < len(waiting) < shape.least and not state.open:
+        waited = now - _since(state, waiting, shape)
+        idle += [node.id for node in waiting if waited > shape.pause]
+    return GangStep(rest=tuple(rest), unprepared=unprepared, idle=tuple(idle))
 
 
 def _enough(

@@ -131,6 +131,8 @@ def prepared(
     profile = profile_of(parallel, load_profiles(workdir / parallel.profile, None))
     batch = max(samples_of(parallel, profile) // profile.microbatch, 1)
     every, nodes = parallel.elastic.every, parallel.elastic.nodes
+    save_every = max(_SAVE_EVERY // every, 1) * every
+    least_nodes, most_nodes = (nodes.least, min(most, nodes.most)) if nodes else (1, most)
     plan = PipelinePlan(
         batches=1,
         batch=batch,
@@ -138,9 +140,9 @@ def prepared(
         chunks=parallel.chunks or 1,
         recompute=bool(parallel.recompute),
         every=every,
-        save_every=max(_SAVE_EVERY // every, 1) * every,
-        least_stages=parallel.stages or (nodes.least if nodes else 1),
-        most_nodes=min(most, nodes.most) if nodes else most,
+        save_every=save_every,
+        least_stages=parallel.stages or least_nodes,
+        most_nodes=most_nodes,
         tensor=parallel.tensor or 1,
     )
 

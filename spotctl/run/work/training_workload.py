@@ -517,23 +517,19 @@ def training_job(spec: JobSpec) -> TrainingJob:
     second = SECOND * (spec.local.speed if spec.is_local else 1.0)
     # A file is named relative to the job's folder, wherever the job is launched.
     app = str(spec.workdir / program.app) if split(program.app)[0] else program.app
+    source = TrainerSource(app, program.args, next(iter(program.trainer), ""))
+    # A framework's trainer knows its last clock, once it is loaded.
+    clocks = MAX_CLOCKS if program.trainer and stop == Stop() else stop.clocks
+    seconds = None if stop.span is None else stop.span / second
+    converged = None if stop.converged is None else Convergence(stop.converged)
+    stopping = Stopping(clocks, seconds, stop.loss, converged)
+    stragglers = Stragglers(**asdict(program.stragglers))
+    settings = JobSettings(deterministic=True, stragglers=stragglers, wire=program.wire)
+
+    reliable = spec.resources.reliable.machines or 0
+    others = 0 if reliable else 1
     return TrainingJob(
-        TrainerSource(app, program.args, next(iter(program.trainer), "")),
-        spec.resources.reliable.machines or 0,
-        0 if spec.resources.reliable.machines else 1,
-        # A framework's trainer knows its last clock, once it is loaded.
-        Stopping(
-            MAX_CLOCKS if program.trainer and stop == Stop() else stop.clocks,
-            None if stop.span is None else stop.span / second,
-            stop.loss,
-            None if stop.converged is None else Convergence(stop.converged),
-        ),
-        JobSettings(
-            deterministic=True,
-            stragglers=Stragglers(**asdict(program.stragglers)),
-            wire=program.wire,
-        ),
-        heartbeat_timeout=HEARTBEAT_SECONDS,
+        source, reliable, others, stopping, settings, heartbeat_timeout=HEARTBEAT_SECONDS
     )
 
 

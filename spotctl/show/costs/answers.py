@@ -113,52 +113,48 @@ def _group_rows(report: Report) -> list[dict[str, Any]]:
     return rows
 
 
+_WHOLE: tuple[Column[Report], ...] = (
+    *(column.of("whole") for column in JSON_WHOLE),
+    Column("saving", _SAVING, "whole", of=SAVING),
+    Column(
+        "trend",
+        "cost of a unit of work, by job with two successful runs or more",
+        trends_of,
+        each=(UnitTrend, Column("change_pct", "change from before to the latest runs in percent")),
+    ),
+    Column(
+        "left_plan",
+        "runs that departed from their plans",
+        _departures,
+        each=(
+            Column("run", "id of the run"),
+            Column(
+                "left_plan",
+                "the purchases that the plan did not begin with, and why it did not",
+            ),
+        ),
+    ),
+    Column("month", "the current month", of=MONTH),
+    Column(
+        "months_of_tags",
+        "the current month of each tag that has a budget of its own",
+        each=(Column("tag", "the tag, as in user=ada"), *MONTH),
+    ),
+    Column("replayed", "runs on the local market, which bills nothing", "", of=REPLAYED),
+    Column("time_zone", "time zone of days and months in groups", "zone", form=str),
+)
+_OF_GROUP: tuple[Column[Mapping[str, Any]], ...] = (
+    *(column.of("figures") for column in JSON_GROUP),
+    Column("saving", _SAVING, "figures", of=SAVING),
+)
+
+
 def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
     """The JSON fields of a report whose groups have these properties."""
-
-    group: tuple[Column[Mapping[str, Any]], ...] = (
-        *(Column(each.value, f"value of --by {each.value}") for each in by),
-        *(column.of("figures") for column in JSON_GROUP),
-        Column("saving", _SAVING, "figures", of=SAVING),
-    )
-
+    keys: list[Column[Any]] = [Column(each.value, f"value of --by {each.value}") for each in by]
+    group = (*keys, *_OF_GROUP)
     return (
-        *(column.of("whole") for column in JSON_WHOLE),
-        Column("saving", _SAVING, "whole", of=SAVING),
-        Column(
-            "trend",
-            "cost of a unit of work, by job with two successful runs or more",
-            trends_of,
-            each=(
-                UnitTrend,
-                Column("change_pct", "change from before to the latest runs in percent"),
-            ),
-        ),
-        Column(
-            "left_plan",
-            "runs that departed from their plans",
-            _departures,
-            each=(
-                Column("run", "id of the run"),
-                Column(
-                    "left_plan",
-                    "the purchases that the plan did not begin with, and why it did not",
-                ),
-            ),
-        ),
-        Column("month", "the current month", of=MONTH),
-        Column(
-            "months_of_tags",
-            "the current month of each tag that has a budget of its own",
-            each=(Column("tag", "the tag, as in user=ada"), *MONTH),
-        ),
-        Column(
-            "replayed",
-            "runs on the local market, which bills nothing",
-            "",
-            of=REPLAYED,
-        ),
-        Column("time_zone", "time zone of days and months in groups", "zone", form=str),
+        *_WHOLE,
         Column("groups", "the report by the values of --by", _group_rows, each=group),
     )
 
@@ -214,27 +210,20 @@ def as_csv(report: Report) -> str:
 def as_markdown(report: Report) -> str:
     """The headline and a table of the groups, for a chat or a ticket."""
     keys = [by.value for by in report.by]
-    names = [*keys, *headings(MARKDOWN, report)]
-    remarks = [
-        escaped(remark) for remark in (*doubts(report), left_out(report), clock(report)) if remark
-    ]
-    lines = [
-        f"**{escaped(headline(report))}**",
-        "",
-        span_of(report),
-        "",
-        *(line for remark in remarks for line in (remark, "")),
-        "| " + " | ".join(names) + " |",
-        "| " + " | ".join([":--"] * len(keys) + ["--:"] * len(MARKDOWN)) + " |",
-    ]
+    lines = [f"**{escaped(headline(report))}**", "", span_of(report), ""]
+    for remark in (*doubts(report), left_out(report), clock(report)):
+        if remark:
+            lines += [escaped(remark), ""]
 
+    rows = [[*keys, *headings(MARKDOWN, report)]]
+    rows.append([":--"] * len(keys) + ["--:"] * len(MARKDOWN))
+    digits = digits_of(report)
     for group in report.groups:
         key = [escaped(value) for value in group.key.values()]
         key[-1] += " (running)" if group.figures.running else ""
-        lines.append(
-            f"| {' | '.join([*key, *texts(MARKDOWN, group.figures, digits_of(report))])} |"
-        )
+        rows.append([*key, *texts(MARKDOWN, group.figures, digits)])
 
+    lines += [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(lines) + "\n"
 
 

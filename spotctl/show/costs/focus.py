@@ -235,15 +235,19 @@ def _price(nanos: int) -> str:
 
 
 def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
-    sku = f"{row.market.cloud}/{row.market.instance_type}/{row.market.os}/{charge.noun}"
-    how = row.market.reservation or row.market.pricing(spot=row.spot)
-    # All charges with the same `SkuPriceId` share these.
-    details = {"InstanceType": row.market.instance_type, "OperatingSystem": row.market.os}
+    market, details = row.market, ""
+    sku = f"{market.cloud}/{market.instance_type}/{market.os}/{charge.noun}"
+    how = market.reservation or market.pricing(spot=row.spot)
+    if charge is _MACHINE:
+        # All charges with the same `SkuPriceId` share these.
+        known = {"InstanceType": market.instance_type, "OperatingSystem": market.os}
+        details = json.dumps(known, sort_keys=True)
+
     return {
         "SkuId": sku,
-        "SkuPriceId": f"{sku}/{row.market.region}/{row.market.zone}/{how}",
+        "SkuPriceId": f"{sku}/{market.region}/{market.zone}/{how}",
         "SkuMeter": f"{charge.noun} {charge.unit.lower()}",
-        "SkuPriceDetails": json.dumps(details, sort_keys=True) if charge is _MACHINE else "",
+        "SkuPriceDetails": details,
     }
 
 

@@ -60,27 +60,32 @@ def markets_of(report: Report) -> tuple[MarketCost, ...]:
     evictions = Counter(eviction.market for run in report.runs for eviction in run.evictions)
     # A part of a run may have an eviction without a row.
     by_market |= {market: [] for market in evictions if market not in by_market}
-    order = sorted(
-        by_market, key=lambda market: (-sum(row.amount for row in by_market[market]), market)
-    )
-    costs = list[MarketCost]()
+    paid = {market: sum(row.amount for row in rows) for market, rows in by_market.items()}
+    order = sorted(by_market, key=lambda market: (-paid[market], market))
 
+    costs = list[MarketCost]()
     for rank, market in enumerate(order):
         rows = by_market[market]
         charged = [row for row in rows if row.kind is ChargeKind.COMPUTE]
-        paid_gross = sum(row.amount for row in charged)
+        refunds = [row.amount for row in rows if row.kind is ChargeKind.REFUND]
+        list_prices = (row.listed / 1e9 for row in charged if row.listed)
+        price: float | None = None
         seconds = sum(round(row.amount / row.price) for row in charged if row.price)
+        if seconds:
+            paid_gross = sum(row.amount for row in charged)
+            price = paid_gross / seconds * 3600 / NANO_SECONDS_PER_DOLLAR
+
         shares_color = rank >= SERIES - 1 and len(order) > SERIES
         cost = MarketCost(
             market=market,
             class_=series_class(rank),
             name=OTHERS if shares_color else str(market),
-            paid=sum(row.amount for row in rows),
-            refunded=-sum(row.amount for row in rows if row.kind is ChargeKind.REFUND),
+            paid=paid[market],
+            refunded=-sum(refunds),
             on_demand=sum(row.on_demand for row in rows),
             machine_micros=sum(row.end - row.begin for row in charged),
-            price=None if not seconds else paid_gross / seconds * 3600 / NANO_SECONDS_PER_DOLLAR,
-            listed=next((row.listed / 1e9 for row in charged if row.listed), None),
+            price=price,
+            listed=next(list_prices, None),
             evictions=evictions[market],
         )
         costs.append(cost)
@@ -98,15 +103,11 @@ def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], s
         by_run[row.run].append(row)
 
     if len(runs) <= MAX_BARS:
-        return [
-            _bar(
-                short_day(run.wall_began),
-                f"{run.run}, {short_day(run.wall_began)}",
-                by_run[run.run],
-                markets,
-            )
-            for run in runs
-        ], "run"
+        bars = list[Bar]()
+        for run in runs:
+            began = short_day(run.wall_began)
+            bars.append(_bar(began, f"{run.run}, {began}", by_run[run.run], markets))
+        return bars, "run"
 
     months: defaultdict[tuple[int, int], list[LedgerRow]] = defaultdict(list)
     for row in by_day(report.rows, report.zone):
@@ -118,12 +119,11 @@ def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], s
 
 
 def _bar(label: str, name: str, rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> Bar:
-    sums = {
-        market: sum(row.amount for row in market_rows)
-        for market, market_rows in _by_market(rows).items()
-    }
-    parts = tuple(Series(cost.class_, cost.name, usd(sums.get(cost.market, 0))) for cost in markets)
-    return Bar(label, name, parts)
+    sums = Counter[Market]()
+    for row in rows:
+        sums[row.market] += row.amount
+    parts = [Series(cost.class_, cost.name, usd(sums[cost.market])) for cost in markets]
+    return Bar(label, name, tuple(parts))
 
 
 def cumulative_of(rows: Sequence[LedgerRow], markets: Sequence[MarketCost]) -> list[Layer]:

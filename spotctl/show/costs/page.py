@@ -201,12 +201,11 @@ def _verdict(report: Report, digits: int) -> Html:
 def _tiles(report: Report) -> Html:
     whole, digits = report.whole, fmt.digits_of(report)
     least, hours = bound_of(is_least=whole.is_least, is_most=False), whole.machine_micros / HOUR
-    hourly = f"${usd(whole.total) / hours:.4f} each" if hours and not whole.is_least else ""
-    rate = (
-        f"one per {hours / whole.evictions:.1f} machine-hours"
-        if whole.evictions
-        else "no machine was evicted"
-    )
+    hourly, rate = "", "no machine was evicted"
+    if hours and not whole.is_least:
+        hourly = f"${usd(whole.total) / hours:.4f} each"
+    if whole.evictions:
+        rate = f"one per {hours / whole.evictions:.1f} machine-hours"
 
     tiles = [
         ("Machine-hours", f"{least}{fmt.hours(whole.machine_micros)}", hourly),
@@ -227,11 +226,13 @@ def _tiles(report: Report) -> Html:
 def _uses(report: Report) -> Html:
     parts = parts_of(report.whole)
     total, digits = usd(report.whole.total), fmt.digits_of(report)
-    rows = [
-        (part.name, usd_text(part.data, digits), f"{part.data / total:.1%}" if total > 0 else "")
-        for part in parts
-        if part.data or part.class_ == "working"
-    ]
+    rows, alts = list[tuple[str, str, str]](), list[str]()
+    for part in parts:
+        if part.data or part.class_ == "working":
+            value = usd_text(part.data, digits)
+            share = f"{part.data / total:.1%}" if total > 0 else ""
+            rows.append((part.name, value, share))
+            alts.append(f"{part.name} {value} {share}")
 
     heads = (
         ColumnHead("paid for", is_text=True),
@@ -240,9 +241,7 @@ def _uses(report: Report) -> Html:
     )
 
     foot = ("total", fmt.total(report.whole, digits), "")
-    alt = "Cost by what machines did: " + "; ".join(
-        f"{name} {value} {share}" for name, value, share in rows
-    )
+    alt = f"Cost by what machines did: {'; '.join(alts)}"
     free = report.whole.free
     more = f" Another {fmt.money(free, digits)} was charged and refunded." if free else ""
     of_parts = sum(part.data for part in parts)
@@ -265,18 +264,15 @@ def _saving(report: Report) -> Html:
     rows = [("on demand, for the same work", fmt.money(whole.on_demand, digits))]
     merged = dict[str, int]()
     for name, amount in whole.steps:
-        shown = (
-            f"{_LOST_TIME[0].lower()}{_LOST_TIME[1:]}"
-            if name in ("start-up", "waiting", "redone work")
-            else name
-        )
+        shown = name
+        if name in ("start-up", "waiting", "redone work"):
+            shown = f"{_LOST_TIME[0].lower()}{_LOST_TIME[1:]}"
         merged[shown] = merged.get(shown, 0) - amount
 
     rows += [(name, fmt.money(amount, digits)) for name, amount in merged.items() if amount]
     heads, paid = (ColumnHead("step", is_text=True), ColumnHead("cost")), fmt.paid(report)
-    return section(
-        f"From on demand to {paid}", table(heads, rows, (paid, fmt.money(whole.total, digits)))
-    )
+    foot = (paid, fmt.money(whole.total, digits))
+    return section(f"From on demand to {paid}", table(heads, rows, foot))
 
 
 def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
@@ -305,31 +301,23 @@ def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
 
 
 def _markets(report: Report, markets: Sequence[MarketCost]) -> Html:
-    digits = fmt.digits_of(report)
-    heads = (
-        ColumnHead("market", is_text=True),
-        ColumnHead("machine-hours", wide_only=True),
-        ColumnHead(f"{fmt.paid(report)} per hour"),
-        ColumnHead("on demand per hour", wide_only=True),
-        ColumnHead("evictions"),
-        ColumnHead("refunded", wide_only=True),
-        ColumnHead("on demand", wide_only=True),
-        ColumnHead(fmt.paid(report)),
-    )
+    digits, paid = fmt.digits_of(report), fmt.paid(report)
+    heads = [ColumnHead("market", is_text=True), ColumnHead("machine-hours", wide_only=True)]
+    heads.append(ColumnHead(f"{paid} per hour"))
+    heads.append(ColumnHead("on demand per hour", wide_only=True))
+    heads.append(ColumnHead("evictions"))
+    heads += [ColumnHead(name, wide_only=True) for name in ("refunded", "on demand")]
+    heads.append(ColumnHead(paid))
 
-    rows = [
-        (
-            str(cost.market),
-            fmt.hours(cost.machine_micros),
-            UNKNOWN if cost.price is None else f"${cost.price:.4f}",
-            UNKNOWN if cost.listed is None else f"${cost.listed:.4f}",
-            fmt.whole_number(cost.evictions),
-            fmt.money(cost.refunded, digits),
-            fmt.money(cost.on_demand, digits),
-            fmt.money(cost.paid, digits),
-        )
-        for cost in markets
-    ]
+    rows = list[list[str]]()
+    for cost in markets:
+        row = [str(cost.market), fmt.hours(cost.machine_micros)]
+        hourly = (cost.price, cost.listed)
+        row += [UNKNOWN if price is None else f"${price:.4f}" for price in hourly]
+        row.append(fmt.whole_number(cost.evictions))
+        amounts = (cost.refunded, cost.on_demand, cost.paid)
+        row += [fmt.money(amount, digits) for amount in amounts]
+        rows.append(row)
 
     return section("Markets", table(heads, rows))
 
@@ -342,20 +330,19 @@ def _groups(report: Report) -> Html:
         return Html()
 
     digits = fmt.digits_of(report)
-    heads = [
-        *(ColumnHead(by.value, is_text=True) for by in report.by),
-        *heads_of(HTML_GROUPS, report, wide_only="runs evictions lost_work_usd on_demand_usd"),
-    ]
-    rows = [
-        [*group.key.values(), *texts(HTML_GROUPS, group.figures, digits)] for group in report.groups
-    ]
-    for group, row in zip(report.groups, rows, strict=True):
-        row[len(report.by) - 1] += fmt.RUNNING_MARK if group.figures.running else ""
-    parts = (
-        [paragraph(f"{remark[0].upper()}{remark[1:]}.", "lead")]
-        if (remark := fmt.clock(report))
-        else []
-    )
+    wide_only = "runs evictions lost_work_usd on_demand_usd"
+    heads = [ColumnHead(by.value, is_text=True) for by in report.by]
+    heads += heads_of(HTML_GROUPS, report, wide_only=wide_only)
+
+    rows = list[list[str]]()
+    for group in report.groups:
+        row = list(group.key.values())
+        row[-1] += fmt.RUNNING_MARK if group.figures.running else ""
+        rows.append([*row, *texts(HTML_GROUPS, group.figures, digits)])
+
+    parts, remark = list[Html](), fmt.clock(report)
+    if remark:
+        parts.append(paragraph(f"{remark[0].upper()}{remark[1:]}.", "lead"))
 
     title = f"By {' and '.join(by.value for by in report.by)}"
     return section(title, *parts, table(heads, rows), is_long=len(rows) > _MANY_ROWS)

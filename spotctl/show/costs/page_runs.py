@@ -239,11 +239,9 @@ def _plan_table(run_cost: RunCost, digits: int) -> Html:
     cost, took = usd(run_cost.figures.total), (run.until - run.began) / HOUR
     on_demand = None if run_cost.figures.on_demand is None else usd(run_cost.figures.on_demand)
     low, high = expected.usd_low, expected.usd_high
-    predicted = (
-        ""
-        if low is None or high is None
-        else f"{usd_text(low, digits)} to {usd_text(high, digits)}"
-    )
+    predicted = ""
+    if low is not None and high is not None:
+        predicted = f"{usd_text(low, digits)} to {usd_text(high, digits)}"
 
     dollars = partial(usd_text, digits=digits)
     rows = [
@@ -257,26 +255,16 @@ def _plan_table(run_cost: RunCost, digits: int) -> Html:
         rows.append(["budget", usd_text(expected.budget_usd), "", dollars(cost), share])
 
     if expected.turns:
-        late = f"{(run.began - expected.turns[0][0]) / HOUR:+.1f} h"
-        rows.append(["begin", moment(expected.turns[0][0]), "", moment(run.began), late])
-        had = [(mix.at, mix.on_demand + mix.spot + mix.reserved) for mix in run.mixes]
-        rows.append(
-            [
-                "machines",
-                _machines_text(run.began, expected.turns),
-                "",
-                _machines_text(run.began, had),
-                "",
-            ]
-        )
+        first_turn, _ = expected.turns[0]
+        late = f"{(run.began - first_turn) / HOUR:+.1f} h"
+        rows.append(["begin", moment(first_turn), "", moment(run.began), late])
+        held = [(mix.at, mix.on_demand + mix.spot + mix.reserved) for mix in run.mixes]
+        wanted = _machines_text(run.began, expected.turns)
+        rows.append(["machines", wanted, "", _machines_text(run.began, held), ""])
 
-    heads = (
-        ColumnHead("", is_text=True),
-        ColumnHead("planned"),
-        ColumnHead("predicted range", wide_only=True),
-        ColumnHead("actual"),
-        ColumnHead("difference"),
-    )
+    heads = [ColumnHead("", is_text=True), ColumnHead("planned")]
+    heads.append(ColumnHead("predicted range", wide_only=True))
+    heads += [ColumnHead("actual"), ColumnHead("difference")]
 
     so_far = ", so far" if run.is_running else ""
     return table(heads, rows, caption=f"The latest run with a plan: {run.run}{so_far}")
@@ -289,11 +277,8 @@ def _machines_text(began: int, turns: Sequence[tuple[int, int]]) -> str:
     texts, last = list[str](), 0
     for at, machines in turns:
         if machines != last:
-            texts.append(
-                f"{machines}"
-                if at - began < MINUTE
-                else f"{machines} after {(at - began) / HOUR:.1f} h"
-            )
+            later = f" after {(at - began) / HOUR:.1f} h" if at - began >= MINUTE else ""
+            texts.append(f"{machines}{later}")
         last = machines
 
     left = len(texts) - _MAX_TURNS
@@ -333,11 +318,9 @@ def _trend(report: Report, job: str) -> Html:
     runs = [cost for cost in known if cost.timeline.job == job][-MAX_TREND:]
     per_work = [cost.figures.usd_per_work for cost in runs]
     by_work = None not in per_work
-    values = (
-        [value or 0.0 for value in per_work]
-        if by_work
-        else [usd(cost.figures.total) for cost in runs]
-    )
+    values = [value or 0.0 for value in per_work]
+    if not by_work:
+        values = [usd(cost.figures.total) for cost in runs]
 
     ended = [
         value for value, cost in zip(values, runs, strict=True) if not cost.timeline.is_running
@@ -350,7 +333,8 @@ def _trend(report: Report, job: str) -> Html:
     dots = list[Dot]()
     for cost, value in zip(runs, values, strict=True):
         run, label = cost.timeline, fmt.short_day(cost.timeline.wall_began)
-        tooltip = f"{run.run}, {label}: {fmt.per_work(value) if by_work else usd_text(value, 4)}"
+        amount = fmt.per_work(value) if by_work else usd_text(value, 4)
+        tooltip = f"{run.run}, {label}: {amount}"
         dots.append(Dot(label, tooltip, value, run.run in reported, run.is_running))
 
     unit = "dollars per clock" if by_work else "dollars per run"
@@ -367,9 +351,8 @@ def _trend(report: Report, job: str) -> Html:
     elif abs(change) < 0.005:
         text = f"cost as much as {reference}"
 
-    return fragment(
-        subheading(job, unit), paragraph(f"The latest completed run {text}."), figure(picture)
-    )
+    sentence = paragraph(f"The latest completed run {text}.")
+    return fragment(subheading(job, unit), sentence, figure(picture))
 
 
 # -- all runs --------------------------------------------------------------------------------------
@@ -396,10 +379,8 @@ def runs_section(report: Report) -> Html:
     rows = list[list[str]]()
     for cost in listed:
         run = cost.timeline
-        name, began = (
-            run.run + (fmt.RUNNING_MARK if run.is_running else ""),
-            fmt.minute(run.wall_began),
-        )
+        name = run.run + (fmt.RUNNING_MARK if run.is_running else "")
+        began = fmt.minute(run.wall_began)
         span = fmt.span(run.until - run.began)
         figures = texts(HTML_RUNS, cost.figures, digits)
         rows.append([name, began.removesuffix(" UTC"), span, fmt.outcome(run), *figures])
@@ -407,12 +388,8 @@ def runs_section(report: Report) -> Html:
     parts = [table(heads, rows, foot)]
     if len(newest) > len(listed):
         more = len(newest) - len(listed)
-        parts.append(
-            paragraph(
-                f"Only the latest {len(listed)} are listed; the total includes {more:,} more.",
-                "lead",
-            )
-        )
+        lead = f"Only the latest {len(listed)} are listed; the total includes {more:,} more."
+        parts.append(paragraph(lead, "lead"))
 
     unsuccessful = [run for run in report.runs if run.outcome not in (None, DONE) and run.message]
     unsuccessful.sort(key=attrgetter("wall_began"), reverse=True)

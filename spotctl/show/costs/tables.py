@@ -156,9 +156,8 @@ def _table(report: Report, names: NameColumns, columns: Sequence[FigureColumn]) 
 
     for i, heading in enumerate(names.headings):
         table.add_column(heading, no_wrap=True, footer=Text("" if i else _TOTAL, style="bold"))
-    for heading, total in zip(
-        headings(columns, report), texts(columns, report.whole, digits), strict=True
-    ):
+    totals = texts(columns, report.whole, digits)
+    for heading, total in zip(headings(columns, report), totals, strict=True):
         table.add_column(heading, justify="right", no_wrap=True, footer=Text(total, style="bold"))
 
     for of_row, group in names.rows:
@@ -189,10 +188,8 @@ def _names(report: Report, width: int) -> NameColumns:
 def _width_of(report: Report, column: FigureColumn) -> int:
     """The width of a column, with the gap in front of it."""
     digits = digits_of(report)
-    cells = [
-        column.text(figures, digits)
-        for figures in (report.whole, *(group.figures for group in report.groups))
-    ]
+    figures = [report.whole, *(group.figures for group in report.groups)]
+    cells = [column.text(each, digits) for each in figures]
     return max(map(len, [*headings([column], report), *cells])) + _GAP
 
 
@@ -208,17 +205,12 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
 
     for trend in trends_of(report):
         change = "" if trend.change_pct is None else f" ({trend.change_pct:+.0f}%)"
-        latest = (
-            f"the latest {trend.runs} successful runs"
-            if trend.runs > 1
-            else "the latest successful run"
-        )
-        before = f"the {trend.runs} before them" if trend.runs > 1 else "the one before it"
-        costs = (
-            f"{per_work(trend.latest_usd)} per {trend.unit} in {latest}, "
-            f"{per_work(trend.before_usd)} in {before}"
-        )
-        notes.append(f"{trend.job}: {costs}{change}")
+        several = trend.runs > 1
+        latest = f"latest {trend.runs} successful runs" if several else "latest successful run"
+        before = f"the {trend.runs} before them" if several else "the one before it"
+        now = f"{per_work(trend.latest_usd)} per {trend.unit} in the {latest}"
+        earlier = f"{per_work(trend.before_usd)} in {before}"
+        notes.append(f"{trend.job}: {now}, {earlier}{change}")
 
     if not report.is_replayed:
         notes += (_month(month, digits) for month in (report.month, *report.months_of_tags))
@@ -231,9 +223,8 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
         if whole.sent is None or whole.received is None:
             notes.append(f"{traffic}; what else machines send is not measured")
         else:
-            moved = (
-                f"machines sent {gigabytes(whole.sent)} and received {gigabytes(whole.received)}"
-            )
+            sent, received = gigabytes(whole.sent), gigabytes(whole.received)
+            moved = f"machines sent {sent} and received {received}"
             notes.append(f"{traffic} are priced; in all, {moved}{counted_in(whole)}")
 
     if whole.work is not None and whole.usd_per_work is not None:
@@ -251,9 +242,11 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
 def _month(month: Month, digits: int) -> str:
     low, high = money(month.low, digits), money(month.high, digits)
     bound = bound_of(is_least=month.is_least, is_most=bool(month.doubtful))
-    paid = f"{bound}{money(month.paid - (month.doubtful if month.is_least else 0), digits)} so far"
+    known = month.paid - month.doubtful if month.is_least else month.paid
+    paid = f"{bound}{money(known, digits)} so far"
     forecast = f"{bound_of(is_least=month.is_least, is_most=False)}{money(month.forecast, digits)}"
-    text = f"{month.name}{month.tag and f', {month.tag}'}: {paid}, {forecast} expected by its end"
+    name = f"{month.name}, {month.tag}" if month.tag else month.name
+    text = f"{name}: {paid}, {forecast} expected by its end"
     text += f" (likely {low} to {high})" if month.low < month.high else ""
     return text if month.budget is None else f"{text}; budget {usd_text(month.budget)}"
 

@@ -427,7 +427,7 @@ REASONS: tuple[Column[Mapping[str, Any]], ...] = (
         ),
     ),
 )
-CLUSTER: Column[JobSpec] = Column(
+CLUSTER: Column[Mapping[str, Any]] = Column(
     "cluster",
     "Ray cluster on which a job trains that rents nothing; its plan has few other keys",
     of=(

@@ -106,18 +106,14 @@ def _choices(plan: JobPlan, width: int) -> Table:
     market = "market (synthetic)" if marked else "market"
     unit = plan.demand.unit if wide else plan.demand.unit.replace("hour", "h")
     headings = ["machines", market, "price", "bid", "eviction/h", "95%", f"$/{unit}"]
-    rows: list[list[TableCell]] = [
-        [
-            f"{choice.rent.machines:,}",
-            name(choice.rent.offer.market),
-            dollars(choice.price),
-            _bid(choice.rent),
-            chance(choice.beta.probability),
-            _interval(choice.beta),
-            f"{choice.usd_per_work:.4g}" if isfinite(choice.usd_per_work) else "no work",
-        ]
-        for choice in plan.cost.choice
-    ]
+    rows, takes_bids = list[list[TableCell]](), False
+    for choice in plan.cost.choice:
+        offer, beta = choice.rent.offer, choice.beta
+        per_work = f"{choice.usd_per_work:.4g}" if isfinite(choice.usd_per_work) else "no work"
+        place = [f"{choice.rent.machines:,}", name(offer.market)]
+        price = [dollars(choice.price), _bid(choice.rent)]
+        rows.append([*place, *price, chance(beta.probability), _interval(beta), per_work])
+        takes_bids |= markets_of(offer.market.cloud).takes_bids
 
     reliable = plan.decider.reliable
     if reliable is not None:
@@ -125,20 +121,12 @@ def _choices(plan: JobPlan, width: int) -> Table:
         cells = [dollars(offer.on_demand), "on demand", "", "", "reliable"]
         rows.append([f"{reliable.machines:,}", name(offer.market), *cells])
 
-    # Where a cloud takes no bids, the column says little.
-    without_bids = not any(
-        markets_of(choice.rent.offer.market.cloud).takes_bids for choice in plan.cost.choice
-    )
-    columns: list[Column[list[TableCell]]] = [
-        Column(
-            heading,
-            heading=heading,
-            cell=itemgetter(i),
-            rank=int(heading == "bid" and without_bids),
-        )
-        for i, heading in enumerate(headings)
-        if wide or heading not in {"price", "95%"}
-    ]
+    columns = list[Column[list[TableCell]]]()
+    for i, heading in enumerate(headings):
+        if wide or heading not in {"price", "95%"}:
+            # Where a cloud takes no bids, the column says little.
+            rank = int(heading == "bid" and not takes_bids)
+            columns.append(Column(heading, heading=heading, cell=itemgetter(i), rank=rank))
 
     shown = fitting(columns, rows, width)
     table = _table(*(column.key for column, _ in shown))
@@ -303,17 +291,18 @@ def _terms(plan: JobPlan) -> Group:
     for term in forecast_of(plan).terms:
         table.add_row(str(term.market), f"up to {term.machines:,}", f"{term.usd:.4f}")
     table.add_row("total", "", f"{forecast_of(plan).usd.median:.4f}", style="bold")
-    later = plan.cost.estimate.later.usd_per_work
 
-    return Group(
-        Text("first hour", style="bold"),
-        Text(plan.demand.worded(plan.cost.estimate.first.explain())),
-        Text(
-            f"each later hour: "
-            f"{f'${later:.4g} per {plan.demand.unit}' if isfinite(later) else 'no work is expected'}"
-        ),
-        *(() if plan.demand.work.assumed else (Text(), table)),
-    )
+    later = plan.cost.estimate.later.usd_per_work
+    each = "no work is expected"
+    if isfinite(later):
+        each = f"${later:.4g} per {plan.demand.unit}"
+
+    parts: list[RenderableType] = [Text("first hour", style="bold")]
+    parts.append(Text(plan.demand.worded(plan.cost.estimate.first.explain())))
+    parts.append(Text(f"each later hour: {each}"))
+    if not plan.demand.work.assumed:
+        parts += [Text(), table]
+    return Group(*parts)
 
 
 def _rejected(plan: JobPlan, width: int) -> RenderableType:
@@ -326,12 +315,10 @@ def _rejected(plan: JobPlan, width: int) -> RenderableType:
             table.add_row(market_name(rejection.market), Text(plan.demand.worded(rejection.why)))
         return Group(table, *more)
 
-    lines = [
-        market_name(rejection.market).append(
-            f": {plan.demand.worded(rejection.why)}", style="default"
-        )
-        for rejection in named
-    ]
+    lines = list[Text]()
+    for rejection in named:
+        why = f": {plan.demand.worded(rejection.why)}"
+        lines.append(market_name(rejection.market).append(why, style="default"))
 
     return Group(Text("rejected", style="bold"), *lines, *more)
 
@@ -355,39 +342,21 @@ _MAX_ZONES = 20
 
 def considered_zones(plan: JobPlan) -> list[dict[str, Any]]:
     """The markets between which a job may move, the best first: rows of `ZONE`."""
-    rent, roaming, gigabytes = (
-        plan.cost.choice[0].rent,
-        plan.decider.roaming,
-        plan.demand.saved_gb,
-    )
-    chosen_usd = next(
-        (
-            outlook.spot_usd
-            for outlook in plan.decision.outlooks
-            if plan.decider.offers[outlook.zone] == rent.offer
-        ),
-        0.0,
-    )
+    rent, roaming, gigabytes = plan.cost.choice[0].rent, plan.decider.roaming, plan.demand.saved_gb
+    offers, chosen_usd = plan.decider.offers, 0.0
+    for outlook in reversed(plan.decision.outlooks):
+        if offers[outlook.zone] == rent.offer:
+            chosen_usd = outlook.spot_usd
 
     rows = []
     for outlook in plan.decision.outlooks:
-        offer = plan.decider.offers[outlook.zone]
+        offer = offers[outlook.zone]
         price = int(plan.fleet.market_history.histories[offer.market].prices[-1])
-        move_usd = (
-            None
-            if gigabytes is None or roaming is None
-            else roaming.move_usd(rent.offer.market, offer.market, gigabytes)
-        )
-        why_not = _why_not(rent, offer, price, outlook.spot_usd - chosen_usd)
-        rows.append(
-            {
-                "market": offer.market,
-                "price": price,
-                "outlook": outlook,
-                "move_usd": move_usd,
-                "why_not": why_not,
-            }
-        )
+        row = {"market": offer.market, "price": price, "outlook": outlook, "move_usd": None}
+        if gigabytes is not None and roaming is not None:
+            row["move_usd"] = roaming.move_usd(rent.offer.market, offer.market, gigabytes)
+        row["why_not"] = _why_not(rent, offer, price, outlook.spot_usd - chosen_usd)
+        rows.append(row)
 
     return rows
 

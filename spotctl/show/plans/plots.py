@@ -77,13 +77,9 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
     if shared is None:
         figure, (cost, hours) = panels(10, height, across=2, sharey=True)
     else:
+        whole, ratios = height + _TIMELINE, [height, _TIMELINE]
         figure, (cost, hours, *below) = panels(
-            10,
-            height + _TIMELINE,
-            rows=2,
-            across=2,
-            sharey="row",
-            height_ratios=[height, _TIMELINE],
+            10, whole, rows=2, across=2, sharey="row", height_ratios=ratios
         )
         for axes in below:
             axes.remove()
@@ -99,14 +95,14 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
             rate, hourly = forecast.usd_per_hour, other.usd / plan.cost.estimate.hours
             in_dollars.append(_Bars(rate.median, rate.likely, hourly, None))
         else:
-            in_dollars.append(
-                _Bars(forecast.usd.median, forecast.usd.likely, other.usd, plan.demand.budget_usd)
-            )
+            usd, budget = forecast.usd, plan.demand.budget_usd
+            in_dollars.append(_Bars(usd.median, usd.likely, other.usd, budget))
         if plan.demand.work.assumed:
             in_hours.append(None)
         else:
             limit = None if deadline is None else (deadline - plan.at) / HOUR
-            in_hours.append(_Bars(forecast.hours.median, forecast.hours.likely, other.hours, limit))
+            length = forecast.hours
+            in_hours.append(_Bars(length.median, length.likely, other.hours, limit))
 
     _panel(cost, in_dollars, "cost, $ per hour" if per_hour else "cost, $")
     _panel(hours, in_hours, "time, hours")
@@ -130,37 +126,29 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
 def _timeline(axes: Axes, courses: Sequence[JobOutlook]) -> None:
     """The machines of the jobs of a queue over time, on top of each other."""
     begun = [course for course in courses if course.turns]
-    edges = sorted(
-        {
-            0.0,
-            *(edge for course in begun for turn in course.turns for edge in (turn.start, turn.end)),
-        }
-    )
+    every_edge = {0.0}
+    for course in begun:
+        for turn in course.turns:
+            every_edge |= {turn.start, turn.end}
+    edges = sorted(every_edge)
 
-    machines = [
-        [
-            sum(
-                sum(turn.machines.values())
-                for turn in course.turns
-                if turn.start <= edge < turn.end
-            )
-            for edge in edges
-        ]
-        for course in begun
-    ]
+    machines = list[list[int]]()
+    for course in begun:
+        of_course = [0] * len(edges)
+        for turn in course.turns:
+            held = sum(turn.machines.values())
+            for i, edge in enumerate(edges):
+                of_course[i] += held if turn.start <= edge < turn.end else 0
+        machines.append(of_course)
 
     colors = [*_JOBS, *map(to_hex, colormaps["tab20"].colors)][: len(begun)]  # type: ignore[attr-defined]
-    axes.stackplot(
-        [edge / 3600 for edge in edges], machines, step="post", colors=colors, linewidth=0
-    )
-    axes.set_title(
-        "machines under quotas that the jobs share, by hours from the launch",
-        loc="left",
-        fontsize=10,
-    )
+    hours = [edge / 3600 for edge in edges]
+    axes.stackplot(hours, machines, step="post", colors=colors, linewidth=0)
+    title = "machines under quotas that the jobs share, by hours from the launch"
+    axes.set_title(title, loc="left", fontsize=10)
 
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlim(0, edges[-1] / 3600)
+    axes.set_xlim(0, hours[-1])
     labels = {course.name: color for course, color in zip(begun, colors, strict=False)}
     axes.legend(
         handles=legend_of(labels),
@@ -173,9 +161,8 @@ def _timeline(axes: Axes, courses: Sequence[JobOutlook]) -> None:
 
 def _panel(axes: Axes, rows: Sequence[_Bars | None], title: str) -> None:
     known = [bars for bars in rows if bars is not None]
-    right = 1.25 * max(
-        (max(bars.likely[1], bars.on_demand, bars.limit or 0.0) for bars in known), default=1.0
-    )
+    ends = [max(bars.likely[1], bars.on_demand, bars.limit or 0.0) for bars in known]
+    right = 1.25 * max(ends, default=1.0)
     text = hours_text if title.startswith("time") else "${:,.2f}".format
 
     for row, bars in enumerate(rows):

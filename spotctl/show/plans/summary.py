@@ -152,10 +152,8 @@ def _evictions(plan: JobPlan) -> str:
         effect = "each starts the command from scratch"
     else:
         unit, name = (MINUTE, "minutes") if interval.every >= MINUTE else (SECOND, "seconds")
-        effect = (
-            "the command restarts from its newest checkpoint, saved every "
-            f"{interval.every / unit:.3g} {name}"
-        )
+        every = f"{interval.every / unit:.3g} {name}"
+        effect = f"the command restarts from its newest checkpoint, saved every {every}"
 
     return f"{odds}; {effect}"
 
@@ -163,30 +161,24 @@ def _evictions(plan: JobPlan) -> str:
 def _on_demand(plan: JobPlan) -> str:
     """The cost on demand with the date of its list price, and the share that the plan saves."""
     other, assumed = plan.cost.on_demand, plan.demand.work.assumed
-    ratio = (
-        forecast_of(plan).usd_per_hour if assumed else forecast_of(plan).usd
-    ).median / other.usd
-    comparison = (
-        f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
-    )
-    if ratio > 1 and plan.job.spec.strategy not in (AUTO, ON_DEMAND):
-        comparison += f"; strategy: {ON_DEMAND} would cost less than {plan.job.spec.strategy}"
+    forecast, strategy = forecast_of(plan), plan.job.spec.strategy
+    cost = forecast.usd_per_hour if assumed else forecast.usd
+    ratio = cost.median / other.usd
+    comparison = f"{1 - ratio:.0%} saved"
+    if ratio > 1:
+        comparison = f"the plan is {ratio - 1:.0%} more expensive"
+        if strategy not in (AUTO, ON_DEMAND):
+            comparison += f"; strategy: {ON_DEMAND} would cost less than {strategy}"
+
+    market, list_date = other.rent.offer.market, ""
+    for price in plan.cost.price_dates:
+        if not price.spot and price.market == market and not market.is_synthetic:
+            list_date = f" by the list of {format_time(price.as_of)[:10]}"
+            break
+
     span = "per hour" if assumed else f"in {hours_text(other.hours)}"
-
-    market = other.rent.offer.market
-    listed = [
-        price.as_of for price in plan.cost.price_dates if not price.spot and price.market == market
-    ]
-    list_date = (
-        f" by the list of {format_time(listed[0])[:10]}"
-        if listed and not market.is_synthetic
-        else ""
-    )
-
-    return (
-        f"{usd_text(other.usd)} {span} on {other.rent.machines:,} x "
-        f"{market.instance_type}{list_date}: {comparison}"
-    )
+    machines = f"{other.rent.machines:,} x {market.instance_type}{list_date}"
+    return f"{usd_text(other.usd)} {span} on {machines}: {comparison}"
 
 
 def _next_best(plan: JobPlan) -> str:
@@ -205,17 +197,16 @@ def _next_best(plan: JobPlan) -> str:
         return "none: no other market can do the work"
 
     forecast, assumed = forecast_of(plan), plan.demand.work.assumed
-    usd = (forecast.usd_per_hour if assumed else forecast.usd).median * best.relative_cost
-    more = best.relative_cost - 1
-    change = (
-        f"{more:.0%} more"
-        if more >= 0.005
-        else f"{-more:.0%} less by this estimate"
-        if more <= -0.005
-        else "as much"
-    )
+    cost = forecast.usd_per_hour if assumed else forecast.usd
+    usd = usd_text(cost.median * best.relative_cost)
+    each = " per hour" if assumed else ""
+    more, change = best.relative_cost - 1, "as much"
+    if more >= 0.005:
+        change = f"{more:.0%} more"
+    elif more <= -0.005:
+        change = f"{-more:.0%} less by this estimate"
 
-    return f"about {usd_text(usd)}{' per hour' if assumed else ''} on {best.market}: {change}"
+    return f"about {usd}{each} on {best.market}: {change}"
 
 
 def _if_none_boots(plan: JobPlan) -> str | None:
@@ -246,17 +237,14 @@ def _turns(plan: JobPlan) -> str | None:
     if not any(part.turn.begin for share in waited for part in share.slices):
         return None
 
-    parts = waited[0].slices
-    first = " and ".join(
-        turn_text(part, launch_moment(plan)) for part in parts if not part.turn.begin
-    )
-    later = [turn_text(part, launch_moment(plan)) for part in parts if part.turn.begin]
+    first, later, launched = list[str](), list[str](), launch_moment(plan)
+    for part in waited[0].slices:
+        (later if part.turn.begin else first).append(turn_text(part, launched))
 
     # Without a first one, jobs that run already use the quotas.
-    return (
-        f"{', then '.join([first or 'jobs that run', *later])} "
-        f"({', '.join(str(share.quota) for share in waited)})"
-    )
+    order = ", then ".join([" and ".join(first) or "jobs that run", *later])
+    quotas = ", ".join(str(share.quota) for share in waited)
+    return f"{order} ({quotas})"
 
 
 def restart_words(plan: JobPlan) -> str | None:
@@ -270,11 +258,9 @@ def restart_words(plan: JobPlan) -> str | None:
         return None
 
     interval, hours = plan.decision.interval, plan.demand.work.hours
-    often = (
-        f", about every {hours_text(interval.life / HOUR)},"
-        if interval and isfinite(interval.life)
-        else ""
-    )
+    often = ""
+    if interval and isfinite(interval.life):
+        often = f", about every {hours_text(interval.life / HOUR)},"
 
     lost = "all work so far"
     if hours is not None and not plan.demand.work.assumed:

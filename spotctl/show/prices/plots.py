@@ -105,15 +105,13 @@ def _drawn(series: PriceSeries) -> tuple[NDArray[np.datetime64], NDArray[np.floa
     visible.
     """
     gaps = np.array(holes(series.watched or ()), dtype=np.int64).reshape(-1, 2)
-    inside = np.any(
-        (series.times[:, None] > gaps[:, 0]) & (series.times[:, None] < gaps[:, 1]), axis=1
-    )
-    ends = [series.price_at(int(end)) for end in gaps[:, 1]]
-    times = np.concatenate((series.times[~inside], gaps[:, 0], gaps[:, 1]))
-    prices = (
-        np.concatenate((series.prices[~inside], np.full(len(gaps), np.nan), ends))
-        / NANOS_PER_DOLLAR
-    )
+    begins, ends = gaps[:, 0], gaps[:, 1]
+    each_time = series.times[:, None]
+    outside = ~np.any((each_time > begins) & (each_time < ends), axis=1)
+    after_gaps = [series.price_at(int(end)) for end in ends]
+    unknown = np.full(len(gaps), np.nan)
+    times = np.concatenate((series.times[outside], begins, ends))
+    prices = np.concatenate((series.prices[outside], unknown, after_gaps)) / NANOS_PER_DOLLAR
     order = np.argsort(times, kind="stable")
 
     return times[order].astype("datetime64[us]"), prices[order]
@@ -125,7 +123,8 @@ def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) 
         save_plot(figure, drawing, "svg")
 
     chart = drawing.getvalue()
-    first, last = (f(s.times[i] for s, _ in histories) for f, i in ((min, 0), (max, -1)))
+    first = min(series.times[0] for series, _ in histories)
+    last = max(series.times[-1] for series, _ in histories)
     rows = list[dict[str, str]]()
     for _, stats in histories:
         above = stats.hours_above_on_demand
@@ -142,12 +141,12 @@ def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) 
         }
         rows.append(row)
 
-    lines = (
-        "".join(f"<td>{escape(printable(cell))}</td>" for cell in row.values()) for row in rows
-    )
-    return _PAGE.format(
-        span=f"From {format_time(int(first))} to {format_time(int(last))}, dollars per hour.",
-        chart=chart[chart.index("<svg") :],
-        head="".join(f"<th>{escape(name)}</th>" for name in rows[0]),
-        body="".join(f"<tr>{line}</tr>" for line in lines),
-    )
+    body = ""
+    for row in rows:
+        cells = "".join(f"<td>{escape(printable(cell))}</td>" for cell in row.values())
+        body += f"<tr>{cells}</tr>"
+
+    svg = chart[chart.index("<svg") :]
+    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+    span = f"From {format_time(int(first))} to {format_time(int(last))}, dollars per hour."
+    return _PAGE.format(span=span, chart=svg, head=head, body=body)

@@ -205,23 +205,21 @@ def _bid_line(then: Held, now: Held) -> str:
 def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[str]:
     """The lines about the machines of one allocation: started, warned, ended."""
     lines = list[str]()
-    now = {
-        held.id: held for held in after.machines.values() if held.allocation == allocation.number
-    }
-    fresh = {
-        name: replace(held, warned_until=None, ended=None, silence="") for name, held in now.items()
-    }
-    then = {name: before.machines.get(name, held) for name, held in fresh.items()}
+    machines = after.machines.values()
+    now = {held.id: held for held in machines if held.allocation == allocation.number}
+    then = dict[str, Held]()
+    for name, held in now.items():
+        fresh = replace(held, warned_until=None, ended=None, silence="")
+        then[name] = before.machines.get(name, fresh)
+
+    of_all = machines_text(len(now), allocation.market)
     if allocation.number not in before.allocations:
         terms = terms_text(allocation.market, allocation.bid, allocation.on_demand)
-        lines.append(f"rented {machines_text(len(now), allocation.market)}{terms}")
+        lines.append(f"rented {of_all}{terms}")
 
     if (stages := boots.stages_passed(before, after, allocation)) and after.stopping is None:
         seconds = (after.at - after.ordered[allocation.number]) / SECOND
-        lines.append(
-            f"{', '.join(stages)} after {seconds:.0f} s: "
-            f"{machines_text(len(now), allocation.market)}"
-        )
+        lines.append(f"{', '.join(stages)} after {seconds:.0f} s: {of_all}")
 
     lines += [
         f"returning {name}: {held.silence}"

@@ -104,32 +104,32 @@ def whole(run: WatchedRun, width: int) -> Group:
 
 def head(view: RunView) -> list[Text]:
     """Three lines: the run with its progress, its cost, and its machines."""
-    progress = [view.status, *([] if view.command is None else [command_progress(view.command)])]
+    progress = [view.status]
+    if view.command is not None:
+        progress.append(command_progress(view.command))
     if view.stage is not None:
         progress.append(f"stage {view.stage}")
     if view.clock is not None:
-        progress.append(f"clock {view.clock:,}{'' if view.goal is None else f' of {view.goal:,}'}")
+        of_goal = "" if view.goal is None else f" of {view.goal:,}"
+        progress.append(f"clock {view.clock:,}{of_goal}")
     if view.model_loss is not None:
         progress.append(f"loss {shown_loss(view.model_loss)}")
     first = Text(view.run, style="bold").append(f"   {'   '.join(progress)}", style="not bold")
     warned = f" ({view.warned} warned)" if view.warned else ""
-    machines = (
-        f"machines {view.reliable} reliable + {view.transient} spot{warned}"
-        f"   evictions {view.evictions}   market time {clock(view.now)}"
-    )
+    machines = f"machines {view.reliable} reliable + {view.transient} spot{warned}"
+    machines += f"   evictions {view.evictions}   market time {clock(view.now)}"
 
     money, cost = view.money, f"spent {spent_text(view)}"
     if money.budget is not None:
         cost += f" of {_usd(money.budget)} budget ({percent(money.used)})"
-    cost += (
-        f"   on demand unknown: {why}"
-        if (why := money.on_demand_unknown)
-        else f"   on demand {_usd(money.on_demand)}"
-    )
-
+    unknown = money.on_demand_unknown
+    on_demand = f"unknown: {unknown}" if unknown else _usd(money.on_demand)
+    cost += f"   on demand {on_demand}"
     if money.saved is not None:
-        cost += f": {percent(abs(money.saved))} {'saved' if money.saved >= 0 else 'more expensive'}"
-    return [first, Text(f"{cost}{'   replayed' if view.is_replayed else ''}"), Text(machines)]
+        word = "saved" if money.saved >= 0 else "more expensive"
+        cost += f": {percent(abs(money.saved))} {word}"
+    cost += "   replayed" if view.is_replayed else ""
+    return [first, Text(cost), Text(machines)]
 
 
 def footprint(run: WatchedRun, width: int, height: int) -> Text:
@@ -153,12 +153,9 @@ def losses(run: WatchedRun, width: int, height: int) -> Text:
     clocks = np.array([clock for clock, _ in run.losses])
     places = np.linspace(clocks[0], clocks[-1], width)
     values = np.interp(places, clocks, known)
-    title = _title(
-        "loss",
-        f"{known[0]:.4g} at clock {clocks[0]:,}, {known[-1]:.4g} at clock {clocks[-1]:,}",
-        width,
-    )
-
+    first = f"{known[0]:.4g} at clock {clocks[0]:,}"
+    last = f"{known[-1]:.4g} at clock {clocks[-1]:,}"
+    title = _title("loss", f"{first}, {last}", width)
     return _lines([title, *_chart(values, float(known.max()), height, "magenta")])
 
 
@@ -167,9 +164,8 @@ def markets(run: WatchedRun, width: int, most: int) -> Table:
     wide, lines = width >= _WIDE, run.view.markets
     synthetic = not wide and any(line.market.is_synthetic for line in lines)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column(
-        "prices (synthetic)" if synthetic else "prices", no_wrap=True, overflow="ellipsis"
-    )
+    heading = "prices (synthetic)" if synthetic else "prices"
+    table.add_column(heading, no_wrap=True, overflow="ellipsis")
     for name in ("machines", "spot", "bid", "on demand"):
         table.add_column(name, justify="right", no_wrap=True)
     gpus = any(line.gpus is not None for line in lines)

@@ -222,7 +222,7 @@ RUN: tuple[Column[RunView], ...] = (
     Column(
         "checkpoint",
         "newest checkpoint of a command; null before the first",
-        lambda view: view.command if view.command.checkpoint is not None else None,
+        lambda view: view.command if view.command and view.command.checkpoint is not None else None,
         of=CHECKPOINT,
         only="command",
     ),

@@ -87,11 +87,8 @@ def _merged(events: tuple[TimelineEvent, ...], new: TimelineEvent) -> tuple[Time
     for back, other in enumerate(reversed(events[-_MERGE_WITHIN:]), 1):
         if new.about is not None and other.about == new.about:
             place = len(events) - back
-            return (
-                *events[:place],
-                replace(other, count=other.count + new.count),
-                *events[place + 1 :],
-            )
+            merged = replace(other, count=other.count + new.count)
+            return (*events[:place], merged, *events[place + 1 :])
     return (*events, new)[-MAX_EVENTS:]
 
 
@@ -110,9 +107,8 @@ def _event(before: RunState, row: LogRow) -> TimelineEvent | None:
             return _of_machine(before, row.at, name, f"silent ({why})")
         case ev.MachineEnded(id=name, reason=reason):
             unwarned = reason == EVICTED and before.machines[name].warned_until is None
-            return _of_machine(
-                before, row.at, name, f"{reason}{' without warning' if unwarned else ''}"
-            )
+            how = " without warning" if unwarned else ""
+            return _of_machine(before, row.at, name, f"{reason}{how}")
         case event:
             said = _of_run(before, event)
             return None if said is None else TimelineEvent(row.at, _plain(said))
@@ -143,7 +139,7 @@ def _of_run(before: RunState, event: ev.Event) -> str | None:
         case ev.StopRequested(outcome=outcome):
             text = f"{outcome}: returning all machines"
         case ev.RunEnded(outcome=outcome, message=message):
-            text = f"run ended: {outcome}{f' ({message})' if message else ''}"
+            text = f"run ended: {outcome} ({message})" if message else f"run ended: {outcome}"
 
     return text
 

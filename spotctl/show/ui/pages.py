@@ -10,6 +10,7 @@ from datetime import datetime
 from hashlib import sha256
 from itertools import pairwise
 from math import isfinite
+from operator import add
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +20,15 @@ from bidbrain.billing import usd
 from pricing_data.units import HOUR, SECOND, counted, moment, usd_text
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED
-from spotctl.show.costs.charts import PriceLine, Series, footprint, line_chart, prices
+from spotctl.show.costs.charts import (
+    EvictionMark,
+    Layer,
+    PriceLine,
+    Series,
+    footprint,
+    line_chart,
+    prices,
+)
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.markup import (
     ColumnHead,
@@ -205,44 +214,36 @@ def overview_page(
     ended = [view for view in views if view.status not in ACTIVE]
     ended.sort(key=lambda view: (view.ended or 0) // SECOND, reverse=True)
     shown = ended if whole else ended[:MAX_ENDED]
-    title = "Nothing is running"
+    title = "Nothing is running" if views else "No runs yet"
+    if active or waits:
+        title = counted(len(active), "active run")
+        title += f", {counted(len(waits), 'job')} waiting" if waits else ""
 
+    parts = [el("nav", el("a", "Costs", href="costs")), el("h1", title)]
+    months = () if today is None else (today.month, *today.months_of_tags)
+    parts += [paragraph(text, "notice") for text in (*notices, *_alarms(active, months))]
     if not views and not waits:
-        title = "No runs yet"
-    elif active or waits:
-        title = counted(len(active), "active run") + (
-            f", {counted(len(waits), 'job')} waiting" if waits else ""
-        )
+        parts.append(_FIRST_STEPS)
+    if today is not None:
+        parts.append(tiles_of(_money_tiles(today, months)))
 
-    active_rows = [
-        _run_row(
-            view,
-            RUNNING,
-            (short_time(moment(view.began)), str(len(view.machines))),
-            _times_left(view),
-        )
-        for view in active
-    ]
-
-    ended_rows = [
-        _run_row(view, DONE, ("" if view.ended is None else short_time(moment(view.ended)),))
-        for view in shown
-    ]
+    active_rows = list[tuple[str, ...]]()
+    for view in active:
+        own = (short_time(moment(view.began)), str(len(view.machines)))
+        active_rows.append(_run_row(view, RUNNING, own, _times_left(view)))
 
     # The commands that help runs which do not run as they should.
     advice = [ways_on(view) for view in active if view.status not in (RUNNING, "waiting")]
-    months = () if today is None else (today.month, *today.months_of_tags)
-    parts = [
-        el("nav", el("a", "Costs", href="costs")),
-        el("h1", title),
-        *(paragraph(text, "notice") for text in (*notices, *_alarms(active, months))),
-        *([] if views or waits else [_FIRST_STEPS]),
-        *([] if today is None else [tiles_of(_money_tiles(today, months))]),
-        _runs("Now", _ACTIVE_HEADS, active_rows, advice),
-        _waiting(waits),
-        *([] if today is None else [_machines_today(today)]),
-        _runs("Ended", _ENDED_HEADS, ended_rows),
+    parts.append(_runs("Now", _ACTIVE_HEADS, active_rows, advice))
+    parts.append(_waiting(waits))
+    if today is not None:
+        parts.append(_machines_today(today))
+
+    ended_rows = [
+        _run_row(view, DONE, (short_time(moment(view.ended) if view.ended else ""),))
+        for view in shown
     ]
+    parts.append(_runs("Ended", _ENDED_HEADS, ended_rows))
 
     if len(shown) < len(ended):
         parts.append(paragraph(el("a", f"All {len(ended):,} ended runs", href="?all")))
@@ -297,40 +298,39 @@ def _money_tiles(today: Report, months: Sequence[Month]) -> list[tuple[str, str,
 def _machines_today(today: Report) -> Html:
     """The machines of all runs of this day, by job, on this computer's clock."""
     runs = [run for run in today.runs if run.mixes]
-    counts = {
-        run.run: [
-            (on_this_clock(run, mix.at, today.made_at), sum(astuple(mix)[1:])) for mix in run.mixes
-        ]
-        for run in runs
-    }
+    counts, every_moment = dict[str, list[tuple[int, int]]](), {today.made_at}
+    for run in runs:
+        counts[run.run] = []
+        for mix in run.mixes:
+            at = on_this_clock(run, mix.at, today.made_at)
+            _, *held_by_kind = astuple(mix)
+            counts[run.run].append((at, sum(held_by_kind)))
+            every_moment.add(at)
 
-    moments = sorted({at for each in counts.values() for at, _ in each} | {today.made_at})
+    moments = sorted(every_moment)
     if len(moments) < _FEWEST:
         return Html()
 
     jobs = dict[str, list[float]]()
     for run in runs:
-        at, machines = zip(*counts[run.run], strict=True)
-        places = np.searchsorted(at, moments, side="right")
+        changes, machines = zip(*counts[run.run], strict=True)
+        places = np.searchsorted(changes, moments, side="right")
         held = np.array([0, *machines])[places]
         if run.wall_ended is not None:
             held = np.where(np.array(moments) >= run.wall_ended, 0, held)
-        jobs[run.job] = [
-            *map(sum, zip(jobs.get(run.job, [0.0] * len(moments)), held.tolist(), strict=True))
-        ]
+        before = jobs.get(run.job, [0.0] * len(moments))
+        jobs[run.job] = list(map(add, before, held.tolist()))
 
-    layers = [
-        Series(series_class(number), job, tuple(zip(moments, held, strict=True)))
-        for number, (job, held) in enumerate(jobs.items())
-    ]
-    most = int(max(map(sum, zip(*jobs.values(), strict=True))))
-    picture = for_both_widths(
-        footprint, f"Machines today, at most {most}", layers, (), (), height=200
-    )
+    layers = list[Layer]()
+    for number, (job, levels) in enumerate(jobs.items()):
+        points = tuple(zip(moments, levels, strict=True))
+        layers.append(Series(series_class(number), job, points))
 
-    return section(
-        "Machines today", figure(picture, [(layer.class_, layer.name) for layer in layers])
-    )
+    together = map(sum, zip(*jobs.values(), strict=True))
+    title = f"Machines today, at most {int(max(together))}"
+    picture = for_both_widths(footprint, title, layers, (), (), height=200)
+    keys = [(layer.class_, layer.name) for layer in layers]
+    return section("Machines today", figure(picture, keys))
 
 
 def _runs(
@@ -357,19 +357,14 @@ def _run_row(
     elif view.command is not None:
         progress = f"attempt {view.command.attempt}"
 
-    budget = (
-        "" if view.money.budget is None or not later else f" of {usd_text(usd(view.money.budget))}"
-    )
-    return (
-        el("a", view.job, href=f"run/{quote(view.job, safe='')}"),
-        state,
-        *own,
-        progress,
-        shown_loss(view.model_loss) or "",
-        f"{view.evictions:,}",
-        *later,
-        _amount(f"{spent_text(view)}{budget}", is_replayed=view.is_replayed),
-    )
+    spent = spent_text(view)
+    if view.money.budget is not None and later:
+        spent += f" of {usd_text(usd(view.money.budget))}"
+
+    link = el("a", view.job, href=f"run/{quote(view.job, safe='')}")
+    loss, evictions = shown_loss(view.model_loss) or "", f"{view.evictions:,}"
+    amount = _amount(spent, is_replayed=view.is_replayed)
+    return (link, state, *own, progress, loss, evictions, *later, amount)
 
 
 def _times_left(view: RunView) -> list[str]:
@@ -431,28 +426,23 @@ _UNKNOWN = "-"
 
 def run_page(run: WatchedRun, output: Sequence[str], notices: Sequence[str] = ()) -> str:
     """The page of a job's latest run; `output` are the last lines that its machines printed."""
-    view, latest = run.view, run.events[: -_MAX_EVENTS - 1 : -1]
+    view = run.view
+    title = f"{view.run}: {view.status}"
+    costs = el("a", "Costs of this job", href=f"../costs?job={quote(view.job)}")
+    parts = [el("nav", el("a", "All runs", href="../"), costs), el("h1", title)]
+    said = (view.unreadable, *notices, _REPLAYED if view.is_replayed else "")
+    parts += [paragraph(text, "notice") for text in said if text]
+
+    parts.append(tiles_of(_tiles(view)))
+    parts += [_cost(run), _machines(run), _loss(run), _price_chart(run)]
+
+    latest = run.events[: -_MAX_EVENTS - 1 : -1]
     heads = (ColumnHead("at (UTC)", is_text=True), ColumnHead("event", is_text=True))
     events = zip(times([event.at for event in latest]), map(str, latest), strict=True)
-    return renewed_page(
-        f"{view.run}: {view.status}",
-        el(
-            "nav",
-            el("a", "All runs", href="../"),
-            el("a", "Costs of this job", href=f"../costs?job={quote(view.job)}"),
-        ),
-        el("h1", f"{view.run}: {view.status}"),
-        *(paragraph(text, "notice") for text in (view.unreadable, *notices) if text),
-        *([paragraph(_REPLAYED, "notice")] if view.is_replayed else []),
-        tiles_of(_tiles(view)),
-        _cost(run),
-        _machines(run),
-        _loss(run),
-        _price_chart(run),
-        section("Events", table(heads, list(events))),
-        section("Output", el("pre", "\n".join(output))) if output else Html(),
-        _commands(view),
-    )
+    parts.append(section("Events", table(heads, list(events))))
+    if output:
+        parts.append(section("Output", el("pre", "\n".join(output))))
+    return renewed_page(title, *parts, _commands(view))
 
 
 def _commands(view: RunView) -> Html:
@@ -475,18 +465,13 @@ def _commands(view: RunView) -> Html:
 def _form(does: str, words: str, more: str = "") -> Html:
     """A form that begins the command of these words; the user adds `more` to them."""
     shown = f"{words} 20" if more else words
-    typed = el(
-        "input",
-        name_="typed",
-        autocomplete="off",
-        spellcheck="false",
-        required="",
-        placeholder=shown,
-    )
-
+    how = {"autocomplete": "off", "spellcheck": "false", "required": ""}
+    typed = el("input", name_="typed", **how, placeholder=shown)
     hidden = el("input", type="hidden", name_="asked", value=words)
-    label = el("label", "Type ", el("strong", words), f" and {more}: " if more else ": ", typed)
-    return el("form", hidden, label, el("button", does), method="post", action="../do")
+    then = f" and {more}: " if more else ": "
+    label = el("label", "Type ", el("strong", words), then, typed)
+    button = el("button", does)
+    return el("form", hidden, label, button, method="post", action="../do")
 
 
 def _tiles(view: RunView) -> list[tuple[str, str, str]]:
@@ -502,25 +487,18 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
         progress = f"{(view.now - view.started) / HOUR:.1f} h"
         place = "" if view.command is None else command_progress(view.command)
     else:
-        progress, of_goal = (
-            f"{view.clock:,}",
-            "clocks" if view.goal is None else f"of {view.goal:,} clocks",
-        )
+        progress = f"{view.clock:,}"
+        of_goal = "clocks" if view.goal is None else f"of {view.goal:,} clocks"
         place = f"{of_goal}, stage {view.stage}"
 
+    used = "" if money.budget is None else f"{percent(money.used)} of the budget"
+    saved = "unknown" if money.on_demand_unknown else percent(money.saved)
+    warned = f"{counted(view.warned, 'machine')} warned" if view.warned else ""
     return [
-        (
-            "Spent",
-            spent_text(view),
-            "" if money.budget is None else f"{percent(money.used)} of the budget",
-        ),
-        ("Saved", "unknown" if money.on_demand_unknown else percent(money.saved), on_demand),
+        ("Spent", spent_text(view), used),
+        ("Saved", saved, on_demand),
         ("Machines", str(len(view.machines)), kinds),
-        (
-            "Evictions",
-            str(view.evictions),
-            f"{counted(view.warned, 'machine')} warned" if view.warned else "",
-        ),
+        ("Evictions", str(view.evictions), warned),
         ("Progress", progress, place),
     ]
 
@@ -529,25 +507,23 @@ def _cost(run: WatchedRun) -> Html:
     """The cost next to that on demand, plan and budget."""
     money, planned, spent = run.view.money, run.planned, run.view.money.spent
     so_far = " so far" if run.view.status in ACTIVE else ""
-    amounts = [
-        (f"Spent{so_far}", None if spent is None else usd(spent), "paid"),
-        (
-            f"Same work on demand{so_far}",
-            None if money.on_demand is None else usd(money.on_demand),
-            "od",
-        ),
-    ]
+    bars = list[tuple[str, float, str, str]]()
 
+    def add_bar(name: str, amount: float, class_: str) -> None:
+        bars.append((name, amount, usd_text(amount), class_))
+
+    if spent is not None:
+        add_bar(f"Spent{so_far}", usd(spent), "paid")
+    if money.on_demand is not None:
+        add_bar(f"Same work on demand{so_far}", usd(money.on_demand), "od")
     if planned is not None:
-        each = " an hour" if planned.assumed else ""
+        each = " an hour" if planned.assumed else " in all"
         between = f"{usd_text(planned.usd_low)} to {usd_text(planned.usd_high)}"
-        amounts.append((f"Planned{each or ' in all'} ({between})", planned.usd, "plan"))
+        add_bar(f"Planned{each} ({between})", planned.usd, "plan")
+    if money.budget is not None:
+        add_bar("Budget", usd(money.budget), "reliable")
 
-    amounts.append(("Budget", None if money.budget is None else usd(money.budget), "reliable"))
-    known = [(name, amount, class_) for name, amount, class_ in amounts if amount is not None]
-    return section(
-        "Cost", versus([(name, amount, usd_text(amount), class_) for name, amount, class_ in known])
-    )
+    return section("Cost", versus(bars))
 
 
 def _machines(run: WatchedRun) -> Html:
@@ -557,45 +533,38 @@ def _machines(run: WatchedRun) -> Html:
         return section("Machines", paragraph(f"None was rented{yet}."))
 
     counts = [(count.at, count.reliable, count.transient) for count in run.footprint]
-    counts.append((max(view.now, counts[-1][0]), *counts[-1][1:]))
+    last_at, *last_held = counts[-1]
+    moments = [*(at for at, _, _ in counts), max(view.now, last_at)]
+    reliable = [*(float(held) for _, held, _ in counts), float(last_held[0])]
+    spot = [*(float(held) for _, _, held in counts), float(last_held[1])]
     layers = [
-        Series(
-            "reliable",
-            "reliable machines",
-            tuple((at, float(reliable)) for at, reliable, _ in counts),
-        ),
-        Series("spot", "spot machines", tuple((at, float(others)) for at, _, others in counts)),
+        Series("reliable", "reliable machines", tuple(zip(moments, reliable, strict=True))),
+        Series("spot", "spot machines", tuple(zip(moments, spot, strict=True))),
     ]
 
-    marks = [
-        (event.at, "without" not in str(event), str(event))
-        for event in run.events
-        if str(event).startswith(EVICTED)
-    ]
+    parts, marks = list[Html](), list[EvictionMark]()
+    for event in run.events:
+        text = str(event)
+        if text.startswith(EVICTED):
+            marks.append((event.at, "without" not in text, text))
+    if marks:
+        lead = "Triangles mark evictions; filled ones came without warning."
+        parts.append(paragraph(lead, "lead"))
 
-    most = max(reliable + others for _, reliable, others in counts)
+    most = max(of_each + others for _, of_each, others in counts)
     title = f"Machines over time, at most {most}; {view.evictions} evicted"
     picture = for_both_widths(footprint, title, layers, (), marks, height=240, top=40)
-    key = (
-        [paragraph("Triangles mark evictions; filled ones came without warning.", "lead")]
-        if marks
-        else []
-    )
-
-    return section(
-        "Machines", *key, figure(picture, [(layer.class_, layer.name) for layer in layers])
-    )
+    keys = [(layer.class_, layer.name) for layer in layers]
+    return section("Machines", *parts, figure(picture, keys))
 
 
 def _loss(run: WatchedRun) -> Html:
     if not run.losses:
         return Html()
-    latest = run.losses[-1][1]
-    title = f"Loss by clock{f', {latest:.4g} now' if isfinite(latest) else ''}"
-    return section(
-        "Loss by clock",
-        figure(for_both_widths(line_chart, title, run.losses, height=220)),
-    )
+    _, latest = run.losses[-1]
+    now = f", {latest:.4g} now" if isfinite(latest) else ""
+    picture = for_both_widths(line_chart, f"Loss by clock{now}", run.losses, height=220)
+    return section("Loss by clock", figure(picture))
 
 
 def _price_chart(run: WatchedRun) -> Html:
@@ -608,22 +577,18 @@ def _price_chart(run: WatchedRun) -> Html:
     lines = [line for line in lines if line.data]
     heads = (ColumnHead("market", is_text=True), *map(ColumnHead, ("machines", "spot", "bid")))
     heads += (ColumnHead("on demand", wide_only=True),)
+    any_gpus = any(line.gpus for line in markets)
+    if any_gpus:
+        heads += (ColumnHead("GPU busy", wide_only=True), ColumnHead("GPU memory", wide_only=True))
     rows = list[tuple[str, ...]]()
 
     for line in markets:
         price = run.price_of(line)
         spot = _UNKNOWN if price is None else dollars(price)
-        rows.append(
-            (str(line.market), machines_of(line), spot, bid_text(line), dollars(line.on_demand))
-        )
-
-    if any(line.gpus for line in markets):
-        heads += (ColumnHead("GPU busy", wide_only=True), ColumnHead("GPU memory", wide_only=True))
-        used = [
-            ("", "") if line.gpus is None else (percent(line.gpus[0]), percent(line.gpus[1]))
-            for line in markets
-        ]
-        rows = [(*row, *shares) for row, shares in zip(rows, used, strict=True)]
+        listed = dollars(line.on_demand)
+        gpus = ["", ""] if line.gpus is None else [percent(share) for share in line.gpus]
+        used = gpus if any_gpus else []
+        rows.append((str(line.market), machines_of(line), spot, bid_text(line), listed, *used))
 
     if not lines:
         return section(_PRICES, table(heads, rows))

@@ -56,7 +56,11 @@ def failing(error: Exception) -> Any:  # noqa: ANN401
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     scripted = {name: passing(name) for name in STEPS}
-    monkeypatch.setattr(conducting, "_steps", lambda _kit, _machines: scripted)
+    monkeypatch.setattr(
+        conducting,
+        "_steps",
+        lambda _kit, _machines: {name: step() for name, step in scripted.items()},
+    )
     return scripted
 
 
