@@ -45,7 +45,8 @@ def support_of(root: Path) -> Support:
 def _size_of_test(node: ast.AST) -> int:
     if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
         return 0
-    return (node.end_lineno or 0) - min(n.lineno for n in (node, *node.decorator_list)) + 1
+    first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
+    return (node.end_lineno or 0) - first + 1
 
 
 def has_tests(root: Path, module: Path) -> bool:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.house import PACKAGES, house, type_names
+from bench.counts import PACKAGES
+from bench.house import house, type_names
 
 ROOT = Path(__file__).parents[2]
 
