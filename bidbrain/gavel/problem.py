@@ -256,9 +256,9 @@ class ShareColumns:
         job, column, _ = self.progress
         jobs = self.problem.jobs
         cluster = self.problem.cluster
-        ones = np.ones(len(job))
+        unit = np.ones(len(job))
         whole_time = np.ones(len(jobs.ids))
-        time = at_most("job {!r}: at most all of the time", jobs.ids, job, column, ones, whole_time)
+        time = at_most("job {!r}: at most all of the time", jobs.ids, job, column, unit, whole_time)
         names = list(zip(cluster.types, cluster.workers.tolist(), strict=True))
         every_column = np.arange(self.count)
         workers = at_most(

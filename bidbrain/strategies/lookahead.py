@@ -95,8 +95,8 @@ class NextHour:
             history_at_age = CrossingHistory(history, int(age))
             held.append(1 - history_at_age.betas(DISTANCES))
         # Each age counts the starts whose window the history still covers, so tiny rises can occur.
-        ones = np.ones(DISTANCES.size)
-        columns = [ones, *held]
+        certain = np.ones(DISTANCES.size)
+        columns = [certain, *held]
         joined = np.column_stack(columns)
         crossing: Floats = np.minimum.accumulate(joined, axis=1)
 

@@ -298,8 +298,8 @@ class DeadlineProgram:
         )
 
         nothing = np.zeros(len(job) + len(jobs))
-        ones = np.ones(len(jobs))
-        upper = np.append(1 / self._part, ones)
+        coefficients = np.ones(len(jobs))
+        upper = np.append(1 / self._part, coefficients)
         program = LinearProgram(nothing, nothing, upper, (work, workers))
         self._solver = Solver(program, dual=True, brief=True)
 

@@ -195,8 +195,8 @@ class _Rows:
         time = cells
         done = rate.astype(np.float64)
         level = np.full(len(rate), float(lifted))
-        ones = np.ones(len(workers))
-        units = [cells, ones, *np.ones((2, len(rate)))]
+        coefficients = np.ones(len(workers))
+        units = [cells, coefficients, *np.ones((2, len(rate)))]
         unit = cells
         of_level = 1.0
 

@@ -223,7 +223,7 @@ def _population(outcome: SimulationOutcome) -> tuple[Floats, Floats]:
     went = outcome.finish[outcome.finish < outcome.end]
     events = np.concatenate([came, went])
     order = np.argsort(events, kind="stable")
-    ones = np.ones(len(came))
-    changes = np.concatenate([ones, -np.ones(len(went))])
+    unit_steps = np.ones(len(came))
+    changes = np.concatenate([unit_steps, -np.ones(len(went))])
     there = np.cumsum(changes[order])
     return events[order], there
