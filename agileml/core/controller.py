@@ -63,7 +63,7 @@ RECORDED = (
 """Entries of the record from which a restarted controller resumes, in the order in which they are
 written."""
 
-MOST_CLOCKS_AHEAD = 100_000
+MAX_CLOCKS_AHEAD = 100_000
 """Clocks that nodes can have reported before all servers have: the links of these may be slower."""
 
 IN_JOB = (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH)
@@ -236,7 +236,7 @@ class Controller:
 
         if (
             not believed
-            or getattr(event, "clock", 0) > self.clocks.ledger.reached + MOST_CLOCKS_AHEAD
+            or getattr(event, "clock", 0) > self.clocks.ledger.reached + MAX_CLOCKS_AHEAD
         ):
             raise Implausible(f"{type(event).__name__} of what is not its own: {event!r:.200}")
 

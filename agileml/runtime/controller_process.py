@@ -55,14 +55,14 @@ from agileml.transport.handshake import BLOB_CLIENT, Reason, node_of
 TICKS = 4
 """Ticks within the heartbeat timeout."""
 
-MOST_CHECKPOINT_BYTES, CHECKPOINT_GROWTH = 1 << 20, 16
+MAX_CHECKPOINT_BYTES, CHECKPOINT_GROWTH = 1 << 20, 16
 """The most bytes of a checkpoint: these, and this many for each of the model's, as optimizers keep
 more than that."""
 
-MOST_DESCRIPTION_BYTES = 4 << 20
+MAX_DESCRIPTION_BYTES = 4 << 20
 """The most bytes of a message of a node, without the memory of its arrays."""
 
-MOST_UNREAD_BYTES = 64 << 20
+MAX_UNREAD_BYTES = 64 << 20
 """Bytes for a node that it has not read yet, after which it counts as lost."""
 
 REWRITE_BYTES = 4 << 20
@@ -241,7 +241,7 @@ class ControllerProcess:
     def __init__(self, role: ControllerRole) -> None:
         self._role = role
         self._memory = Memory(role.memory)
-        most = MOST_CHECKPOINT_BYTES + CHECKPOINT_GROWTH * role.model_bytes
+        most = MAX_CHECKPOINT_BYTES + CHECKPOINT_GROWTH * role.model_bytes
         transport = role.job.transport
         self._mailbox = Mailbox(
             role.rendezvous,
@@ -252,11 +252,11 @@ class ControllerProcess:
                     transport.limits,
                     body_bytes=min(transport.limits.body_bytes, most),
                     message_bytes=most,
-                    description_bytes=MOST_DESCRIPTION_BYTES,
+                    description_bytes=MAX_DESCRIPTION_BYTES,
                 ),
                 helper_body_bytes=PIECE_BYTES,
                 pooled_bytes=min(transport.pooled_bytes, most),
-                max_queued_bytes=MOST_UNREAD_BYTES,
+                max_queued_bytes=MAX_UNREAD_BYTES,
             ),
             names=self._memory,
             messages=(*role.messages, *BLOB_MESSAGES),

@@ -45,7 +45,7 @@ from agileml.transport.settings import PATIENT
 FULL_PAUSE = 0.01
 """Seconds between attempts to send messages that a full queue holds back."""
 
-MOST_LINKS = 20
+MAX_LINKS = 20
 """Links of one node to the controller at the same time: its own, its heartbeats', and those for
 blobs."""
 
@@ -197,7 +197,7 @@ class Mailbox:
             ):
                 return Reason.NAME
             others = self._endpoint.peers - {peer.name}
-            if sum(node_of(linked) == node for linked in others) >= MOST_LINKS:
+            if sum(node_of(linked) == node for linked in others) >= MAX_LINKS:
                 return Reason.NOT_NOW
         elif (
             isinstance(self._rendezvous, LinkedRendezvous)

@@ -35,7 +35,7 @@ COMPUTE = "compute"
 COMPUTE_THREAD = f"{COMPUTE}_0"
 """The name that the executor gives to its first thread."""
 
-MOST_BYTES, MOST_GROWTH = 16 << 20, 16
+MAX_BYTES, MAX_GROWTH = 16 << 20, 16
 """The most bytes of a message of another node: these, and this many for each of the model's and of
 each update of a clock, which a partition can have when it moves."""
 
@@ -76,7 +76,7 @@ class NodeProcess(NodeLoop[Node]):
             + role.job.settings.keeps
         )
         model = sum(role.layout.partition_bytes())
-        super().__init__(role, vitals, most_bytes=MOST_BYTES + MOST_GROWTH * model * copies)
+        super().__init__(role, vitals, most_bytes=MAX_BYTES + MAX_GROWTH * model * copies)
         self._trainer_role = role
         self._computing = ThreadPoolExecutor(1, COMPUTE)
         self._deciding = Lock()

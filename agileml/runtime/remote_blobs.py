@@ -42,12 +42,12 @@ _ANSWER_SECONDS = 120.0
 _AHEAD = 4
 """Pieces that are sent before an answer to the first of them: on busy computers, an answer to each
 takes longer than the piece itself."""
-_MOST_WAITING = 2 * _AHEAD
+_MAX_WAITING = 2 * _AHEAD
 """Requests and pieces of a client that wait here, at most: an honest one waits for answers."""
-_MOST_LINKS = 16
+_MAX_LINKS = 16
 """Links of a node at the same time: as many as it has threads that read and write, and those that
 are kept."""
-_MOST_BYTES = 1 << 40
+_MAX_BYTES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +311,7 @@ class BlobServer:
     """
 
     def __init__(
-        self, store: BlobStore, wake: Callable[[], None], most_bytes: int = _MOST_BYTES
+        self, store: BlobStore, wake: Callable[[], None], most_bytes: int = _MAX_BYTES
     ) -> None:
         """`wake` is called from another thread when there are new answers."""
         self._store = store
@@ -328,15 +328,15 @@ class BlobServer:
         """
         node = node_of(client)
         if client not in self._inboxes:
-            if sum(node_of(other) == node for other in self._inboxes) >= _MOST_LINKS:
-                return f"requests over more than {_MOST_LINKS} links at once"
+            if sum(node_of(other) == node for other in self._inboxes) >= _MAX_LINKS:
+                return f"requests over more than {_MAX_LINKS} links at once"
             self._inboxes[client] = SimpleQueue()
             answer = partial(self._answer, client)
             session = _BlobSession(self._store, self._inboxes[client], answer, self._most_bytes)
             threading.Thread(target=session.run, name=client, daemon=True).start()
 
-        if self._inboxes[client].qsize() >= _MOST_WAITING:
-            return f"{_MOST_WAITING} pieces without waiting for an answer"
+        if self._inboxes[client].qsize() >= _MAX_WAITING:
+            return f"{_MAX_WAITING} pieces without waiting for an answer"
 
         if not allowed:
             blob_error = BlobError("refused", f"{node} has no right to {request!r:.200}")

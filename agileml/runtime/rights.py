@@ -48,7 +48,7 @@ from agileml.transport.handshake import BLOB_CLIENT
 MISCONDUCT = "it sent"
 """A link that was closed because its peer broke the rules has a reason that begins with this."""
 
-_MOST_ADDRESSES, _LONGEST_ADDRESS, _LONGEST_OUTPUT = 8, 512, 4 * MAX_BYTES
+_MAX_ADDRESSES, _LONGEST_ADDRESS, _LONGEST_OUTPUT = 8, 512, 4 * MAX_BYTES
 
 _FROM_JOB_LOOP = frozenset({Warned, NodeLost, StopJob, Acknowledged, Settle})
 
@@ -95,7 +95,7 @@ def may_say(sender: str, receiver: str, message: object) -> bool:
             return kind in _FROM_JOB_LOOP
         case Directory():
             own = message.addresses.get(sender, ())
-            short = len(own) <= _MOST_ADDRESSES and all(
+            short = len(own) <= _MAX_ADDRESSES and all(
                 len(address) <= _LONGEST_ADDRESS for address in own
             )
             return (

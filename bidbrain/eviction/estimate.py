@@ -46,7 +46,7 @@ class Estimate:
     basis: str
 
 
-_MOST_SIBLINGS = 60
+_MAX_SIBLINGS = 60
 _SAME_DISTANCE = 1.25
 """Bids whose distances from the price differ by less than about this factor share a model."""
 
@@ -63,7 +63,7 @@ def closest(market: Market, markets: Iterable[Market]) -> list[Market]:
         )
     )
 
-    return sorted(others[: _MOST_SIBLINGS + 1], key=str)
+    return sorted(others[: _MAX_SIBLINGS + 1], key=str)
 
 
 class PriceOutlook:

@@ -223,7 +223,7 @@ class SpeedsByOthers:
     expected_error: float
 
 
-LEAST_JOBS, _LEAST_CELLS = 4, 6
+MIN_JOBS, _MIN_CELLS = 4, 6
 
 
 def speeds_by_others(
@@ -247,7 +247,7 @@ def speeds_by_others(
         kind for kind in expected if kind != base and sum(kind in job for job in rows) > 1
     )
     kinds = sorted(measured_often)
-    if len(rows) < LEAST_JOBS or all(kind in known for kind in kinds):
+    if len(rows) < MIN_JOBS or all(kind in known for kind in kinds):
         return None
 
     def ratios(job: Mapping[str, float]) -> Floats:
@@ -273,7 +273,7 @@ def speeds_by_others(
             misses += (guess[asked[seen]] - row[asked]).tolist()
             expected_misses += row[asked].tolist()
 
-    if len(misses) < _LEAST_CELLS:
+    if len(misses) < _MIN_CELLS:
         return None
 
     error = float(np.abs(misses).mean())

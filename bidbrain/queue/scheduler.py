@@ -45,7 +45,7 @@ _SWAP_PAYS = 10
 _MAX_DEBT_ROUNDS = 20
 _WHOLE = 1e-6
 # So that rounding does not make the least cost of the jobs insufficient.
-_LEAST_COST_MARGIN = 1 + 1e-6
+_MIN_COST_MARGIN = 1 + 1e-6
 
 
 def next_round(queue: JobQueue, previous: QueueRound | None = None) -> QueueRound:
@@ -342,7 +342,7 @@ def _allocated(
     try:
         return policy_named(policy)(problem), ()
     except BudgetTooLow as error:
-        raised = replace(problem, budget_usd=error.least_usd * _LEAST_COST_MARGIN)
+        raised = replace(problem, budget_usd=error.least_usd * _MIN_COST_MARGIN)
         return policy_named(policy)(raised), (str(error),)
 
 

@@ -21,7 +21,7 @@ from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.outcomes import WITHDRAWN
 
-_LEAST_SECONDS = 10.0
+_MIN_SECONDS = 10.0
 """However long a command has waited before, clouds get this time to return machines."""
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _return_shown(
         session.remark(str(why))
     left = REACH_SECONDS - (wall_us() - since) / SECOND
     ended = return_shown(
-        settings, session.remark, job, clouds, min(max(left, _LEAST_SECONDS), REACH_SECONDS)
+        settings, session.remark, job, clouds, min(max(left, _MIN_SECONDS), REACH_SECONDS)
     )
 
     if not json_:

@@ -52,7 +52,7 @@ the others."""
 
 _EXEC_POLL_SECONDS = 0.03
 
-MOST_READ = 32 << 20
+MAX_READ = 32 << 20
 """Bytes of output that are read at a time, and of a command that `exec` runs: a machine may print
 without end."""
 
@@ -281,7 +281,7 @@ class AgentLink:
         )
         out, err = bytearray(), bytearray()
 
-        while len(out) + len(err) <= MOST_READ:
+        while len(out) + len(err) <= MAX_READ:
             try:
                 answer = self._call("exec_read", retry=False, id=number, out=len(out), err=len(err))
             except NotFound:
@@ -296,7 +296,7 @@ class AgentLink:
 
         self.close()
         raise ProviderError(
-            f"{self._machine}: the command prints more than {MOST_READ >> 20} MiB: redirect it to "
+            f"{self._machine}: the command prints more than {MAX_READ >> 20} MiB: redirect it to "
             "a file"
         )
 
@@ -389,7 +389,7 @@ def whole(output: Callable[[int], bytes], after: int) -> bytes:
     read at a time.
     """
     parts, at = [b""], after
-    while at - after < MOST_READ and (part := output(at)):
+    while at - after < MAX_READ and (part := output(at)):
         parts.append(part)
         at += len(part)
         # Of a machine that prints a byte at a time, reading would never come to an end.

@@ -30,7 +30,7 @@ from spotctl.agent.checkpoints.interval import best_interval
 from spotctl.files.job.programs import Command, Training
 from spotctl.planning.candidates import KindColumns
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.facts import MOST_SAVING, SAVE_TIME
+from spotctl.planning.facts import MAX_SAVING, SAVE_TIME
 from spotctl.planning.forecast import RATE_HOURS
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.quotas import on_demand_limits
@@ -480,7 +480,7 @@ def checkpoints_of(
             best_interval(taken, life, LONGEST_INTERVAL), taken, life, is_fixed=False
         )
 
-    cost = min(SAVE_TIME, MOST_SAVING * every) if save_time is None else min(save_time, every)
+    cost = min(SAVE_TIME, MAX_SAVING * every) if save_time is None else min(save_time, every)
     return CheckpointInterval(every, cost, life, is_fixed=True)
 
 

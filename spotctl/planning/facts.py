@@ -44,7 +44,7 @@ PUBLISHED_CHECKPOINTS = Checkpointing(speed=0.83, write=2 * MINUTE)
 SAVE_TIME = 10 * SECOND
 """Assumed time to save a checkpoint, on the market's clock, of a program whose saves have no known
 time or size."""
-MOST_SAVING = 0.17
+MAX_SAVING = 0.17
 """A program is assumed to save no more often than it can afford: the largest share of the time."""
 _GB_PER_SECOND = 0.2
 """Assumed: about the rate at which one machine reads from an object store in another region."""

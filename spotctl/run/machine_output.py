@@ -43,7 +43,7 @@ kept."""
 _AT_A_TIME = 1 << 18
 """Bytes of kept output that are read at a time: a machine may have printed any amount, and lines
 that are empty."""
-_MOST_TIMES = 1 << 20
+_MAX_TIMES = 1 << 20
 """Times of one machine: those of twelve days, one for each second."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
@@ -151,7 +151,7 @@ class _Reading:
                 return
             self._times_at += len(new)
             for end, at in parse_times(new):
-                if len(self._ends) < _MOST_TIMES:
+                if len(self._ends) < _MAX_TIMES:
                     self._ends.append(end)
                     self._times.append(at)
 

@@ -35,7 +35,7 @@ from tests.servers.vast_market import Contract
 from tests.spotctl.dying import killed_at
 
 CALL, WRITE = "spotctl.clouds.vast.calls:VastCalls._sent", "spotctl.log.store:EventLog.append_if"
-HOSTS, MOST_OUTBIDS, MOST_DEATHS = 8, 2, 6
+HOSTS, MAX_OUTBIDS, MAX_DEATHS = 8, 2, 6
 RUN = '"touch /tmp/working; until [ -e /tmp/go ]; do sleep 0.2; done; echo finished"'
 _LOOK_SECONDS = 0.2
 
@@ -108,8 +108,8 @@ class Kills:
     def life(self, name: str, most: int) -> None:
         """A job whose launcher dies at most this often."""
         self.laptop.job(name, RUN)
-        with OtherRenters(self.laptop, self.draw.randint(0, MOST_OUTBIDS)).bidding():
-            for _ in range(self.draw.randint(1, min(most, MOST_DEATHS))):
+        with OtherRenters(self.laptop, self.draw.randint(0, MAX_OUTBIDS)).bidding():
+            for _ in range(self.draw.randint(1, min(most, MAX_DEATHS))):
                 if (command := self._next(name)) is None or not self._killed(*command):
                     break
             if (command := self._next(name)) is not None:

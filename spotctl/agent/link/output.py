@@ -16,7 +16,7 @@ EVERY_SECONDS = 1.0
 OUTPUT_CHUNK = 1 << 18
 """Bytes of output in one answer, if there are as many."""
 
-_MOST_DIGITS = 17
+_MAX_DIGITS = 17
 """With more, a moment may be after the year 9999, which no calendar has."""
 
 
@@ -57,7 +57,7 @@ def parse_times(text: bytes) -> Iterator[tuple[int, int]]:
         if (
             line.endswith(b"\n")
             and len(words) == 2
-            and all(word.isdigit() and len(word) <= _MOST_DIGITS for word in words)
+            and all(word.isdigit() and len(word) <= _MAX_DIGITS for word in words)
         ):
             yield int(words[0]), int(words[1])
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.2
 _PAGE_KEY = "u"
 """Opens the page of `spotctl ui`."""
-_MOST_TYPED = 1024
+_MAX_TYPED = 1024
 
 
 def hand_over(
@@ -277,7 +277,7 @@ def pressed_keys() -> Iterator[Callable[[], str]]:
     def typed() -> str:
         if not _has_terminal() or not select.select([sys.stdin], [], [], 0)[0]:
             return ""
-        return os.read(sys.stdin.fileno(), _MOST_TYPED).decode(errors="replace")
+        return os.read(sys.stdin.fileno(), _MAX_TYPED).decode(errors="replace")
 
     try:
         yield typed

@@ -44,7 +44,7 @@ FIRST_LINE_SECONDS = 60.0
 
 END_SECONDS = 5.0
 
-MOST_SAID, _MOST_MESSAGES = 4 << 20, 16 << 20
+MAX_SAID, _MAX_MESSAGES = 4 << 20, 16 << 20
 """Bytes that are read of a command's output, and written of the client's messages: a machine may
 send without end."""
 
@@ -132,7 +132,7 @@ class SshConnection:
         try:
             with suppress(AttributeError, OSError):
                 resource.prlimit(
-                    self._process.pid, resource.RLIMIT_FSIZE, (_MOST_MESSAGES, _MOST_MESSAGES)
+                    self._process.pid, resource.RLIMIT_FSIZE, (_MAX_MESSAGES, _MAX_MESSAGES)
                 )
             if self._first_line(self._process) != _CONNECTED_LINE:
                 self._process.terminate()
@@ -239,10 +239,8 @@ class SshConnection:
         with process.stdin, process.stdout, errors, ThreadPoolExecutor(3) as pool:
             # Of a machine that sends more, the rest stays unread, and its command does not end in
             # time.
-            out = pool.submit(process.stdout.read, MOST_SAID)
-            err = (
-                pool.submit(process.stderr.read, MOST_SAID) if process.stderr is not None else None
-            )
+            out = pool.submit(process.stdout.read, MAX_SAID)
+            err = pool.submit(process.stderr.read, MAX_SAID) if process.stderr is not None else None
             giving = pool.submit(process.stdin.write, sent)
             try:
                 with suppress(BrokenPipeError):

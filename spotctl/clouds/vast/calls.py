@@ -42,7 +42,7 @@ from spotctl.home.errors import BadRequest, SpotctlError
 if TYPE_CHECKING:
     import httpx
 
-MOST_OFFERS = 5_000
+MAX_OFFERS = 5_000
 """The rows of one search: more than the offers of all hosts with one number of GPUs."""
 
 PAGE_ROWS = 25
@@ -78,7 +78,7 @@ class VastCalls:
             "type": kind,
             **filters,
             "order": [["dph_total", "asc"]],
-            "limit": MOST_OFFERS,
+            "limit": MAX_OFFERS,
             "allocated_storage": disk_gb,
         }
         return _rows(

@@ -18,8 +18,8 @@ ADDRESS = "https://console.vast.ai"
 _KEY_FILES = ("~/.config/vastai/vast_api_key", "~/.vast_api_key")
 """Where the official client keeps the key, and where it kept it before."""
 
-_LEAST_DISK_GB = 8
-_MOST_LOOK_MINUTES = 24 * 60
+_MIN_DISK_GB = 8
+_MAX_LOOK_MINUTES = 24 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,16 @@ class VastSettings:
     look_minutes: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.disk_gib < _LEAST_DISK_GB:
+        if self.disk_gib < _MIN_DISK_GB:
             raise ValueError(
-                f"{_LEAST_DISK_GB} or more in disk_gib, which Vast.ai asks for, not {self.disk_gib}"
+                f"{_MIN_DISK_GB} or more in disk_gib, which Vast.ai asks for, not {self.disk_gib}"
             )
         if not 0 <= self.least_reliability <= 1:
             raise ValueError(f"from 0 to 1 in least_reliability, not {self.least_reliability}")
 
-        if not 0 <= self.look_minutes <= _MOST_LOOK_MINUTES:
+        if not 0 <= self.look_minutes <= _MAX_LOOK_MINUTES:
             raise ValueError(
-                f"from 0 to {_MOST_LOOK_MINUTES} in look_minutes, not {self.look_minutes}"
+                f"from 0 to {_MAX_LOOK_MINUTES} in look_minutes, not {self.look_minutes}"
             )
 
 

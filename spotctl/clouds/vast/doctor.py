@@ -14,7 +14,7 @@ from spotctl.clouds.vast.cloud import CLOUD_NAME, address, api_key
 from spotctl.home.config import Settings
 
 SETUP = "make a key at https://cloud.vast.ai/manage-keys, and set VAST_API_KEY (docs/vast.md)"
-LEAST_CREDIT_USD = 1.0
+MIN_CREDIT_USD = 1.0
 
 
 def is_configured(settings: Settings) -> bool:  # noqa: ARG001 - see `DoctorPart`
@@ -34,7 +34,7 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
         yield skew(CLOUD_NAME, calls.date)
 
     credit = float(account.get("credit") or 0.0) + float(account.get("balance") or 0.0)
-    if credit < LEAST_CREDIT_USD:
+    if credit < MIN_CREDIT_USD:
         cure = "add credit at https://cloud.vast.ai/billing: without it, Vast.ai stops instances"
         yield Finding(CLOUD_NAME, "credit", Level.FAILS, f"${credit:.2f}", cure)
     else:

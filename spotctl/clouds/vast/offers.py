@@ -28,7 +28,7 @@ VCPUS_PER_GPU, GIB_PER_GPU = 4, 8
 COUNTS = (1, 2, 4, 8)
 """The numbers of GPUs of the markets. Others exist, with few hosts."""
 
-LEAST_HOURS = 12
+MIN_HOURS = 12
 """How long a host must stay on offer."""
 
 HIGHEST_STORAGE = 0.50
@@ -88,7 +88,7 @@ def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
         lasts, storage = float(row["duration"]) / 3600, float(row["storage_cost"])
         if country is None or count not in COUNTS or not (has_vcpus and has_memory):
             return None
-        if lasts < LEAST_HOURS or storage > HIGHEST_STORAGE:
+        if lasts < MIN_HOURS or storage > HIGHEST_STORAGE:
             return None
 
         region = f"vast-{country[1].lower()}"

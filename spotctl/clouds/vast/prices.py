@@ -28,7 +28,7 @@ from pricing_data.sources.base import (
 )
 from pricing_data.units import DAY, Span
 from spotctl.clouds.vast import offers
-from spotctl.clouds.vast.calls import MOST_OFFERS, VastCalls
+from spotctl.clouds.vast.calls import MAX_OFFERS, VastCalls
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
 from spotctl.clouds.vast.hosts import folder_of, keep_snapshot
 from spotctl.clouds.vast.offers import HostOffer
@@ -124,7 +124,7 @@ class VastSource:
     def _on_offer(self, kind: str, request: FetchRequest, rejects: Rejects) -> list[HostOffer]:
         """The offers of this kind in the regions and of the types that are asked for."""
         rows = self._calls.search(kind, offers.wanted(self._settings), self._settings.disk_gib)
-        if len(rows) >= MOST_OFFERS:
+        if len(rows) >= MAX_OFFERS:
             rejects.add(f"{len(rows)} offers, of which there may be more")
         return [
             offer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bidbrain.eviction.hazard import Evidence
 from bidbrain.eviction.survival import Exposure
-from bidbrain.gavel.estimator import LEAST_JOBS
+from bidbrain.gavel.estimator import MIN_JOBS
 from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.files.job.reader import written
@@ -61,7 +61,7 @@ def speeds_of_others(
         earlier = ((run, began) for run, began in log.runs().items() if began.wall_us < before)
         last = {began.job: (began, run) for run, began in earlier if began.job not in named}
         newest = sorted(last.values(), key=lambda pair: pair[0].wall_us)[-_MAX_OTHERS:]
-        if len(newest) < LEAST_JOBS:
+        if len(newest) < MIN_JOBS:
             return ()
         runs = [(began, tuple(log.of_run(run))) for began, run in newest]
 

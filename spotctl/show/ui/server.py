@@ -64,7 +64,7 @@ BeginCommand = Callable[[str], str]
 """Begins the command of some words, such as `stop nightly-recsys`, and tells at which path one
 follows it."""
 
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
 """The most that a form sends."""
 
 _HEADERS = {
@@ -382,7 +382,7 @@ class _Handler(BaseHTTPRequestHandler):
         ):
             return HTTPStatus.NOT_FOUND, "There is no such form.\n"
 
-        fields = parse_qs(self.rfile.read(min(int(length), _MOST_BYTES)).decode(errors="replace"))
+        fields = parse_qs(self.rfile.read(min(int(length), _MAX_BYTES)).decode(errors="replace"))
         asked, typed = (fields.get(name, [""])[0].strip() for name in ("asked", "typed"))
         more = " and the dollars" if asked.endswith(f" {BUDGET}") else ""
         if not asked or asked != (typed.rpartition(" ")[0] if more else typed):

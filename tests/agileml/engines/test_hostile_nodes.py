@@ -20,12 +20,12 @@ from tests.samples import LONG_RUN
 
 pytestmark = pytest.mark.timeout(3600)
 
-MOST_GROWTH_BYTES = 200_000_000
+MAX_GROWTH_BYTES = 200_000_000
 
 
 def goes_on_undisturbed(folder: Path, first: int, count: int) -> Counter[str]:
     outcomes, worst, answer, attacked = talk(folder, first, count)
-    assert worst < MOST_GROWTH_BYTES
+    assert worst < MAX_GROWTH_BYTES
     assert outcome_of(answer) == simulated(attacked.trainer, *attacked.words)
     assert outcomes.total() == count
     return outcomes
@@ -63,7 +63,7 @@ def test_turncoats_are_shut_out_or_named(first: int) -> None:
     """
     with tempfile.TemporaryDirectory() as folder:
         outcomes, worst, answer, attacked = betray(Path(folder), first, 6)
-    assert worst < MOST_GROWTH_BYTES
+    assert worst < MAX_GROWTH_BYTES
     assert outcomes["named"] == (answer is None)
     assert honest_losses(attacked) <= outcomes.total()
 

@@ -25,7 +25,7 @@ from spotctl.log.state import RunState
 from spotctl.run.machine_output import KeptOutput, RunOutput, last_lines
 from tests.spotctl.clouds.hostile import MACHINE, SECRET, HostileMachine, forget_peak, peak_bytes
 
-MOST_BYTES = 200 << 20
+MAX_BYTES = 200 << 20
 CLOCK = SimpleNamespace(speed=1.0, now=lambda: 10**15)
 
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux does")]
@@ -102,7 +102,7 @@ def check(seed: int, folder: Path) -> int:
         assert len(error) < 600
         error.encode()
     grown = peak_bytes() - before
-    assert grown < MOST_BYTES, f"{grown >> 20} MiB"
+    assert grown < MAX_BYTES, f"{grown >> 20} MiB"
     return grown
 
 

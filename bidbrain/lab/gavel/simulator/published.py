@@ -39,7 +39,7 @@ SWITCHES = frozenset(
 # The published bisection: where it begins, and when it ends.
 _LOW, _HIGH, _NEAR_LEAST = 100.0, 1e6, 1.05
 # The published solver: how often it scales rows and columns, its steps, and when it stops.
-_SCALINGS, _STEP, _LONGEST, _LEAST_PULL = 3, 0.99, 0.999, 1e-4
+_SCALINGS, _STEP, _LONGEST, _MIN_PULL = 3, 0.99, 0.999, 1e-4
 _MAX_STEPS, _SOLVED = 100, 1e-8
 _REST, _ROUNDING = 1e-8, 1e-3
 
@@ -388,7 +388,7 @@ class _Embedded:
 
         _, slack, price, by_tau, by_kappa = change(1.0, alike, kappa * tau)
         longest = length(slack, price, by_tau, by_kappa)
-        pulled = max((1 - longest) ** 3, _LEAST_PULL)
+        pulled = max((1 - longest) ** 3, _MIN_PULL)
         pull = min(pulled, 1.0)
         products = self._slack @ self._price
         size = len(most) + 1
