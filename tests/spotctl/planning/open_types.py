@@ -106,8 +106,9 @@ def snapshot() -> MarketSnapshot:
     )
 
 
+@cache
 def planned(text: str, cloud: str, more: str) -> JobPlan:
-    """The plan of a job on one cloud."""
+    """The plan of a job on one cloud; the tests and the page ask for the same ones."""
     spec = loads(text.format(cloud=cloud, more=more), Path(__file__))
     return plan_jobs(PlanningFacts((Job(spec, None),), snapshot()))[0]
 
