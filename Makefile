@@ -43,11 +43,12 @@ test: WORKERS := 2
 test: ## The tests that take minutes together, in random order on all cores; of those that are many and alike a sample
 	SPOTCTL_TEST_PART=short SPOTCTL_TEST_SAMPLES=1 $(PYTEST) --timeout 300
 
+# CI runs those of one file in so many, drawn anew each time: FILES=3.
 long-tests: ## The tests that make test leaves out because they take long; of those that are many and alike a sample
-	SPOTCTL_TEST_PART=long SPOTCTL_TEST_SAMPLES=1 $(PYTEST)
+	SPOTCTL_TEST_PART=long SPOTCTL_TEST_SAMPLES=1 SPOTCTL_TEST_ONE_FILE_IN=$(FILES) $(PYTEST)
 
 tool-tests: ## The tests of tests, measurements and simulated clouds
-	SPOTCTL_TEST_PART=tool $(PYTEST)
+	SPOTCTL_TEST_PART=tool SPOTCTL_TEST_ONE_FILE_IN=$(FILES) $(PYTEST)
 
 all-tests: ## All tests without exception, in random order on all cores
 	$(PYTEST)

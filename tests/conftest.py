@@ -50,7 +50,10 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Spares a part of the tests the import of files that have none of it."""
     name = collection_path.relative_to(config.rootpath).as_posix()
-    return True if collection_path.match("test_*.py") and samples.is_elsewhere(name) else None
+    if not collection_path.match("test_*.py"):
+        return None
+    seed = config.getoption("randomly_seed", None)
+    return True if samples.is_elsewhere(name) or not samples.is_drawn(name, seed) else None
 
 
 _SLOW_FILES_END = 0.6

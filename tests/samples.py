@@ -3,7 +3,8 @@ long, `make tool-tests` what tests tools of the project only, and `make all-test
 
 `long_tests.txt` lists the tests whose time `make check` does not spend: few tests take most of the
 time. `tool_tests.txt` lists the tests that check tests, measurements and simulated clouds. Where
-many tests are alike, a run may take a sample, a different one each time.
+many tests are alike, a run may take a sample, a different one each time; and of a part that takes
+long, a run may take the tests of some files only.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 
 VARIABLE, PART = "SPOTCTL_TEST_SAMPLES", "SPOTCTL_TEST_PART"
+ONE_FILE_IN = "SPOTCTL_TEST_ONE_FILE_IN"
 LONG_TESTS, TOOL_TESTS = (
     Path(__file__).with_name(f"{part}_tests.txt") for part in ("long", "tool")
 )
@@ -141,6 +143,12 @@ def is_elsewhere(file: str) -> bool:
     return part in lists and not any(
         name.partition("::")[0] == file for name in listed(lists[part])
     )
+
+
+def is_drawn(file: str, seed: object) -> bool:
+    """Whether a file is among those that the environment asks for: one in so many."""
+    many = int(os.environ.get(ONE_FILE_IN) or 1)
+    return random.Random(f"{seed} {file}").randrange(many) == 0
 
 
 def is_defined(name: str) -> bool:

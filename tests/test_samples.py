@@ -12,6 +12,7 @@ import pytest
 from tests.samples import (
     LONG,
     LONG_TESTS,
+    ONE_FILE_IN,
     PART,
     SHORT,
     TOOL,
@@ -19,6 +20,7 @@ from tests.samples import (
     VARIABLE,
     is_among,
     is_defined,
+    is_drawn,
     listed,
     sampled,
 )
@@ -123,3 +125,13 @@ def test_a_case_all_cases_of_a_function_and_a_file_can_be_listed() -> None:
         "test_two[4]",
     ]
     assert all(is_among(f"tests/b.py::{node}", tests) for node in nodes)
+
+
+def test_one_file_in_so_many_is_drawn_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [f"tests/test_{n}.py" for n in range(300)]
+    assert all(is_drawn(file, 1) for file in files)
+    monkeypatch.setenv(ONE_FILE_IN, "3")
+    drawn = {seed: {file for file in files if is_drawn(file, seed)} for seed in range(12)}
+    assert all(60 <= len(some) <= 140 for some in drawn.values())
+    assert set[str]().union(*drawn.values()) > drawn[0] != drawn[1]
+    assert drawn[1] == {file for file in files if is_drawn(file, 1)}
