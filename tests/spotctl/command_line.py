@@ -25,6 +25,7 @@ class Ended:
 
     @property
     def json(self) -> Any:  # noqa: ANN401  # JSON is any value
+        assert self.out, self.err
         return json.loads(self.out)
 
     @property

@@ -766,7 +766,9 @@ class Attacked:
 
 
 OWN_FILE = re.compile(
-    r"node\.job|lock|controller\.[a-z]+|[a-z-]+\.(sock|log|out)|p\d+-c\d+\.checkpoint(\.\w+)?|.*\.part|secret"
+    r"node\.job|lock|controller\.[a-z]+|[a-z-]+\.(sock|log|out)|secret|.*\.part"
+    # A checkpoint that is being written has another name until it is whole.
+    r"|\.?p\d+-c\d+\.checkpoint(\.\w+)*"
 )
 
 
