@@ -63,10 +63,10 @@ def figures(root: Path) -> Figures:
     rooms = Counter[str]()
     for path, tree in trees.items():
         package, room = path.relative_to(root).parts[:2]
-        found = _totals(tree, path.read_text(encoding="utf-8").splitlines(), values)
-        totals[package] += found
-        totals["product"] += found
-        rooms[f"{package}/{room}"] += found["functions"] + found["lambdas"]
+        of_file = _totals(tree, path.read_text(encoding="utf-8").splitlines(), values)
+        totals[package] += of_file
+        totals["product"] += of_file
+        rooms[f"{package}/{room}"] += of_file["functions"] + of_file["lambdas"]
 
     folders = Counter(path.parent.relative_to(root) for path in paths)
     return Figures(
