@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from agileml.errors import AgileMLError, ControllerUnreachable, DeclaredLost, PeerRefused
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Fetch, Save, Send
 from agileml.protocol.messages import Broken, Hello, Leave, Ready, Unlinked, Warned
+from agileml.roles.trust import Forged
 from agileml.runtime.checkpoints import WRITERS, CheckpointQueue, ModelCheckpoints
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.reconnection import ControllerConnection
@@ -178,7 +179,8 @@ class NodeLoop(ABC, Generic[NodeT]):
         except Exception as error:
             # What the message has changed, the rollback that follows undoes.
             why = f"{MISCONDUCT} {type(envelope.message).__name__}: {described(error)}"
-            log.error("%s: %s", sender, why, exc_info=error)
+            # Where it is in the code helps only if it was not refused on purpose.
+            log.error("%s: %s", sender, why, exc_info=not isinstance(error, Forged))
             self._mailbox.shut_out(sender, why)
 
     def _handle_link(self, event: Connected | Lost | Rejected) -> None:
