@@ -61,14 +61,12 @@ class TrainingJob:
         if self.settings.deterministic and self.settings.slack != 0:
             raise BadArgument(
                 f"deterministic with slack {self.settings.slack}: workers that run ahead see "
-                "updates in varying"
-                " order, so results differ between runs; remove one of the two"
+                "updates in varying order, so results differ between runs; remove one of the two"
             )
         if self.settings.stragglers.wait_policy is not None and self.settings.slack != 0:
             raise BadArgument(
                 f"backup workers with slack {self.settings.slack}: clocks can end without late "
-                "work only if workers"
-                " wait for that end; use slack 0, or leave backup workers out"
+                "work only if workers wait for that end; use slack 0, or leave backup workers out"
             )
         if not isinstance(self.thresholds, Thresholds):
             raise BadArgument(

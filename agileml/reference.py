@@ -65,8 +65,7 @@ def replay(
         ):
             raise BadArgument(
                 f"clock {accepted.clock} of the log has chunks that {type(trainer).__name__} does "
-                "not have;"
-                " replay it with the trainer and the arguments of that run"
+                "not have; replay it with the trainer and the arguments of that run"
             )
 
     by_clock = {accepted.clock: accepted for accepted in log}

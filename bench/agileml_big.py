@@ -149,8 +149,7 @@ def main() -> int:
         f"{given.mib} MiB with one server, 1+1 nodes, {CLOCKS} clocks in "
         f"{time.monotonic() - began:.0f} s: all"
         f" processes together took at most {peak / 2**30:.2f} GiB, {peak / (given.mib << 20):.1f} "
-        "times the model; the"
-        f" model is {'right' if right else 'wrong'}"
+        f"times the model; the model is {'right' if right else 'wrong'}"
     )
     return 0 if right and peak < MAX_GIB * 2**30 else 1
 

@@ -147,7 +147,6 @@ def run() -> str:
     rows = [row for mib in MODELS_MIB for row in (_cost(mib), _loss(mib))]
     remark = (
         f"1 + 1 nodes in stage 1, on this computer's disk; work is {CHUNK_SECONDS:g} s of sleep "
-        "for each of"
-        f" {SHARDS} chunks. Medians of {REPETITIONS} runs in turns."
+        f"for each of {SHARDS} chunks. Medians of {REPETITIONS} runs in turns."
     )
     return table("AgileML: checkpoints of every clock", remark, rows)

@@ -136,8 +136,7 @@ def run() -> str:
         f" same trainer that looks at every row, which is sent whole partitions. Iterations from "
         f"the {STEADY}th on, of"
         f" which the quickest counts; {REPETITIONS} repetitions, in turns; the ratio of times is "
-        "the median of those"
-        " within a repetition.",
+        "the median of those within a repetition.",
         rows,
     )
 

@@ -88,8 +88,7 @@ def run() -> str:
         f"Decisions over {MARKETS:,} markets x {DELTAS} bid deltas",
         f"One core. The footprint holds {HELD} allocations. Histories are synthetic, with"
         f" {EVENTS:,} events for eviction probabilities and {BILLED_EVENTS:,} for bills, over "
-        f"{DAYS} days. A delta is"
-        " evaluated at every event of a history.",
+        f"{DAYS} days. A delta is evaluated at every event of a history.",
         [*_eviction_rows(), _decision_row(), _regions_row(), *_billing_rows()],
     )
 

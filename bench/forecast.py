@@ -277,8 +277,7 @@ def launch_repeatedly(count: int) -> str:
         quick_starts.append(launch)
         lines.append(
             f"quick start: expected ${launch.expected:.2f} (${launch.low:.2f} to "
-            f"${launch.high:.2f}),"
-            f" paid ${launch.paid:.2f} {'' if launch.kept else '  outside'}"
+            f"${launch.high:.2f}), paid ${launch.paid:.2f} {'' if launch.kept else '  outside'}"
         )
         print(lines[-1], flush=True)
     ratio = statistics.median(launch.paid / launch.expected for launch in quick_starts)
@@ -288,8 +287,7 @@ def launch_repeatedly(count: int) -> str:
 
 HEADER = (
     f"{'market':57} {'h':>4} {'runs':>5} {'apart':>5} {'cost in':>9} {'by rank':>8} {'loss':>8} "
-    f"{'hours in':>9}"
-    f" {'by rank':>8} {'loss':>8} {'paid/exp':>8} {'means':>6} {'cpu s':>6}"
+    f"{'hours in':>9} {'by rank':>8} {'loss':>8} {'paid/exp':>8} {'means':>6} {'cpu s':>6}"
 )
 
 

@@ -51,8 +51,7 @@ def run() -> str:
         f"Processor time. Max-min fairness from nothing, for "
         f"{', '.join(f'{jobs:,}' for jobs in SIZES)} jobs, against"
         " the fastest of ECOS, Clarabel and HiGHS called directly with the same linear program; "
-        "deadlines that collide,"
-        " with the number that is kept and a bound of it.",
+        "deadlines that collide, with the number that is kept and a bound of it.",
         [*_fairness_rows(), *_hierarchy_rows(), *_deadline_rows()],
     )
 

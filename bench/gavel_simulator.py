@@ -45,8 +45,7 @@ def run() -> str:
     return table(
         "Cluster simulator",
         "For comparison: the published simulator's time on the published traces, and its results. "
-        "Times are processor"
-        " times. The paper's ratios are in docs/papers.md.",
+        "Times are processor times. The paper's ratios are in docs/papers.md.",
         rows,
     )
 

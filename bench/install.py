@@ -45,8 +45,7 @@ def install(folder: Path, what: str, shown: int | None = LARGEST) -> Iterator[st
     whole, compiled = (sum(size[part] for size in sizes.values()) / 2**20 for part in range(2))
     yield (
         f"pip install '{what}': {whole:,.0f} MiB in {len(sizes)} packages ({compiled:,.0f} MiB of "
-        "it bytecode),"
-        f" {seconds:.0f} s ({processor:.0f} s of processor time)"
+        f"it bytecode), {seconds:.0f} s ({processor:.0f} s of processor time)"
     )
     for name in sorted(sizes, key=lambda package: -sizes[package][0])[:shown]:
         size, of_bytecode = (part / 2**20 for part in sizes[name])

@@ -40,8 +40,7 @@ def main() -> None:
             f"{label}: {len(ratios)} of {count} possible, cost against the best constant mixture: "
             "worst"
             f" {max(ratios):.4f}, mean {np.mean(ratios):.4f}, over 1.01 in {over:.1%}; not found "
-            f"{missed};"
-            f" {seconds / count * 1e3:.2f} ms each"
+            f"{missed}; {seconds / count * 1e3:.2f} ms each"
         )
 
 

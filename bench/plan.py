@@ -147,8 +147,7 @@ def run() -> str:
         " days. From histories and catalog in memory to machines, bids and reasons, as `spotctl "
         "plan` does once it is"
         " started and has read them. The forecast of cost and duration, which follows and against "
-        "which a budget is"
-        " checked, is timed by itself. Times are those of the processor.",
+        "which a budget is checked, is timed by itself. Times are those of the processor.",
         rows,
     )
 

@@ -316,8 +316,7 @@ def summary(name: str, outcomes: Sequence[PlanOutcome]) -> str:
     ratio = np.median([outcome.paid / outcome.expected for outcome in outcomes])
     return (
         f"{name:58} {len(paid):5} {inside:6.0%} {np.mean([o.by_rank for o in outcomes]):8.0%} "
-        f"{above:9.0%}"
-        f" {ratio:9.2f} {np.mean([o.interval_score for o in outcomes]):7.3f}"
+        f"{above:9.0%} {ratio:9.2f} {np.mean([o.interval_score for o in outcomes]):7.3f}"
         f" {np.median([o.high - o.low for o in outcomes]):7.3f} {time_in:9.0%}"
         f" {np.median([o.seconds for o in outcomes]):6.2f}"
     )
@@ -373,8 +372,7 @@ def plot(files: Sequence[Path], path: Path) -> None:
 
 HEADER = (
     f"{'zone':58} {'plans':>5} {'in':>6} {'by rank':>8} {'above P90':>9} {'paid/exp':>9} "
-    f"{'score':>7} {'width':>7}"
-    f" {'hours in':>9} {'cpu s':>6}"
+    f"{'score':>7} {'width':>7} {'hours in':>9} {'cpu s':>6}"
 )
 
 

@@ -196,8 +196,7 @@ def line(made: CheckedLaunch) -> str:
         f" {usd.actual:7.3f} {usd.rank:5.2f} {usd.place:8} {hours.median:5.2f} {hours.low:5.2f} to "
         f"{hours.high:5.2f}"
         f" {hours.actual:6.2f} {hours.rank:5.2f} {hours.place:8} {made.evictions:4} "
-        f"{made.fallbacks:4}"
-        f" {made.stood_seconds:6.0f} {made.seconds:6.0f}"
+        f"{made.fallbacks:4} {made.stood_seconds:6.0f} {made.seconds:6.0f}"
     )
 
 

@@ -289,8 +289,7 @@ def report(jobs: Sequence[QueuedLaunch], home: Path, real_seconds: float) -> boo
         )
         print(
             f"{job.name:6} {job.kills:5} {planned[0]:>17} {(came - first) / HOUR:6.1f} "
-            f"{planned[1]:>12}"
-            f" {(ends - first) / HOUR:6.1f}  {spans}"
+            f"{planned[1]:>12} {(ends - first) / HOUR:6.1f}  {spans}"
         )
         outcomes = [state.ended.outcome for state in runs if state.ended is not None]
         # A launcher that is killed after its run's end leaves nothing to resume.

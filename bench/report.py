@@ -101,8 +101,7 @@ def _command(home: str, words: str) -> list[str]:
 
 _PEAK = (
     "import os, subprocess, sys; started = subprocess.Popen(sys.argv[1:], "
-    "stdout=subprocess.DEVNULL);"
-    " print(os.wait4(started.pid, 0)[2].ru_maxrss)"
+    "stdout=subprocess.DEVNULL); print(os.wait4(started.pid, 0)[2].ru_maxrss)"
 )
 
 

@@ -51,8 +51,7 @@ def run() -> str:
     return table(
         "Start-up",
         f"User and system time of the whole process, median of {RUNS} runs of each command, "
-        "alternating with"
-        " `--help` of a Typer app of two commands.",
+        "alternating with `--help` of a Typer app of two commands.",
         rows,
     )
 

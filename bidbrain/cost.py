@@ -80,8 +80,7 @@ class FootprintAllocation:
                 f"{self.market}: {self.machines} machines, {self.left} microseconds left, at "
                 f"{self.price} nano-dollars,"
                 f" nu {self.nu:g}, start-up {self.startup}: the first two must be above 0, the "
-                "others not below; only a"
-                " reservation can cost nothing"
+                "others not below; only a reservation can cost nothing"
             )
 
         if not 0 <= self.beta <= 1:

@@ -18,8 +18,7 @@ PAGES = {
     "For maintainers": "internals/architecture internals/own-strategy internals/write-a-cloud"
     " internals/container-clouds internals/test-clouds internals/forecast"
     " internals/scripts-and-trainers internals/stragglers internals/pipelines internals/papers "
-    "internals/benchmarks"
-    " internals/threats decisions/index",
+    "internals/benchmarks internals/threats decisions/index",
 }
 """The pages of each section, in order. `make docs` fails for a page that is in none."""
 

@@ -85,8 +85,7 @@ class InstanceType:
         if self.vcpus <= 0 or self.memory_gib <= 0:
             raise BadInput(
                 f"instance type {self.cloud}/{self.name}: {self.vcpus} vCPUs, {self.memory_gib:g} "
-                "GiB;"
-                " both must be above 0"
+                "GiB; both must be above 0"
             )
         if (self.accelerator is None) != (self.accelerators == 0):
             raise BadInput(
@@ -111,8 +110,7 @@ class OnDemandPrice:
         if self.price <= 0:
             raise BadInput(
                 f"on-demand price of {self.cloud}/{self.region}/{self.instance_type} is "
-                f"{self.price};"
-                " it must be above 0"
+                f"{self.price}; it must be above 0"
             )
 
 

@@ -76,8 +76,7 @@ def descriptor_of_entry(entry: EntryPoint) -> Any:  # noqa: ANN401
         if (needy := _import_that_needs(entry.module)) is not None:
             raise BadCloudPackage(
                 f"{_origin(entry)}: {entry.module} imports {needy}, which needs the descriptor in "
-                f"{entry.module};"
-                " a descriptor holds values, and imports no part of its cloud"
+                f"{entry.module}; a descriptor holds values, and imports no part of its cloud"
             ) from error
         raise BadCloudPackage(
             f"{_origin(entry)}: {entry.value} cannot be loaded ({error}); install the package "

@@ -154,8 +154,7 @@ class Library:
             description = selection.pattern or "these filters"
             raise UnknownMarket(
                 f"no stored market matches {description!r}{self._hint(selection)} (spotctl lab "
-                "prices ls lists the"
-                " stored markets)"
+                "prices ls lists the stored markets)"
             )
         return markets
 
@@ -266,8 +265,7 @@ class Library:
         if not table.markets:
             raise UnknownMarket(
                 f"no price history of {market} is stored{self._hint(Selection(str(market)))} "
-                "(spotctl lab prices ls"
-                " lists the stored markets)"
+                "(spotctl lab prices ls lists the stored markets)"
             )
         return next(iter(table))
 

@@ -175,8 +175,7 @@ class PriceSeries:
         if not self.first <= time <= self.last:
             raise OutsideHistory(
                 f"{self.market} is known from {format_time(self.first)} to "
-                f"{format_time(self.last)},"
-                f" not at {format_time(time)}"
+                f"{format_time(self.last)}, not at {format_time(time)}"
             )
 
 

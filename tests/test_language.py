@@ -262,8 +262,7 @@ def test_a_pronoun_is_found_wherever_a_name_is_given(
     module = tmp_path / "module.py"
     module.write_text(
         "def f(told, /, *, under_way):\n    found = [one for one in told]\n    self.found_ = "
-        "found\n_CLEARLY = 2\n"
-        "try:\n    pass\nexcept E as it:\n    pass\n"
+        "found\n_CLEARLY = 2\ntry:\n    pass\nexcept E as it:\n    pass\n"
     )
     assert sorted(line.split(":")[2].strip() for line in bad_names(module)) == [
         *("_CLEARLY", "found", "found_", "it", "one", "told")

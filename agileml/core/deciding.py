@@ -318,8 +318,7 @@ class ShardShares:
             f"warning: shard {most} has counted {self.counted[most] / mean:.2f} times as often as "
             "the average"
             " shard, which biases the model towards it: backup workers skip the work of others too "
-            "often; let them skip"
-            " less, or turn them off"
+            "often; let them skip less, or turn them off"
         )
 
     def owes(self, places: Iterable[int], clock: int) -> bool:

@@ -164,8 +164,7 @@ class CommitRule:
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise NotFinite(
                     f"{where}, parameter {name!r}: apply produced NaN or infinity; lower the step "
-                    "size, or look for a"
-                    " division by 0"
+                    "size, or look for a division by 0"
                 )
 
         return after

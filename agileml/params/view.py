@@ -266,8 +266,7 @@ class ChunkView(CacheView):
             if values.dtype.kind in "iu" and not np.array_equal(given, values):
                 raise BadTrainer(
                     f"{self._where(spec.name)}: an update of {given.dtype} has numbers beyond the "
-                    "range of"
-                    f" {values.dtype}; give the parameter a wider type"
+                    f"range of {values.dtype}; give the parameter a wider type"
                 )
 
         if values.dtype.kind == "f" and not np.isfinite(values).all():

@@ -80,8 +80,7 @@ def pieces(layers: Sequence[PipelineLayer]) -> list[range]:
                 ):
                     raise BadArgument(
                         f"layer {at + i} is not part {i} of the {first.parts} that layer {at} "
-                        "begins: make them with"
-                        " agileml.pipeline.tensor_parts.split_layer"
+                        "begins: make them with agileml.pipeline.tensor_parts.split_layer"
                     )
         ranges.append(range(at, at + count))
         at += count

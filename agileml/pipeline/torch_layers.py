@@ -201,8 +201,7 @@ class _Module:
             inner = f" with a {type(others[0]).__name__}" if others else ""
             raise BadArgument(
                 f"module {type(self.module).__name__} returned {type(outputs).__name__}{inner}: "
-                "return a tensor, or a"
-                " tuple of tensors"
+                "return a tensor, or a tuple of tensors"
             )
 
         return tuple(outputs)

@@ -106,8 +106,7 @@ class TorchData:
             kind = type(loader.batch_sampler if makes_batches else loader.sampler)
             raise BadTrainer(
                 f"{self.name}: the DataLoader has a sampler of its own ({kind.__name__}); pass "
-                "order='loader' to"
-                " train in its order, or use shuffle=True or False"
+                "order='loader' to train in its order, or use shuffle=True or False"
             )
         if loader.batch_size != self.batch_size and not makes_batches:
             raise BadArgument(
@@ -126,8 +125,7 @@ class TorchData:
                 f"{self.name}: dataset {type(dataset).__name__} has no length or no samples by "
                 "number, which are needed"
                 " to continue on another node; use a map-style dataset, with __len__ and "
-                "__getitem__, or an"
-                " IterableDataset"
+                "__getitem__, or an IterableDataset"
             )
 
         return dataset

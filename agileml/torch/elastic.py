@@ -40,8 +40,7 @@ from agileml.user_code import is_own
 
 CURE = (
     "keep what the loop changes in objects that state=... names, numbers in a dict, or name in "
-    "ignored=... a variable"
-    " on which no result depends"
+    "ignored=... a variable on which no result depends"
 )
 
 _here = threading.local()
@@ -205,8 +204,7 @@ class Elastic:
         if carried:
             raise BadTrainer(
                 f"Elastic: {min(carried)!r} goes from one iteration to the next, but another node "
-                "may do that one:"
-                f" {CURE}"
+                f"may do that one: {CURE}"
             )
 
         self.code = frame.f_code
@@ -299,8 +297,7 @@ class Elastic:
             if parameter._version != version:
                 raise BadTrainer(
                     f"{self._where}: the loop changed {name!r}, but its optimizer runs on the "
-                    "servers; remove"
-                    " optimizer.step() and what else changes parameters"
+                    "servers; remove optimizer.step() and what else changes parameters"
                 )
 
         check_rates(self._where, self.optimizer, self.schedulers, work.rates[1])
@@ -387,8 +384,7 @@ class _OldWeights(TorchFunctionMode):
         if reads and any(id(each) in self._weights for each in given):
             raise BadTrainer(
                 f"{self._where}: the weights are used after elastic.step(), but the new ones are "
-                "there in the next"
-                " iteration only; use the model before backward()"
+                "there in the next iteration only; use the model before backward()"
             )
 
         return func(*args, **(kwargs or {}))
@@ -464,8 +460,7 @@ class LoopThread:
         if self._is_over:
             raise BadTrainer(
                 f"Elastic, step {work.clock - 1}: the loop has ended by itself; the job says when "
-                "it ends, such as"
-                " stop: {clocks: 1000}"
+                "it ends, such as stop: {clocks: 1000}"
             )
 
         return cast("Computed", computed)

@@ -357,8 +357,7 @@ def _no_scaler(name: str) -> Iterator[None]:
     def scale(*_: object) -> None:
         raise BadTrainer(
             f"{name}: the objective scales its loss (GradScaler), which nothing would undo; return "
-            "the loss itself, and"
-            " use TorchModule's loss_scale=1024"
+            "the loss itself, and use TorchModule's loss_scale=1024"
         )
 
     scaler: Any = torch.amp.GradScaler

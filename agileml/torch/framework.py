@@ -142,8 +142,7 @@ class FrameworkTrainer(TorchModule):
         ):
             raise BadTrainer(
                 f"{self.name}: {type(loader.dataset).__name__} has no samples by number, which "
-                "nodes fetch; use a"
-                " dataset with __len__ and __getitem__"
+                "nodes fetch; use a dataset with __len__ and __getitem__"
             )
         if loader.batch_sampler is None:
             raise BadTrainer(
@@ -248,8 +247,7 @@ class FrameworkTrainer(TorchModule):
         if mark != self._begin_mark:
             raise BadTrainer(
                 f"{self.name}: this node begins with other weights or random numbers than the "
-                "first one; seed"
-                " them where the module is made"
+                "first one; seed them where the module is made"
             )
 
         network = self._load_network(seed, params)
@@ -376,8 +374,7 @@ class FrameworkTrainer(TorchModule):
             if column is None:
                 raise BadTrainer(
                     f"{self.name}: {note.key.name!r} is logged in step {share.step + 1}, but was "
-                    "not in the first one;"
-                    " log the same names in every step"
+                    "not in the first one; log the same names in every step"
                 )
             for row in rows:
                 number = table.rows.get(row)
@@ -534,8 +531,7 @@ class FrameworkTrainer(TorchModule):
         if calm.normalized and self.divided > 1:
             raise BadTrainer(
                 f"{self.name}: batch normalization computes means over a batch, and those over its "
-                "parts are others;"
-                " use parts=1, so that one node computes each batch"
+                "parts are others; use parts=1, so that one node computes each batch"
             )
 
         for key, value in logs[0].items():

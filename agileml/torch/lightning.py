@@ -129,8 +129,7 @@ class TrainerView:
             raise AttributeError(attribute)
         raise BadTrainer(
             f"{vars(self).get('_name')}: it reads trainer.{attribute}, which the nodes of a "
-            "training do not have; use"
-            " what the module itself knows"
+            "training do not have; use what the module itself knows"
         )
 
     def begin(self, batch: BatchShare) -> None:
@@ -264,8 +263,7 @@ class LightningTrainer(FrameworkTrainer):
         if not isinstance(loss, torch.Tensor):
             raise BadTrainer(
                 f"{self.name}: training_step returned {type(loss).__name__} instead of a loss; "
-                "return a tensor, or a"
-                " dict with 'loss', for every batch"
+                "return a tensor, or a dict with 'loss', for every batch"
             )
 
         return loss
@@ -408,8 +406,7 @@ class LightningTrainer(FrameworkTrainer):
         if not isinstance(value, Real) and getattr(value, "numel", int)() != 1:
             raise BadTrainer(
                 f"{where} has a {type(value).__name__}, whose state each node would have for "
-                "itself; log the value for"
-                " the batch, as a number"
+                "itself; log the value for the batch, as a number"
             )
 
         in_training = self._view.training

@@ -147,8 +147,7 @@ def kept_arguments(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
         else:
             raise BadArgument(
                 f"{where} of lightning.Trainer {lightning.__version__} is not known to this "
-                "version of spotctl; leave"
-                " it out"
+                "version of spotctl; leave it out"
             )
 
     kept["precision"] = _PRECISIONS[kept["precision"]]
@@ -224,8 +223,7 @@ def check_hooks(module: Any, data: Any) -> None:
     if not module.automatic_optimization:
         raise BadTrainer(
             f"{name}: automatic_optimization is False, but steps of the optimizer are done by "
-            "servers; return the loss"
-            " from training_step instead"
+            "servers; return the loss from training_step instead"
         )
 
     for holder, parent in ((module, pytorch.LightningModule), (data, pytorch.LightningDataModule)):
@@ -238,8 +236,7 @@ def check_hooks(module: Any, data: Any) -> None:
                     f"{type(holder).__name__}: its {hook} would not be called: nodes compute parts "
                     "of a batch, and the"
                     " optimizer's steps are done by servers; move what it does into training_step, "
-                    "validation_step or"
-                    " setup, or remove it"
+                    "validation_step or setup, or remove it"
                 )
 
     for hook in ("training_step", "configure_optimizers"):
@@ -340,8 +337,7 @@ def course_of(
         if (within + 1) % accumulate and within + 1 != batches:
             raise BadArgument(
                 f"{name}: val_check_interval={interval} validates within the {accumulate} batches "
-                "of a step"
-                " (accumulate_grad_batches); use a multiple"
+                "of a step (accumulate_grad_batches); use a multiple"
             )
         validated.append(epoch * in_epoch + -(-(within + 1) // accumulate))
 
@@ -383,8 +379,7 @@ def configured(configuration: Any) -> tuple[list[Any], list[tuple[Any, str, int]
         if type(scheduler).__name__ == "ReduceLROnPlateau" or described.get("reduce_on_plateau"):
             raise BadTrainer(
                 "configure_optimizers: ReduceLROnPlateau depends on logged values, which servers "
-                "do not know; use a"
-                " schedule that depends on the number of steps or epochs alone"
+                "do not know; use a schedule that depends on the number of steps or epochs alone"
             )
         interval = described.get("interval", "epoch")
         frequency = described.get("frequency", 1)

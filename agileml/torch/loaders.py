@@ -230,8 +230,7 @@ class _PartStream:
             if self._read <= (0 if self._worker.asked else self._worker.part):
                 raise BadTrainer(
                     f"{self._name}: part {self._worker.part} of {self._worker.parts} has no sample "
-                    "in the stream of"
-                    f" {type(self._dataset).__name__}; use fewer parts"
+                    f"in the stream of {type(self._dataset).__name__}; use fewer parts"
                 ) from None
             self._epoch += 1
             self._read = 0
@@ -329,8 +328,7 @@ class Streams:
         except (TypeError, ValueError, OverflowError) as error:
             raise BadTrainer(
                 f"{self.name}: the state_dict of {type(self.dataset).__name__} holds more than "
-                "numbers, texts, lists"
-                f" and dicts: {error}"
+                f"numbers, texts, lists and dicts: {error}"
             ) from error
 
     def _stream(self, part: int, position: StreamPosition) -> _PartStream:

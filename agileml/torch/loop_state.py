@@ -230,8 +230,7 @@ def check_rates(
         if getattr(scheduler, "last_epoch", None) != state.get("last_epoch"):
             raise BadTrainer(
                 f"{where}: the loop must call step() of {type(scheduler).__name__} once in each "
-                "iteration, as the"
-                " servers that run the optimizer do; give it a schedule in steps"
+                "iteration, as the servers that run the optimizer do; give it a schedule in steps"
             )
     for number, (group, options) in enumerate(zip(optimizer.param_groups, rates[0], strict=False)):
         for name, value in _options(group).items():
@@ -240,8 +239,7 @@ def check_rates(
                     f"{where}: after the iteration, {name!r} of the optimizer's group {number} is "
                     f"{value}, but servers,"
                     f" which run the optimizer, go on with {options.get(name)}: pass a scheduler, "
-                    "such as LambdaLR, in"
-                    " state=..., and call its step() once in each iteration"
+                    "such as LambdaLR, in state=..., and call its step() once in each iteration"
                 )
 
 

@@ -171,8 +171,7 @@ class _Iteration:
             if changed:
                 raise BadTrainer(
                     f"{where}: {changed[0]} changes each time that the iteration is computed, so "
-                    "that a node that takes"
-                    f" over has another one: {CURE}"
+                    f"that a node that takes over has another one: {CURE}"
                 )
 
         pairs = zip(self._names, earlier.gradients, later.gradients, strict=True)
@@ -187,8 +186,7 @@ class _Iteration:
         if other:
             raise BadTrainer(
                 f"{where}: {other[0]} is another one when the iteration is computed again, so it "
-                "depends on something"
-                f" that the loop has changed: {CURE}"
+                f"depends on something that the loop has changed: {CURE}"
             )
 
     def _compute(self, batch: object, clock: int) -> Computed:

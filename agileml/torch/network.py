@@ -186,8 +186,7 @@ class TorchNetwork:
             )
             raise BadTrainer(
                 f"{where}: the objective returned {shape}; return the mean loss of the batch, a "
-                "tensor with one number"
-                f" ({beginning_of(objective)})"
+                f"tensor with one number ({beginning_of(objective)})"
             )
 
         return loss
@@ -290,8 +289,7 @@ def check_hooks(module: torch.nn.Module) -> None:
                 f"parameter {name!r} has a hook for its gradient (register_hook), which would run "
                 "for each part of a"
                 " batch instead of the whole; remove it, or use parts=1 and no microbatch, and a "
-                "function that makes"
-                " the module"
+                "function that makes the module"
             )
 
 
@@ -312,8 +310,7 @@ def check_module(module: torch.nn.Module) -> torch.nn.Module:
         if getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise BadTrainer(
                 f"parameter {name!r} has a hook for its accumulated gradient, which is accumulated "
-                "on the servers;"
-                " remove it"
+                "on the servers; remove it"
             )
 
     return module

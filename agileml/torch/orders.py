@@ -154,8 +154,7 @@ class LoaderOrders:
         if len(batches) < count:
             raise BadTrainer(
                 f"the sampler of a DataLoader gives {len(batches)} batches in epoch {epoch + 1} "
-                f"instead of {count}; it"
-                " must give as many in every epoch"
+                f"instead of {count}; it must give as many in every epoch"
             )
 
         return batches
@@ -241,14 +240,12 @@ class EpochOrders:
             if len(wrong):
                 raise BadTrainer(
                     f"{self.name}: the sampler gives sample {wrong[0]}; the dataset has those from "
-                    "0 to"
-                    f" {self.dataset_samples - 1:,}"
+                    f"0 to {self.dataset_samples - 1:,}"
                 )
             if epoch and len(joined) != self.samples:
                 raise BadTrainer(
                     f"{self.name}: the sampler gives {len(joined):,} samples in epoch {epoch + 1} "
-                    f"and {self.samples:,}"
-                    " in the first; all epochs must have as many"
+                    f"and {self.samples:,} in the first; all epochs must have as many"
                 )
             self._joined = dict([*self._joined.items(), (epoch, joined)][-2:])
         return self._joined[epoch]

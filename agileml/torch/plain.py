@@ -85,6 +85,5 @@ def check_plain(trainer: object) -> TorchModule:
         return trainer
     raise BadArgument(
         f"{type(trainer).__name__} is no TorchModule, so plain PyTorch cannot train the same; "
-        "compare its losses with"
-        " those of its own loop"
+        "compare its losses with those of its own loop"
     )

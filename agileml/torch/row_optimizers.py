@@ -256,8 +256,7 @@ def _grouped(
                 if parameter.requires_grad and parameter not in names:
                     raise BadTrainer(
                         f"optimizer {kind}: a parameter of shape {tuple(parameter.shape)} in its "
-                        f"group {group} does not"
-                        " belong to the module; make it one of the module's"
+                        f"group {group} does not belong to the module; make it one of the module's"
                     )
                 if parameter.requires_grad:
                     yield names[parameter], (number, group)
@@ -300,8 +299,7 @@ def _probe(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool)
     if not torch.equal(whole, torch.cat([upper, lower])):
         raise BadTrainer(
             f"optimizer {kind}: its update of a row depends on other rows, but a server holds only "
-            "some rows of a"
-            " parameter; use one such as SGD, Adam or AdamW"
+            "some rows of a parameter; use one such as SGD, Adam or AdamW"
         )
     if not torch.equal(tried[0][0][0][1], _second_step(optimizer, hyperparameters, sparse)):
         raise BadTrainer(
@@ -316,8 +314,7 @@ def _probe(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool)
     if irregular:
         raise BadTrainer(
             f"optimizer {kind}: its state {irregular[0]!r} becomes sparse for an embedding with "
-            "sparse=True; use"
-            " SparseAdam, Adagrad, or SGD without momentum"
+            "sparse=True; use SparseAdam, Adagrad, or SGD without momentum"
         )
 
     arrays = tuple(key for key, value in state.items() if getattr(value, "shape", None) == _PROBE)

@@ -226,8 +226,7 @@ class TorchModule:
             if orders is not None and orders.mark != params.read(ORDER)[0, 0]:
                 raise BadTrainer(
                     f"{self.name}: this node has the samples in another order than the first one; "
-                    "give the sampler or"
-                    " DataLoader a generator with a seed"
+                    "give the sampler or DataLoader a generator with a seed"
                 )
             chosen = self._data.batches.chosen(seed, clock, shard.number, lo, hi)
             if not len(chosen):
@@ -501,8 +500,7 @@ class TorchModule:
         if self.clip_norm is not None and (sparse := sparse_names(module) & optimizers.trained):
             raise BadTrainer(
                 f"{self.name}: clip_norm needs the norm of {min(sparse)!r}'s gradient, which "
-                "PyTorch does not compute"
-                " for sparse gradients; use sparse=False"
+                "PyTorch does not compute for sparse gradients; use sparse=False"
             )
         if not optimizers.trained:
             raise BadTrainer(

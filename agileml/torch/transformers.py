@@ -185,8 +185,7 @@ class TransformersTrainer(FrameworkTrainer):
         kind = type(value).__name__ if shape is None else f"a tensor of shape {tuple(shape)}"
         raise BadTrainer(
             f"{self.name}: {name!r} of a batch of {size} samples is {kind}, which cannot be "
-            "divided;"
-            " let the collator make tensors with a row for each sample, or use parts=1"
+            "divided; let the collator make tensors with a row for each sample, or use parts=1"
         )
 
     def training_loss(self, module: Any, batch: BatchShare) -> torch.Tensor:
@@ -312,8 +311,7 @@ class TransformersTrainer(FrameworkTrainer):
         if type(scheduler).__name__ in {"ReduceLROnPlateau", "GreedyLR"}:
             raise BadTrainer(
                 f"{self.name}: {type(scheduler).__name__} depends on evaluations, which servers do "
-                "not know; use a"
-                " lr_scheduler_type that depends on the number of steps alone"
+                "not know; use a lr_scheduler_type that depends on the number of steps alone"
             )
 
         SteppedSchedules.attach(

@@ -15,8 +15,7 @@ from agileml.torch.framework import shortened
 
 _CARRIED = frozenset(
     "activation_checkpointing activation_checkpointing_kwargs adam_beta1 adam_beta2 adam_epsilon "
-    "bf16 data_seed"
-    " dataloader_drop_last eval_delay eval_on_start eval_steps eval_strategy "
+    "bf16 data_seed dataloader_drop_last eval_delay eval_on_start eval_steps eval_strategy "
     "gradient_accumulation_steps"
     " gradient_checkpointing gradient_checkpointing_kwargs label_names label_smoothing_factor "
     "learning_rate"
@@ -39,8 +38,7 @@ _WITHOUT_EFFECT = frozenset(
     " hub_model_id hub_private_repo hub_revision hub_strategy hub_token ignore_data_skip "
     "include_for_metrics local_rank"
     " log_level log_level_replica log_on_each_node logging_nan_inf_filter metric_for_best_model "
-    "output_dir"
-    " prediction_loss_only project report_to restore_callback_states_from_checkpoint "
+    "output_dir prediction_loss_only project report_to restore_callback_states_from_checkpoint "
     "resume_from_checkpoint run_name"
     " save_on_each_node save_only_model save_steps save_strategy save_total_limit"
     " torch_empty_cache_steps trackio_bucket_id trackio_space_id trackio_static_space_id".split()
@@ -106,8 +104,7 @@ def check_arguments(arguments: Any) -> list[str]:
 
         raise BadArgument(
             f"{where} of {type(arguments).__name__} (transformers {transformers.__version__}) is "
-            "not known to this"
-            " version of spotctl; leave it out"
+            "not known to this version of spotctl; leave it out"
         )
 
     return ignored
@@ -157,8 +154,7 @@ def check_trainer(trainer: Any) -> list[str]:
     if trainer.optimizer is not None or trainer.lr_scheduler is not None:
         raise BadTrainer(
             f"{kind}: optimizers=(...) belong to this process's model, and each node has a copy; "
-            "use args.optim,"
-            " optimizer_cls_and_kwargs, or override create_optimizer"
+            "use args.optim, optimizer_cls_and_kwargs, or override create_optimizer"
         )
 
     events = inspect.getmembers(transformers.TrainerCallback, inspect.isfunction)

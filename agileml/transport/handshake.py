@@ -286,8 +286,7 @@ class Handshake:
         if peer.version != self._me.version:
             raise Failure(
                 f"{peer.name!r} runs version {peer.version!r} of the code, we run "
-                f"{self._me.version!r}:"
-                " install the same version everywhere",
+                f"{self._me.version!r}: install the same version everywhere",
                 Reason.VERSION,
             )
 

@@ -118,8 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="CELL",
         help=f"SIZE:SCHEDULE:SYSTEM,...; sizes {', '.join(WIDTHS)}; schedules "
-        f"{', '.join(schedule.KINDS)};"
-        f" systems {', '.join(SYSTEMS)}",
+        f"{', '.join(schedule.KINDS)}; systems {', '.join(SYSTEMS)}",
     )
     parser.add_argument(
         "--times",
@@ -221,8 +220,7 @@ def _line(row: Row) -> str:
 
 _HEAD = (
     "| network | schedule | system | samples/s | per processor second | pauses: median, longest | "
-    "redone |"
-    " loss, undisturbed | nodes that ended |\n"
+    "redone | loss, undisturbed | nodes that ended |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 

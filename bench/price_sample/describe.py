@@ -182,8 +182,7 @@ def _evictions(stormy: DescribedMarket) -> str:
     counts = crossings_per_hour(stormy.series, stormy.on_demand)
     return (
         f"{stormy.series.market}, left out above, rises above on-demand {counts.mean():.1f} times "
-        "an hour,"
-        f" in no hour less than {counts.min()} times"
+        f"an hour, in no hour less than {counts.min()} times"
     )
 
 

@@ -49,8 +49,7 @@ def run(clocks: int) -> str:
         " last partition had arrived, while training goes on. Pause: by how much more a clock in "
         "which partitions moved"
         " took than the clock before it and the same clock of the job in which they stay, at most; "
-        "and the same of the"
-        " other clocks, which is noise."
+        "and the same of the other clocks, which is noise."
     )
     lines += [
         "",

@@ -61,8 +61,7 @@ class CrossingHistory:
         if not self._begin.size:
             raise TooLittleHistory(
                 f"{series.market}: no window of {window / HOUR:.1f} hours was observed without a "
-                "hole; import or fetch"
-                " a longer history, or use a shorter window"
+                "hole; import or fetch a longer history, or use a shorter window"
             )
 
         at = np.searchsorted(series.times, self._begin, side="right") - 1

@@ -66,8 +66,7 @@ def estimate(references: Floats, measured: Floats) -> tuple[Floats, int]:
     if references.ndim != 2 or references.shape[0] < 3 or measured.shape != references.shape[1:]:
         raise BadFingerprint(
             f"references of shape {references.shape} and a row of {measured.shape}: at least three "
-            "references"
-            " with as many columns as the row are needed"
+            "references with as many columns as the row are needed"
         )
 
     if np.isinf(references).any() or np.isinf(measured).any():

@@ -117,8 +117,7 @@ class HostBid:
             return f"on demand at ${self.price_usd:.4g}/h"
         return (
             f"bid {bid_usd(self.bid)}/h on host {self.host}, outbid {self.outbid_per_hour:.3g} and "
-            "displaced"
-            f" {self.displaced_per_hour:.3g} times an hour"
+            f"displaced {self.displaced_per_hour:.3g} times an hour"
         )
 
 

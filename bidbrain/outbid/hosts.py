@@ -43,8 +43,7 @@ class HostMarket:
         total = outbid.evictions / outbid.hours + displaced
         source = (
             f"{self.odds.basis}: outbid {total - displaced:.2g} times an hour at {bid_usd(bid)}, "
-            "displaced"
-            f" {displaced:.2g} times at any"
+            f"displaced {displaced:.2g} times at any"
         )
         kind: EvidenceKind = "observed" if self.odds.hours else "prior"
 

@@ -63,8 +63,7 @@ class Tape:
         if at < 0 or time > self.times[-1]:
             raise BidBrainError(
                 f"{self.market} is replayed from {format_time(self.first)} to "
-                f"{format_time(self.last)},"
-                f" not at {format_time(time)}; choose a time in between"
+                f"{format_time(self.last)}, not at {format_time(time)}; choose a time in between"
             )
         return at
 

@@ -340,8 +340,7 @@ TODAY = DefaultStrategy(
     "cost about as much as"
     " proteus, with fewer evictions, where there are few (docs/decisions/0006-todays-default.md)",
     "cheapest in our backtests where there are many markets, and evicted less often than proteus "
-    "at about the same cost"
-    " where there are few (docs/decisions/0006-todays-default.md)",
+    "at about the same cost where there are few (docs/decisions/0006-todays-default.md)",
 )
 """Where capacity decides, which is on all clouds since 2017."""
 
@@ -350,8 +349,7 @@ BIDDING = DefaultStrategy(
     "the bid decides which machines are evicted, and an evicted hour is refunded. lookahead ranks "
     "bids by the expected"
     " cost of the next hour. With a price of time at which it finished as fast as proteus, the "
-    "published strategy, it"
-    " cost less in every window tested (docs/decisions/0005-backtest.md)",
+    "published strategy, it cost less in every window tested (docs/decisions/0005-backtest.md)",
     "cheapest in our backtests of markets that refund an evicted hour "
     "(docs/decisions/0005-backtest.md)",
 )

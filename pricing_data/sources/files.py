@@ -181,8 +181,7 @@ def _decompressed(file: IO[bytes]) -> Iterator[bytes]:
             if chunk and not chunk.startswith(_GZIP_MAGIC[: len(chunk)]):
                 raise _TrailingBytes(
                     f"has other bytes after the end of its gzip data (near byte "
-                    f"{file.tell() - len(chunk)});"
-                    " the rows before them were kept"
+                    f"{file.tell() - len(chunk)}); the rows before them were kept"
                 )
             if chunk:
                 member = zlib.decompressobj(_GZIP_WINDOW)

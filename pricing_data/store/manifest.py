@@ -169,8 +169,7 @@ def damaged(path: Path, why: object) -> str:
     """The error message for a file of the store that cannot be parsed."""
     return (
         f"price store: {path} is damaged ({why}); restore it from a backup (spotctl lab prices ls "
-        "--check lists"
-        f" all that is damaged), or move {path.parent} away and import again"
+        f"--check lists all that is damaged), or move {path.parent} away and import again"
     )
 
 

@@ -415,6 +415,5 @@ def _no_price_at(correction: PriceCorrection, times: Ints) -> str:
 def _missing(root: Path, file: object) -> str:
     return (
         f"price store: a file is missing ({file}); restore it from a backup (spotctl lab prices ls "
-        "--check"
-        f" lists all that is missing), or move {root} away and import again"
+        f"--check lists all that is missing), or move {root} away and import again"
     )

@@ -181,8 +181,7 @@ def _of_names(root: Path, names: Iterable[str], number: int, covered: dict[str, 
         elif kind in facts and _number_of(name) == _number_of(facts[kind]):
             raise StoreError(
                 f"price store: the list of files is lost, and both {facts[kind]} and {name} may be "
-                "the newest; move the"
-                " older one away"
+                "the newest; move the older one away"
             )
         else:
             facts[kind] = name

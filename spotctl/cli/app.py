@@ -76,8 +76,7 @@ def _all_commands() -> typer.Typer:
         help="Train machine-learning models on cheap, revocable cloud machines, without "
         "babysitting.",
         epilog="Exit codes: 0 done, 1 failed, 2 usage or bad input, 3 no capacity in time, 4 "
-        "budget reached,"
-        " 5 credentials or permission, 6 already running.",
+        "budget reached, 5 credentials or permission, 6 already running.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )

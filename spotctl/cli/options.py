@@ -88,8 +88,7 @@ MetricsOption = Annotated[
     typer.Option(
         metavar="FILE|PORT",
         help="Publish metrics in Prometheus' text format: in a file, or on this port of 127.0.0.1 "
-        "for requests with the"
-        " token in the home's metrics-token.",
+        "for requests with the token in the home's metrics-token.",
     ),
 ]
 

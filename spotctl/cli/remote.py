@@ -157,8 +157,7 @@ def _admit(session: Session, job: str, addresses: Sequence[str]) -> dict[str, An
         )
         raise BadRequest(
             f"job {job}: spotctl made no ssh rule for its machines; change the rules of the "
-            "network that the"
-            f" settings name ({', '.join(networks)})"
+            f"network that the settings name ({', '.join(networks)})"
         )
 
     return {"job": job, "ssh_from": ranges, "rules": rules}

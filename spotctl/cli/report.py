@@ -65,8 +65,7 @@ def cost(
         str,
         typer.Option(
             help="Group by one or more of job, run, cloud, region, type, market, pricing, kind, "
-            "day, month, tag, or by"
-            " the values of tags with these names: user,team."
+            "day, month, tag, or by the values of tags with these names: user,team."
         ),
     ] = "job",
     format_: Annotated[

@@ -125,8 +125,7 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
     else:
         session.say(
             f"{counted(compared.clocks, 'step')} of {script.path} and of its trainer, from the "
-            "same weights, with"
-            " the same batches and without dropout: the weights differ by"
+            "same weights, with the same batches and without dropout: the weights differ by"
             f" {compared.difference:.1e} of the way that they went"
         )
         session.say(*(f"note: {remark}" for remark in compared.remarks))
@@ -355,8 +354,7 @@ def _report(
         session.say(
             f"Change {script.path} by hand, as spotctl knows no lines that would help: save to"
             " $SPOTCTL_CHECKPOINT_DIR while it trains, load from there when it starts, and "
-            "uncomment"
-            " checkpoint: in the job file"
+            "uncomment checkpoint: in the job file"
         )
         return
 

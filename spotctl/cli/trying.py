@@ -233,8 +233,7 @@ def _compare_bill(session: Session, cloud: str, bill: Path, *, json_: bool) -> N
         )
         session.say(
             f"bill ${result['bill_usd']:.4f} and ledger ${result['ledger_usd']:.4f} of "
-            f"{agreement.machines} machines"
-            f" {verdict}; ${bare:.4f} for machines without a job"
+            f"{agreement.machines} machines {verdict}; ${bare:.4f} for machines without a job"
         )
 
     raise typer.Exit(0 if agreement.agrees else 1)

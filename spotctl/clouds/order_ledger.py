@@ -92,8 +92,7 @@ class OrderLabel:
         if len(text) > longest:
             raise BadRequest(
                 f"{self.market.cloud}: the label of an instance would have {len(text)} characters, "
-                "but the limit is"
-                f" {longest}: give the job a shorter name, or fewer tags"
+                f"but the limit is {longest}: give the job a shorter name, or fewer tags"
             )
 
         return text

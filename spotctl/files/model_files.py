@@ -101,6 +101,5 @@ def check_nothing_lost(counters: Counters) -> None:
     if counters.lost or counters.doubled:
         raise AgileMLError(
             f"{counters.lost:,} updates were lost and {counters.doubled:,} applied twice, which is "
-            "a bug in spotctl:"
-            " do not use this model, and report the iteration log"
+            "a bug in spotctl: do not use this model, and report the iteration log"
         )

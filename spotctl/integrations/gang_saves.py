@@ -80,8 +80,7 @@ def secret_of(environment: Mapping[str, str]) -> bytes:
     if not (secret := environment.get(SECRET_VARIABLE)):
         raise BadInput(
             f"${SECRET_VARIABLE} is not set: export {SECRET_VARIABLE}=$(openssl rand -hex 32), and "
-            "name it under"
-            " secrets: in the job file"
+            "name it under secrets: in the job file"
         )
     return secret.encode()
 

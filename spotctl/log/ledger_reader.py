@@ -143,8 +143,7 @@ def stored(known: Callable[[], Library]) -> Tariff:
         if now < series.first:
             raise BadRequest(
                 f"{market}: stored prices begin at {format_time(series.first)}, but the run needs "
-                f"{format_time(now)};"
-                " import or fetch earlier prices"
+                f"{format_time(now)}; import or fetch earlier prices"
             )
         return series.held_until(now).window(series.first, now)
 

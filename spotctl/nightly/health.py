@@ -274,8 +274,7 @@ LAST_NIGHT: tuple[Column[Mapping[str, Any]], ...] = (
     Column(
         "replayed",
         "whether the night was on the local market: then its cost was replayed, and nothing was "
-        "billed; null if"
-        " unknown",
+        "billed; null if unknown",
     ),
 )
 JOB: tuple[Column[Mapping[str, Any]], ...] = (

@@ -151,8 +151,7 @@ def install(
     if before is not None and before.file != file.resolve():
         raise BadRequest(
             f"{file}: a nightly job {spec.name!r} is already installed from {before.file}; use "
-            "another name, or"
-            f" remove it first: spotctl nightly rm {spec.name}"
+            f"another name, or remove it first: spotctl nightly rm {spec.name}"
         )
 
     scheduler = timers.chosen(preferred).value
@@ -240,8 +239,7 @@ def renewal(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
 
     return (
         "installed by an older version, so a night that cannot start Python is not reported; renew "
-        "it with:"
-        f" {install_command(nightly)}"
+        f"it with: {install_command(nightly)}"
     )
 
 
@@ -289,8 +287,7 @@ def _check_startup(home: Path) -> None:
         last = (ran.stderr.strip() or "no message").splitlines()[-1]
         raise BadRequest(
             f"spotctl does not start without the environment of your shell ({last}); install it "
-            f"into {sys.prefix} with"
-            " pip, so that a timer can start it"
+            f"into {sys.prefix} with pip, so that a timer can start it"
         )
 
 
@@ -307,8 +304,7 @@ def _to_do(
     if not spec.is_local and (names := environment.only_in_shell(os.environ, variables)):
         steps.append(
             f"{', '.join(names)} is set in your shell but not for timers; if the job needs it, add "
-            "it to"
-            f" {state_dir.environment}"
+            f"it to {state_dir.environment}"
         )
 
     if nightly.scheduler == Scheduler.CRON.value and schedulers.daemon_runs() is False:

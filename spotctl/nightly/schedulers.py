@@ -258,8 +258,7 @@ class UserManager:
         if not self.is_running():
             raise BadRequest(
                 "systemctl --user does not answer; log in as the user instead of using su or sudo, "
-                "or use"
-                " --scheduler cron"
+                "or use --scheduler cron"
             )
 
         # A unit of another home is not replaced.

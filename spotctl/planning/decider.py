@@ -50,8 +50,7 @@ _ASSUMED_GB = 10.0
 _PACE_HOURS, _MIN_STARTS = 240.0, 8
 _ROAMING_REASON = (
     "the job may move, and in our backtests moving to where spot is available cost less than the "
-    "best published policy"
-    " (docs/decisions/0031-regions-strategy.md)"
+    "best published policy (docs/decisions/0031-regions-strategy.md)"
 )
 _DEADLINE_REASON = (
     "`strategy: deadline` decides when to switch to on-demand "
@@ -277,8 +276,7 @@ def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -
     raise OverBudget(
         f"{demand.name}: a budget of {usd_text(budget)} does not cover the first lease of"
         f" {counted(demand.least, 'machine')} at the bid: {usd_text(enough)} with what else is "
-        "held; fewer machines"
-        " need less"
+        "held; fewer machines need less"
     )
 
 

@@ -75,8 +75,7 @@ def rentable_fleet(
             f"{spec.name}: strategy {spec.strategy} needs at least {spec.resources.machines.least} "
             "on-demand machines"
             f" ({market.instance_type}), and quota {quota.name} has room for {most}; raise it "
-            "('spotctl doctor' says"
-            " how), or choose fewer or smaller machines, or another region"
+            "('spotctl doctor' says how), or choose fewer or smaller machines, or another region"
         )
     if not allocated.demand.roams or not 0 < held.machines < needed.machines:
         return allocated, fleet
@@ -85,8 +84,7 @@ def rentable_fleet(
         raise NotInTime(
             f"{spec.name}: strategy regions needs {counted(needed.machines, 'machine')} of"
             f" {needed.offer.market.instance_type} on demand near the deadline, but quotas allow "
-            f"{held.machines}; raise"
-            " the quota ('spotctl doctor' says how), or write strategy: auto"
+            f"{held.machines}; raise the quota ('spotctl doctor' says how), or write strategy: auto"
         )
 
     staying = replace(allocated, demand=replace(allocated.demand, roams=False))
@@ -605,8 +603,7 @@ def why_never(
     if named.type not in rates:
         return (
             f"the job cannot use {named.type} there, or no spot price of it is known, with which "
-            "plans compare"
-            " (spotctl prices fetch)"
+            "plans compare (spotctl prices fetch)"
         )
     if spec.objective in _SPEED_OBJECTIVES and rates[named.type].nu < least_nu:
         return f"slower than the machines that the objective {spec.objective} asks for"

@@ -237,8 +237,7 @@ def best_of_both(allocated: AllocatedJob, plan_of: Callable[[AllocatedJob], JobP
     without = forecast_of(bare).usd.median
     why = (
         f"{usd_text(without)} instead of {usd_text(with_one)} with one; if all machines are lost "
-        "at once, training goes"
-        " on from the last checkpoint, and clocks after it are done again"
+        "at once, training goes on from the last checkpoint, and clocks after it are done again"
     )
 
     return replace(bare, reliable_reason=why)

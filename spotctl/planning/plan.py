@@ -222,8 +222,7 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
     least = allocated.demand.least
     raise NotInTime(
         f"{allocated.job.spec.name}: no type keeps its deadline with {counted(least, 'machine')} "
-        "or more within the"
-        " quotas; raise a quota, or plan fewer jobs at a time"
+        "or more within the quotas; raise a quota, or plan fewer jobs at a time"
     )
 
 
@@ -367,8 +366,7 @@ def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
         low, high = forecast.usd.likely
         return OverBudget(
             f"{name}: expected cost {usd_text(forecast.usd.median)} ({usd_text(low)} to "
-            f"{usd_text(high)}) exceeds"
-            f" the budget of {usd_text(budget)}"
+            f"{usd_text(high)}) exceeds the budget of {usd_text(budget)}"
         )
 
     left = inf if deadline is None else (deadline - plan.at) / HOUR

@@ -312,8 +312,7 @@ def on_demand_remarks(
                 f"{names}: the on-demand machines need {needed} {quota.unit} of quota "
                 f"{quota.name}, which has"
                 f" {quota.amount} left; raise the quota ('spotctl doctor' says how), or choose "
-                "fewer or smaller"
-                " machines, or another region"
+                "fewer or smaller machines, or another region"
             )
         if (needed := used(quota, most, catalog)) > quota.amount:
             remarks.append(

@@ -274,8 +274,7 @@ def _require_affordable(job: Demand, policy: str, usd_per_hour: Floats) -> None:
     if least > job.budget_usd * (1 + _ROUNDING):
         raise OverBudget(
             f"{job.name}: a budget of {usd_text(job.budget_usd)} is too low: even without a time "
-            "limit, the work costs"
-            f" at least {usd_text(least)}"
+            f"limit, the work costs at least {usd_text(least)}"
         )
 
 
@@ -307,8 +306,7 @@ def _policy_for(demand: Sequence[Demand]) -> str:
         objectives = ", ".join(stated)
         raise BadRequest(
             f"jobs in one allocation need one objective, not {objectives}; give all jobs the same, "
-            "or plan them"
-            " separately"
+            "or plan them separately"
         )
 
     return wanted.pop()
@@ -367,8 +365,7 @@ def _require_possible(
             more = "; a higher quota would help"
         raise NotInTime(
             f"{job.name}: its deadline cannot be met: after start-up {max(job.hours_left, 0):.2g} "
-            "hours are left, and"
-            f" {named}, the fastest, need {hours:.3g}{more}"
+            f"hours are left, and {named}, the fastest, need {hours:.3g}{more}"
         )
 
 
@@ -538,6 +535,5 @@ def _not_in_time(
     late = turn.end - startup_hours
     return NotInTime(
         f"{job.name}: shares the quotas ({quotas}) with other jobs, and would end {late:.3g} hours "
-        "after"
-        f" start-up, too late for {due}"
+        f"after start-up, too late for {due}"
     )

@@ -63,8 +63,7 @@ def target_of(job: str, node: str, settings: Settings) -> tuple[str, CloudProvid
         if not machine.isdecimal() or int(machine) >= len(running):
             raise BadRequest(
                 f"job {job} has no machine {machine!r}: --node takes 0 to {len(running) - 1}, in "
-                "the order of"
-                f" 'spotctl status --json', or an id such as {running[0]}"
+                f"the order of 'spotctl status --json', or an id such as {running[0]}"
             )
         machine = running[int(machine)]
 

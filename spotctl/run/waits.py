@@ -31,8 +31,7 @@ and object stores are."""
 
 UNPRICED = (
     "machines there cost their price meanwhile, and shut themselves down when nothing has renewed "
-    "their leases for"
-    f" {LONGEST_LEASE // MINUTE} minutes"
+    f"their leases for {LONGEST_LEASE // MINUTE} minutes"
 )
 """The cost of a wait whose machines are not known."""
 

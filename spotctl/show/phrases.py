@@ -132,8 +132,7 @@ def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
     if paid:
         texts.append(
             f"on {paid} you pay what you bid: a higher bid is outbid less often, and no bid keeps "
-            "a machine from those"
-            " who rent it on demand"
+            "a machine from those who rent it on demand"
         )
 
     if named:
@@ -144,8 +143,7 @@ def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
         )
         texts.append(
             f"on {named} a bid is only a maximum price: a low bid adds evictions when the price "
-            "rises above it, and no"
-            f" bid prevents evictions for lack of capacity{where}"
+            f"rises above it, and no bid prevents evictions for lack of capacity{where}"
         )
 
     return "; ".join(texts)

@@ -42,8 +42,7 @@ _SECRET = re.compile(
 _KEPT = re.compile(r"^HF_(HOME|HUB_OFFLINE|HUB_CACHE|DATASETS_CACHE|DATASETS_OFFLINE)$")
 _PLACES = (
     ".aws .azure .boto .config/gcloud .docker .gnupg .git-credentials .huggingface/token "
-    ".cache/huggingface/token .kube"
-    " .netrc .pgpass .pypirc .ssh .config/spotctl .kaggle"
+    ".cache/huggingface/token .kube .netrc .pgpass .pypirc .ssh .config/spotctl .kaggle"
 ).split()
 """Below the home: what holds credentials."""
 

@@ -131,11 +131,9 @@ def test_every_term_stands_in_the_explanation() -> None:
         "each machine loses 180.0 s to evictions (probability of at least one: 60.0%), 180.0 s to "
         "changes of the fleet",
         "aws/us-east-1/us-east-1a/a.large: 10 held at $0.05/h, 30.0 min left of the hour, 20.0% "
-        "evicted: $0.2;"
-        " runs 26.0 min, 20.0 useful, 8 per machine-hour: work 24",
+        "evicted: $0.2; runs 26.0 min, 20.0 useful, 8 per machine-hour: work 24",
         "aws/us-east-1/us-east-1a/b.large: 4 planned at $0.1/h, 60.0 min left of the hour, 50.0% "
-        "evicted: $0.2;"
-        " runs 40.0 min, 34.0 useful, 16 per machine-hour: work 32.64",
+        "evicted: $0.2; runs 40.0 min, 34.0 useful, 16 per machine-hour: work 32.64",
     ]
 
 

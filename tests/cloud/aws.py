@@ -390,8 +390,7 @@ class AwsServer:
                 raise refuse(
                     "SpotMaxPriceTooLow",
                     f"Your Spot request price of {limit} is lower than the minimum required Spot "
-                    "request fulfillment"
-                    f" price of {price}.",
+                    f"request fulfillment price of {price}.",
                 )
         self._check_quota(region, order)
         free = self.market.free(order.zone, order.type)
@@ -399,8 +398,7 @@ class AwsServer:
             raise refuse(
                 "InsufficientInstanceCapacity",
                 f"We currently do not have sufficient {order.type} capacity in the Availability "
-                "Zone you requested"
-                f" ({order.zone}).",
+                f"Zone you requested ({order.zone}).",
             )
         return int(min(free, order.most))
 

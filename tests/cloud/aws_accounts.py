@@ -58,7 +58,6 @@ class NewAccount:
                 raise refuse(
                     "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
                     "The provided credentials do not have permission to create the service-linked "
-                    "role for EC2 Spot"
-                    " Instances.",
+                    "role for EC2 Spot Instances.",
                 )
             self.has_spot_role = True

@@ -103,8 +103,7 @@ def _zone(ask: Any, backend: Any) -> str:  # noqa: ANN401
         raise refuse(
             "InvalidParameterCombination",
             "Network interfaces and an instance-level subnet ID or security groups may not be "
-            "specified on the same"
-            " request",
+            "specified on the same request",
         )
     subnet = ask("SubnetId") or next(
         (one["SubnetId"] for one in interfaces if one.get("SubnetId")), None
@@ -176,8 +175,7 @@ def _check_place(order: Order, backend: Any) -> None:  # noqa: ANN401
         raise refuse(
             "Unsupported",
             f"Your requested instance type ({order.type}) is not supported in your requested "
-            "Availability Zone"
-            f" ({order.zone}).",
+            f"Availability Zone ({order.zone}).",
         )
 
 
@@ -197,8 +195,7 @@ def _check_image(order: Order, ask: Any, backend: Any) -> None:  # noqa: ANN401
         raise refuse(
             "InvalidParameterValue",
             f"The architecture of the specified instance type does not match the architecture "
-            f"'{ami.architecture}' of"
-            " the specified AMI",
+            f"'{ami.architecture}' of the specified AMI",
         )
     least = ami.ebs_snapshot.volume.size
     for disk in ask("BlockDeviceMappings", []) or []:

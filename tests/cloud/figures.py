@@ -66,8 +66,7 @@ def measured(cloud: SimulatedCloud, folder: Path) -> str:
     return (
         f"{cloud.name}: {first:.0f} s from launch to the first clock, {made} calls until then\n"
         f"  {hourly:,.0f} calls an hour with {machines} machines, {hourly / machines:,.0f} for "
-        "each;"
-        f" {hourly / most:.1%} of {most:,} {what}\n"
+        f"each; {hourly / most:.1%} of {most:,} {what}\n"
     )
 
 

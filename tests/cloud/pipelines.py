@@ -158,8 +158,7 @@ def figures(
     minutes = sum(machine.ended - machine.started for machine in machines if machine.ended) / 60e6
     return (
         f"{name}: {answer['clocks']} updates, {answer['evictions']} evictions, {len(machines)} "
-        "machines for"
-        f" {minutes:.0f} machine-minutes, {answer['updates_lost']} updates lost\n"
+        f"machines for {minutes:.0f} machine-minutes, {answer['updates_lost']} updates lost\n"
         f"plan ${expected['cost_p10_usd']:.4f} to ${expected['cost_p90_usd']:.4f}, bill "
         f"${answer['cost_usd']:.4f},"
         f" books of the cloud ${sum(machine.usd for machine in machines):.4f} without disks and "

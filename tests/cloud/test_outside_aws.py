@@ -189,8 +189,7 @@ REFUSED = {
     "organisation": Refused(
         "UnauthorizedOperation",
         "You are not authorized to perform this operation. User: u is not authorized to perform: "
-        "ec2:RunInstances"
-        " with an explicit deny in a service control policy.",
+        "ec2:RunInstances with an explicit deny in a service control policy.",
         403,
         5,
         "administers the AWS organisation",

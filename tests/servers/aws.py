@@ -48,8 +48,7 @@ _BULK_COLUMNS = (
     "Location Type,Instance Type,Current Generation,Instance Family,vCPU,Physical Processor,Clock "
     "Speed,Memory,Storage,"
     "Network Performance,Processor Architecture,Tenancy,EBS Optimized,Operating System,License "
-    "Model,CapacityStatus,"
-    "Pre Installed S/W,Region Code"
+    "Model,CapacityStatus,Pre Installed S/W,Region Code"
 ).split(",")
 _PRICE_LIST = "AWSPriceListService."
 

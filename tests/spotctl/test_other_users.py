@@ -294,8 +294,7 @@ def test_another_user_finds_no_secret_token_or_cost() -> None:
             "name: looked-at\nkind: command\nrun: 'sleep 600 # planted-in-run'\nsecrets: "
             "[API_KEY]\n"
             "env: {OWN: planted-in-env}\nsetup: 'true # planted-in-setup'\noutputs: {model: "
-            "planted-in-output}\n"
-            "checkpoint: {path: planted-in-checkpoint}\n"
+            "planted-in-output}\ncheckpoint: {path: planted-in-checkpoint}\n"
             "resources: {clouds: [local], types: [c4.2xlarge]}\nlocal: {speed: 1}\n"
         )
         main = [sys.executable, "-c", "from spotctl.cli.app import main; main()"]

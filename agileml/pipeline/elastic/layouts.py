@@ -102,8 +102,7 @@ def check_cuts(layout: PipelineLayout, pieces: Sequence[range]) -> None:
         if span[0] not in firsts or span[1] not in lasts:
             raise BadArgument(
                 f"a pipeline stage has layers {span[0]} to {span[1]}, and one of them is a part of "
-                "a layer whose other"
-                " parts are elsewhere: keep the parts of a layer in one stage"
+                "a layer whose other parts are elsewhere: keep the parts of a layer in one stage"
             )
 
 

@@ -76,8 +76,7 @@ class SplitRequest:
             each = f" of {tensor} devices each" if tensor > 1 else ""
             raise BadArgument(
                 f"{self.stages or 1} stages{each} in {self.pipelines or 1} pipelines need {needed} "
-                "devices, and there"
-                f" are {self.topology.devices}: use fewer stages or more devices"
+                f"devices, and there are {self.topology.devices}: use fewer stages or more devices"
             )
 
     def allows(self, scheme: str, stages: int) -> bool:

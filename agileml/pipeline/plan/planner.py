@@ -122,8 +122,7 @@ def _no_plan(model: str, refused: Sequence[ParallelPlan], request: SplitRequest)
     least = min(refused, key=lambda candidate: candidate.memory_bytes)
     return (
         f"no plan for {model} fits: {summary(least)} needs the least memory, "
-        f"{_too_large(least, request)}:"
-        " use more or larger devices, or smaller microbatches"
+        f"{_too_large(least, request)}: use more or larger devices, or smaller microbatches"
     )
 
 

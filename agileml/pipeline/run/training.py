@@ -112,8 +112,7 @@ def elastic_settings(
     if not layouts:
         raise BadArgument(
             f"batch is {plan.batch}: no layout of {plan.scheme} with up to {plan.most_nodes} nodes "
-            "can process it;"
-            " use more microbatches or fewer stages"
+            "can process it; use more microbatches or fewer stages"
         )
 
     for layout in layouts.values():
@@ -121,8 +120,7 @@ def elastic_settings(
         if moving and max(len(layout.pipelines), *layout.replicas, 1) > 1:
             raise BadArgument(
                 f"{moving}, which copies of the layer would change differently: use one pipeline "
-                "without replicas, or a"
-                " layer such as LayerNorm"
+                "without replicas, or a layer such as LayerNorm"
             )
 
     each = [cost / len(piece) for cost, piece in zip(costs, cuts, strict=True) for _ in piece]
@@ -215,8 +213,7 @@ def planned_training(
     if covered != list(range(len(cuts))):
         raise BadArgument(
             f"the plan of {plan.model} is for {max(covered) + 1} layers, and the model has "
-            f"{len(cuts)}:"
-            " profile this model, and plan again"
+            f"{len(cuts)}: profile this model, and plan again"
         )
 
     layout = planned_layout(plan)

@@ -124,8 +124,7 @@ class _Play:
                 step = first.order[first.at]
                 raise BadArgument(
                     f"the schedule cannot run: pipeline stage {first.stage + 1} waits forever for "
-                    "the input of"
-                    f" {step.kind.value}{step.microbatch}"
+                    f"the input of {step.kind.value}{step.microbatch}"
                 )
             waiting = [device for device in waiting if device.at < len(device.order)]
 

@@ -357,8 +357,7 @@ class Scenario:
         if hours <= 0 or self.latest_start(hours) <= self.test.start:
             raise BadScenario(
                 f"job: {hours:g} hours need a test of three times that, to be sure to finish; it "
-                "lasts from"
-                f" {format_time(self.test.start)} to {format_time(self.test.end)}"
+                f"lasts from {format_time(self.test.start)} to {format_time(self.test.end)}"
             )
 
         soonest = 1 + self.overheads.startup / (hours * HOUR)

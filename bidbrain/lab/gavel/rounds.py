@@ -205,8 +205,7 @@ def by_placement(
     cells = np.argwhere(lost).tolist()
     texts = (
         f"job {jobs.ids[m]!r}: no server of {cluster.types[kind]} has room for its {jobs.scale[m]} "
-        "workers in"
-        f" {apart[m, kind]:.1%} of the time, and it has no throughput on "
+        f"workers in {apart[m, kind]:.1%} of the time, and it has no throughput on "
         f"{cluster.types[kind]}{SPREAD}: add it"
         for m, kind in cells
     )

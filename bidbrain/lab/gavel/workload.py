@@ -314,8 +314,7 @@ def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> Bo
     if kinds < 4 or not 0 < measured <= (kinds - 1) * types:
         raise BadFingerprint(
             f"{measured} measured pairs per kind of job: estimates need at least four kinds that "
-            "run on every type, and"
-            f" from 1 to {max(kinds - 1, 0) * types} pairs of each"
+            f"run on every type, and from 1 to {max(kinds - 1, 0) * types} pairs of each"
         )
 
     seen = np.zeros(shape, dtype=np.bool_)

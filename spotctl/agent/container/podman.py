@@ -141,8 +141,7 @@ def ensure_image(container: Container, environment: Mapping[str, str]) -> None:
     if built_for and built_for != here:
         raise ContainerRefused(
             f"image.container {image}: it is for {built_for} processors, and this machine has "
-            f"{here}; name an image for"
-            f" {here}, or other resources.types"
+            f"{here}; name an image for {here}, or other resources.types"
         )
 
 
@@ -287,8 +286,7 @@ def _podman(environment: Mapping[str, str], *words: str) -> subprocess.Completed
         except FileNotFoundError:
             raise ContainerRefused(
                 "image.container: this machine has no podman, and it could not be installed; use "
-                "an image of the cloud"
-                " that has podman and uidmap, or remove image.container"
+                "an image of the cloud that has podman and uidmap, or remove image.container"
             ) from None
         out.seek(0)
         err.seek(0)

@@ -160,8 +160,7 @@ def check_room(folder: Path, size: int) -> None:
     if size > free:
         raise OSError(
             f"needs {gigabytes(size)} more on the disk, which has {gigabytes(free)} free: set a "
-            "larger one,"
-            " such as image: {disk_gib: 200}"
+            "larger one, such as image: {disk_gib: 200}"
         )
 
 

@@ -126,8 +126,7 @@ def simulate(
         typer.Option(
             help="Owners of jobs, with weights, and the policy for each owner's jobs:"
             " research=2:fairness,product=1:fifo. A trace names owners in the column `entity`; "
-            "other jobs get a"
-            " random owner."
+            "other jobs get a random owner."
         ),
     ] = "",
     agnostic: AgnosticOption = False,

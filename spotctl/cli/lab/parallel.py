@@ -63,8 +63,7 @@ def plan(
         str,
         typer.Option(
             help="Leave less to choose: stages=4,tensor=2. The keys are those of a job's "
-            "`parallel`: scheme, stages,"
-            " replicas, chunks, tensor, recompute, allow_delay."
+            "`parallel`: scheme, stages, replicas, chunks, tensor, recompute, allow_delay."
         ),
     ] = "",
     optimizer: Annotated[

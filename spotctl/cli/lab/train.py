@@ -31,8 +31,7 @@ def train(
         str,
         typer.Option(
             help="local: nodes are processes. sim: simulated in virtual time. attach: nodes join "
-            "from other machines."
-            " ray: nodes run on a Ray cluster."
+            "from other machines. ray: nodes run on a Ray cluster."
         ),
     ] = "local",
     nodes: Annotated[str, typer.Option(help="Initial nodes: reliable+transient.")] = "1+3",
@@ -63,8 +62,7 @@ def train(
         str | None,
         typer.Option(
             help="Precision of parameters and updates on the network: bf16 or fp16 (half the "
-            "bytes), or fp32."
-            " Default: the trainer's."
+            "bytes), or fp32. Default: the trainer's."
         ),
     ] = None,
     clocks: Annotated[
@@ -138,8 +136,7 @@ def train(
         typer.Option(
             metavar="DIR",
             help="With --engine attach or ray: folder for the job's state. If this command is "
-            "killed, run it again to"
-            " resume.",
+            "killed, run it again to resume.",
         ),
     ] = None,
     log: Annotated[
@@ -160,8 +157,7 @@ def train(
         typer.Option(
             metavar="plain",
             help="After the training, train a TorchModule with plain PyTorch in this process, on "
-            "the same batches:"
-            " --plot draws both losses, and --json has them.",
+            "the same batches: --plot draws both losses, and --json has them.",
         ),
     ] = "",
     out: Annotated[Path | None, typer.Option(help="Output file for the model (.npz).")] = None,

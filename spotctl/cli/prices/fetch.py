@@ -121,8 +121,7 @@ def fetch(
         typer.Option(
             "--os",
             help="Operating systems: linux, windows, rhel, suse, or all; or in a cloud's words: "
-            "'Linux/UNIX'."
-            " Repeatable. Default: linux.",
+            "'Linux/UNIX'. Repeatable. Default: linux.",
         ),
     ] = None,
     since: Annotated[
@@ -316,8 +315,7 @@ def backup(
         ),
         None,
         f"copied {counted(inspection.files, 'file')} with {counted(inspection.events, 'event')} to "
-        f"{folder};"
-        f" to restore it, copy them back to {store.root}",
+        f"{folder}; to restore it, copy them back to {store.root}",
     )
 
 

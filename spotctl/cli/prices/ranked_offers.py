@@ -181,8 +181,7 @@ def best(
     if len(offers) > len(current):
         session.remark(
             f"left out: {counted(len(offers) - len(current), 'offer')} with prices older than "
-            f"{age(oldest / SECOND)}"
-            " (update: spotctl prices fetch; or use --max-age)"
+            f"{age(oldest / SECOND)} (update: spotctl prices fetch; or use --max-age)"
         )
 
     if removed_by:

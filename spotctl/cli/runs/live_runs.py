@@ -149,8 +149,7 @@ class LiveRuns:
             if machines:
                 said = (
                     f"stopping, and returning {counted(machines, 'machine')}; {_AGAIN}, and leaves "
-                    "the machines rented"
-                    " until their leases end"
+                    "the machines rented until their leases end"
                 )
 
         self._say(said)
@@ -200,8 +199,7 @@ def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -
 
     awaited = (
         f"run {state.run} has ended, and costs nothing any more: waiting for those whom the job "
-        "notifies, for a minute"
-        " each at most"
+        "notifies, for a minute each at most"
     )
     with waits_said(awaited, session.remark):
         deliveries = notify_of_end(spec, state, ended)

@@ -199,18 +199,15 @@ class Networks:
             if not subnets and named:
                 raise NotFound(
                     f"{market}: none of the subnets {', '.join(named)} is in {market.zone}; name "
-                    "one that is, under"
-                    " subnets in [aws]"
+                    "one that is, under subnets in [aws]"
                 )
             if not subnets:
                 raise NotHere(
                     f"{market}: the account has no default subnet in {market.zone}; create one "
-                    "(aws ec2"
-                    f" create-default-subnet --region {market.region} --availability-zone "
+                    f"(aws ec2 create-default-subnet --region {market.region} --availability-zone "
                     f"{market.zone}, in an account"
                     f" without a default network first aws ec2 create-default-vpc --region "
-                    f"{market.region}), or set"
-                    " subnets in [aws] of config.toml",
+                    f"{market.region}), or set subnets in [aws] of config.toml",
                     Scope.ZONE if open_ else Scope.REGION,
                 )
             free = [int(row.get("AvailableIpAddressCount", 0)) for row in subnets]

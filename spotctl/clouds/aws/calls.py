@@ -185,8 +185,7 @@ _MAKE_ROLE = (
 )
 _FREE_PLAN = (
     "the account is on AWS's free plan, which rents few types: upgrade the plan under Billing in "
-    "the console, or name"
-    " types that this lists: aws ec2 describe-instance-types --filters "
+    "the console, or name types that this lists: aws ec2 describe-instance-types --filters "
     "Name=free-tier-eligible,Values=true"
 )
 _ORGANISATION = (
@@ -195,8 +194,7 @@ _ORGANISATION = (
 _DENY = "remove the statement that denies it: no permission that you add outweighs it"
 _NEW_PROFILE = (
     f"AWS may need {MADE_WITHIN // MINUTE} minutes to know a new profile, and spotctl tries again "
-    "as long. If it is"
-    " not new, correct the job's identity (aws iam list-instance-profiles)"
+    "as long. If it is not new, correct the job's identity (aws iam list-instance-profiles)"
 )
 _TERMS = (
     "accept the terms of the image's product at https://aws.amazon.com/marketplace, or name "

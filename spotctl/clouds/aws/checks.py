@@ -141,8 +141,7 @@ class AwsChecks:
         if quota < needed:
             raise QuotaReached(
                 f"{quota:,.0f} {kind} vCPUs of {pool.name} in {market.region}, and {needed} are "
-                "needed;"
-                f" {raise_command(code, market.region)}",
+                f"needed; {raise_command(code, market.region)}",
                 Scope.TYPE,
             )
 

@@ -202,8 +202,7 @@ class MachineImage:
         if row.get("Architecture", hardware.architecture) != hardware.architecture:
             raise BadRequest(
                 f"image {id_} is for {row['Architecture']}, and {hardware.name} is "
-                f"{hardware.architecture};"
-                " name another image, or leave it out"
+                f"{hardware.architecture}; name another image, or leave it out"
             )
 
         root, least_gib = row.get("RootDeviceName") or "/dev/sda1", 0
@@ -389,6 +388,5 @@ def raise_command(code: str, region: str) -> str:
     """The command that requests a higher quota; AWS decides within hours or days."""
     return (
         f"aws service-quotas request-service-quota-increase --region {region} --service-code ec2 "
-        f"--quota-code {code}"
-        " --desired-value VCPUS"
+        f"--quota-code {code} --desired-value VCPUS"
     )

@@ -156,8 +156,7 @@ class AzureBuyer:
         if own_rules and settings.public_ip and not settings.ssh_from:
             raise BadRequest(
                 "no address may reach the machines on Azure over ssh; set ssh_from in [azure] to "
-                "yours,"
-                " such as 203.0.113.7/32"
+                "yours, such as 203.0.113.7/32"
             )
 
         return identity

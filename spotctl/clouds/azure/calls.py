@@ -374,16 +374,14 @@ _KEY: Final = _DOCS + "virtual-machines/disk-encryption-overview"
 _RAISE_QUOTA: Final = "request more in the Azure portal under Quotas"
 _NO_SPOT: Final = (
     "free, student and sponsored subscriptions rent no Spot machines: upgrade to pay-as-you-go in "
-    "the Azure portal, or"
-    " rent on demand"
+    "the Azure portal, or rent on demand"
 )
 _UPGRADE: Final = (
     "the subscription's offer does not allow it: upgrade to pay-as-you-go in the Azure portal"
 )
 _FEW_ADDRESSES: Final = (
     "each machine has a public address: use fewer machines or more regions, set public_ip = false "
-    "in [azure], or"
-    " request more in the Azure portal under Quotas: Public IP Addresses"
+    "in [azure], or request more in the Azure portal under Quotas: Public IP Addresses"
 )
 _TERMS: Final = (
     "accept the terms of the image's product (az vm image terms accept --urn "
@@ -394,8 +392,7 @@ _OTHER_REGION: Final = "the subscription may not use this region: name others un
 _ASK: Final = "only who administers the company's policies can allow it"
 _NEW: Final = (
     f"Azure may need {MADE_WITHIN // MINUTE} minutes to know a new identity, and spotctl tries "
-    "again as long. If it is"
-    " not new, correct identity in [azure] or in the job (az identity list)"
+    "again as long. If it is not new, correct identity in [azure] or in the job (az identity list)"
 )
 _LEGAL: Final = r"legal terms"
 

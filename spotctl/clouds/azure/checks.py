@@ -135,8 +135,7 @@ class AzureChecks:
             title = "Total Regional Spot vCPUs" if spot else "Total Regional vCPUs"
             raise QuotaReached(
                 f"{left} {title} in {market.region}, and {needed} are needed; request more in the "
-                "Azure portal under"
-                " Quotas",
+                "Azure portal under Quotas",
                 Scope.TYPE,
             )
 

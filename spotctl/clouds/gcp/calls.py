@@ -296,15 +296,13 @@ _MATCH = "its zone, type, GPUs, local SSDs and CPU platform must be those of the
 _CHECK = "check the [gcp] settings and the job's image, identity and network"
 _PRIVATE = (
     "the organisation admits no public addresses: set public_ip = false in [gcp], with Cloud NAT "
-    "and a way to private"
-    " addresses, or have the project exempted"
+    "and a way to private addresses, or have the project exempted"
 )
 _ELSEWHERE = "the organisation does not allow this location: name others under regions"
 _RULED = "an organization policy forbids it, which only its administrators can change"
 _FEW_ADDRESSES = (
     "each machine has a public address: use fewer machines or more regions, set public_ip = false "
-    "in [gcp], or"
-    f" {_RAISE_QUOTA}"
+    f"in [gcp], or {_RAISE_QUOTA}"
 )
 _OWN_ACCOUNT = (
     "make a service account for the machines, and set service_account in [gcp] "

@@ -71,8 +71,7 @@ class GcpMachineSettings:
             ):
                 raise ValueError(
                     "labels of up to 63 lowercase letters, digits, _ and -, whose keys start with "
-                    "a letter but not with"
-                    f" spotctl-, not {key} = {value!r}"
+                    f"a letter but not with spotctl-, not {key} = {value!r}"
                 )
 
         if not 1 <= self.longest_hours <= 2880:
@@ -120,8 +119,7 @@ CLOUD = Cloud(
         "Google Cloud",
         "Compute Engine",
         "Google Cloud takes no bids: a machine costs the current spot price, and no price change "
-        "evicts it;"
-        " Google takes machines back when it needs them",
+        "evicts it; Google takes machines back when it needs them",
     ),
     markets=CloudMarkets(
         region=r"[a-z]+-[a-z]+\d+",

@@ -81,8 +81,7 @@ class Creation:
         if self._request.close and type_.partition("-")[0] in _NEVER_CLOSE:
             raise NotFound(
                 f"{self._request.market}: Google Cloud gives no {type_} a compact placement policy "
-                "(resources:"
-                " {placement: close}); name other types"
+                "(resources: {placement: close}); name other types"
             )
 
         tried = self._find_attempts()

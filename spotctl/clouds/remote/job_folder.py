@@ -62,10 +62,8 @@ def check_folder(folder: Path) -> None:
     if size > MAX_BYTES:
         raise BadRequest(
             f"{folder}: {size / (1 << 20):,.0f} MiB would be copied to each machine, but the limit "
-            "is"
-            f" {MAX_BYTES >> 20} MiB: list in {folder / IGNORE_FILE} what machines do not need, "
-            "and large"
-            " input under data: in the job file"
+            f"is {MAX_BYTES >> 20} MiB: list in {folder / IGNORE_FILE} what machines do not need, "
+            "and large input under data: in the job file"
         )
 
 

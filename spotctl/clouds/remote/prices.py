@@ -69,8 +69,7 @@ class PriceBook:
         if start < series.first:
             raise NotFound(
                 f"{market}: its stored prices begin at {format_time(series.first)}, after "
-                f"{format_time(start)};"
-                " fetch or import earlier ones (spotctl prices fetch)"
+                f"{format_time(start)}; fetch or import earlier ones (spotctl prices fetch)"
             )
 
         return series.held_until(end).window(start, end)

@@ -406,8 +406,7 @@ def failure_of(host: SshHost, text: str) -> ProviderError:
     if "Host key verification failed" in text or "IDENTIFICATION HAS CHANGED" in text:
         return HostKeyDiffers(
             f"{where}: its ssh host key differs from the one on its console, so something else may "
-            "answer at its"
-            " address; nothing was sent to it"
+            "answer at its address; nothing was sent to it"
         )
     if "Permission denied" in text:
         return Unanswered(
@@ -426,8 +425,7 @@ def failure_of(host: SshHost, text: str) -> ProviderError:
             f"{where}: no answer on the ssh port: it is still booting or cut off from the network, "
             "or its firewall does"
             " not admit this computer; if the public address of this computer has changed: spotctl "
-            "ssh JOB --admit"
-            " ADDRESS/32"
+            "ssh JOB --admit ADDRESS/32"
         )
 
     return Unanswered(f"{where}: ssh failed: {_last(text)}")

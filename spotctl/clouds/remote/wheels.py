@@ -218,8 +218,7 @@ def _run(command: str, platform: MachinePlatform, options: Sequence[str]) -> Non
     if find_spec("pip") is None:
         raise Unusable(
             f"machines with {platform} need packages from an index, and this Python has no pip to "
-            "ask it:"
-            f" {sys.executable} -m ensurepip"
+            f"ask it: {sys.executable} -m ensurepip"
         )
 
     words = [*_PIP, command, *_ONLY_THESE, *platform.pip_options, *options]
@@ -257,6 +256,5 @@ def _refusal(said: str, platform: MachinePlatform) -> str:
 
     return (
         f"the package index has no wheel of {wanted} for machines with {platform}: install another "
-        f"version of {name} on"
-        " this computer, or use another image"
+        f"version of {name} on this computer, or use another image"
     )

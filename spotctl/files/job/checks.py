@@ -54,8 +54,7 @@ def code_problems(spec: JobSpec) -> list[Problem]:
     if split is not None and not (spec.workdir / split.profile).is_file():
         message = (
             f"there is no file {split.profile!r} in {spec.workdir}; write it with spotctl lab "
-            "parallel profile MODEL"
-            f" --out {split.profile}"
+            f"parallel profile MODEL --out {split.profile}"
         )
         return [
             Problem(("parallel",) if program.parallel_auto else ("parallel", "profile"), message)

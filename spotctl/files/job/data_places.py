@@ -25,8 +25,7 @@ def reach_problems(spec: JobSpec) -> Iterator[Problem]:
         if not spec.on_ray and isinstance(spec.program, Training) and len(regions) != 1:
             message = (
                 "the nodes of a training reach each other at private addresses, so they share a "
-                "region; write one"
-                " region, such as regions: [us-east-1]"
+                "region; write one region, such as regions: [us-east-1]"
             )
             yield Problem(("resources", "regions"), message, is_missing=not regions)
         yield from _of_rented_paths(spec, paths_of(spec))
@@ -144,8 +143,7 @@ def _of_rented_paths(spec: JobSpec, paths: Mapping[tuple[str, str], str]) -> Ite
         ):
             message = (
                 f"is {path}, a path on this computer, which rented machines cannot see; write "
-                "s3://BUCKET/PATH,"
-                " gs://BUCKET/PATH or az://CONTAINER@ACCOUNT/PATH"
+                "s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER@ACCOUNT/PATH"
             )
             if loc[0] == "data":
                 other = (

@@ -195,8 +195,7 @@ WEBHOOK = _text(
 SERVICE = _text(
     _SERVICE,
     "an address of Apprise without a secret such as mailtos://HOST?from=ME&to=YOU, or $NAME of an "
-    "environment variable"
-    " (https://... is for webhook)",
+    "environment variable (https://... is for webhook)",
 )
 TRACK = Form(
     conversions.read_trackers,

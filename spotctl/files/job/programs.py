@@ -54,16 +54,14 @@ class ElasticNodes:
     nodes: Nodes | None = key(
         forms.NODES,
         "Devices that train the model, from the fewest to the most: machines with fewer are left "
-        "out, and no more than"
-        " the most are used.",
+        "out, and no more than the most are used.",
         "2..8",
         4,
     )
     backup: str = key(
         forms.WORD_AUTO,
         "Where copies of the layers are kept: auto, at a neighbor in the pipeline, and every ten "
-        "updates with the"
-        " process that starts the nodes.",
+        "updates with the process that starts the nodes.",
         AUTO,
         default=AUTO,
     )
@@ -88,8 +86,7 @@ class Parallel:
     device: str = key(
         forms.DEVICE,
         "What the profile was measured on: an accelerator, or cpu for a core; cpu if left out. "
-        "Other accelerators are"
-        " estimated from it.",
+        "Other accelerators are estimated from it.",
         "V100",
         default=CPU,
     )
@@ -166,8 +163,7 @@ class Training:
     stop: Stop = key(
         Stop,
         "For agileml: when the training ends. With trainer, it may be left out: the framework says "
-        "how many steps there"
-        " are.",
+        "how many steps there are.",
         {"clocks": 2000},
         {"converged": 0.02},
         is_needed=True,
@@ -187,31 +183,27 @@ class Training:
     wire: str | None = key(
         forms.WIRE,
         "For agileml: precision of parameters and updates when they are sent; bf16 and fp16 take "
-        "half the bytes."
-        " If left out, as the trainer declares.",
+        "half the bytes. If left out, as the trainer declares.",
         "bf16",
         "fp16",
     )
     engine: str | None = key(
         forms.ENGINE,
         "For agileml: ray trains on a Ray cluster that is there already, and nothing is rented. If "
-        "left out, machines"
-        " are rented.",
+        "left out, machines are rented.",
         RAY,
     )
     address: str | None = key(
         forms.RAY_ADDRESS,
         "With engine: ray: the cluster; auto on one of its machines. If left out: RAY_ADDRESS, or "
-        "a cluster on this"
-        " computer that ends with the run.",
+        "a cluster on this computer that ends with the run.",
         "10.0.0.4:6379",
         AUTO,
     )
     trainer: Mapping[str, str] = key(
         MapOf(forms.FRAMEWORK, forms.APP),
         "For agileml, in place of app: a function that makes what a framework trains: a "
-        "LightningModule with its data"
-        " and the Trainer's arguments, or a Hugging Face Trainer.",
+        "LightningModule with its data and the Trainer's arguments, or a Hugging Face Trainer.",
         {"lightning": "train:make"},
         {"transformers": "train.py:make"},
         default={},
@@ -219,8 +211,7 @@ class Training:
     parallel_auto: str | None = key(
         forms.WORD_AUTO,
         "For agileml: auto splits the model over the machines; app is then a model, as for "
-        "`spotctl lab parallel"
-        " train`, and a clock is an update.",
+        "`spotctl lab parallel train`, and a clock is an update.",
         AUTO,
         name="parallel",
     )
@@ -282,8 +273,7 @@ class Command:
     nodes: Nodes = key(
         forms.NODES,
         "For a command: number of nodes; 1 if left out. With a range, it continues with the nodes "
-        "that remain after an"
-        " eviction, and grows again when they are replaced.",
+        "that remain after an eviction, and grows again when they are replaced.",
         2,
         "2..4",
         default=Nodes(1, 1),
@@ -298,8 +288,7 @@ class Command:
         "For a command: how often it is tried again, by its exit status (137: killed, often for "
         "lack of memory), or"
         " after a failed setup. If left out: a setup once, on another machine; a command that "
-        "exits with 75, which asks"
-        " to be moved, 4 times in a row.",
+        "exits with 75, which asks to be moved, 4 times in a row.",
         {"137": 2, "setup": 1},
         default={},
         misplaced="remove it: a training replaces nodes that fail, and ends once they fail again "

@@ -189,8 +189,7 @@ _SCHEMA: dict[str, object] = {
 RESERVATION = Form(
     read_reservation,
     "a mapping such as {id: cr-0abc, cloud: aws, zone: us-east-1a, type: p5.48xlarge, machines: 2, "
-    "price: 0, until:"
-    " 2026-12-01T11:30Z}",
+    "price: 0, until: 2026-12-01T11:30Z}",
     _SCHEMA,
     reservation_text,
 )

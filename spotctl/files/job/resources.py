@@ -36,8 +36,7 @@ class Reliable:
         "How many. agileml keeps the model there; with 0 it continues from the last checkpoint "
         "after losing all"
         " machines, and auto takes what is cheaper. If left out: auto for agileml on the local "
-        "market, 1 elsewhere,"
-        " where the runner lives there; 0 for a command.",
+        "market, 1 elsewhere, where the runner lives there; 0 for a command.",
         1,
         "auto",
         default=0,
@@ -60,8 +59,7 @@ class Resources:
     clouds: tuple[str, ...] = key(
         ListOf(forms.CLOUD),
         "Where to rent; local is a market that is replayed on this computer, and free. Required, "
-        "except with engine:"
-        " ray.",
+        "except with engine: ray.",
         ["local"],
         ["aws", "gcp"],
         default=(),
@@ -107,22 +105,19 @@ class Resources:
     burstable: bool | None = key(
         forms.FLAG,
         "Whether to rent burstable types, which may use only a share of their vCPUs all the time, "
-        "and are compared by"
-        " that share. If left out, only those that types names.",
+        "and are compared by that share. If left out, only those that types names.",
         False,
     )
     placement: str | None = key(
         forms.PLACEMENT,
         "close: the machines of a command with several nodes stand next to each other, for a fast "
-        "network between them."
-        " They are harder to get, and some types cannot.",
+        "network between them. They are harder to get, and some types cannot.",
         "close",
     )
     regions: tuple[str, ...] = key(
         ListOf(forms.REGION, word=ANY),
         "Regions to rent in; all if left out. A command with a checkpoint and a deadline may move "
-        "between them to where"
-        " spot machines are.",
+        "between them to where spot machines are.",
         ["us-east-1", "us-central1"],
         ANY,
         default=(),
@@ -132,8 +127,7 @@ class Resources:
         "Machines that you have reserved in one region of a cloud, with your price for each (0: "
         "paid already) and their"
         " end. They are used before machines that cost more, and never evicted. block: true names "
-        "a Capacity Block of"
-        " AWS.",
+        "a Capacity Block of AWS.",
         [
             {
                 "id": "cr-0abc",

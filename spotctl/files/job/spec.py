@@ -60,8 +60,7 @@ _KIND = Key(
     "agileml: a trainer on a varying number of machines, which loses no update when some are "
     "evicted."
     " command: any program that resumes from its own checkpoint. If left out, app or trainer says "
-    "the one, and run the"
-    " other.",
+    "the one, and run the other.",
     ("agileml",),
     is_needed=True,
 )
@@ -82,8 +81,7 @@ class Notify:
     to: tuple[str, ...] = key(
         ListOf(forms.SERVICE),
         "Services that get a message through Apprise: e-mail, Telegram, SMS and many others. An "
-        "address that holds a"
-        " secret is in an environment variable.",
+        "address that holds a secret is in an environment variable.",
         ["$TELEGRAM"],
         ["mailtos://mail.example.com?from=spotctl@example.com&to=me@example.com"],
         default=(),
@@ -132,8 +130,7 @@ class Sharing:
     policy: str | None = key(
         forms.QUEUE_POLICY,
         "What divides quotas that are too small for all jobs; the setting queue_policy if left "
-        "out. All jobs of a queue"
-        " need the same.",
+        "out. All jobs of a queue need the same.",
         "max-min-fairness",
     )
     weight: float = key(
@@ -190,8 +187,7 @@ class JobSpec:
     data: Mapping[str, str] = key(
         MapOf(forms.PART_NAME, forms.LOCATION),
         "Data that each machine has at $DATA_NAME. Rented machines fetch a folder of this computer "
-        "from the bucket of"
-        " the job's checkpoint or outputs.",
+        "from the bucket of the job's checkpoint or outputs.",
         {"ratings": "s3://bucket/ratings/"},
         {"corpus": "/data/corpus"},
         default={},
@@ -199,16 +195,14 @@ class JobSpec:
     data_buckets: Mapping[str, str] = key(
         MapOf(forms.REGION, forms.BUCKET),
         "Buckets in regions of the job: data that rented machines fetch from the bucket of the "
-        "job's checkpoint or"
-        " outputs is copied there once, for all machines of the region.",
+        "job's checkpoint or outputs is copied there once, for all machines of the region.",
         {"us-west-2": "s3://my-bucket-west"},
         default={},
     )
     outputs: Mapping[str, str] = key(
         MapOf(forms.PART_NAME, forms.LOCATION),
         "Where results are written. agileml writes `model`, to a local folder if left out; a "
-        "command finds each path in"
-        " $OUTPUT_NAME.",
+        "command finds each path in $OUTPUT_NAME.",
         {"model": "s3://bucket/models/"},
         default={},
     )
@@ -222,8 +216,7 @@ class JobSpec:
     deadline: Within | ByClock | None = key(
         forms.DEADLINE,
         "Latest finish: a time after launch (10h), or the next such time of day (22:00) in the "
-        "time zone of the"
-        " computer that launches the job. On the local market, market time counts.",
+        "time zone of the computer that launches the job. On the local market, market time counts.",
         "10h",
         "22:00",
     )
@@ -359,6 +352,5 @@ def check_planned_together(specs: Sequence[JobSpec]) -> None:
     if ray := next((spec for spec in specs if spec.on_ray), None):
         raise BadRequest(
             f"{ray.name}: engine: ray rents nothing, so no prices decide about it; launch the job "
-            "alone, with spotctl"
-            " launch"
+            "alone, with spotctl launch"
         )

@@ -363,6 +363,5 @@ def refusal_of(script: TrainingScript, lines: str) -> str:
     """A refusal with the lines of a script."""
     return (
         f"{script.path} cannot become a trainer as it is: {lines}. Change these lines, or keep the "
-        "script:"
-        f" spotctl init {script.path}"
+        f"script: spotctl init {script.path}"
     )

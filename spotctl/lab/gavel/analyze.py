@@ -225,8 +225,7 @@ def _usable(
     if not usable:
         raise BadRequest(
             f"no price history of a machine that a job type runs on ({len(histories)} markets "
-            "checked; `prices`"
-            " names files, `machines` defines types)"
+            "checked; `prices` names files, `machines` defines types)"
         )
 
     return usable, remarks

@@ -142,8 +142,7 @@ def problem(file: ProblemFile) -> AllocationProblem:
             if value != given.get(base, value):
                 raise _Misfit(
                     f"{where}.{name}: {value:g}, and {given[base]:g} for {base!r}: they are the "
-                    "same workers, so give"
-                    " both the same number, or leave this one out"
+                    "same workers, so give both the same number, or leave this one out"
                 )
 
     types = tuple(
@@ -243,8 +242,7 @@ def _jobs(file: ProblemFile, types: Sequence[str]) -> ClusterJobs:
             if not low <= given <= high:
                 raise _Misfit(
                     f"jobs.{i}.estimates.{name}.interval: {low:g} to {high:g} does not contain the "
-                    "throughput"
-                    f" {given:g}: correct one of them"
+                    f"throughput {given:g}: correct one of them"
                 )
         if part.entity is not None and part.entity not in file.entities:
             raise _Misfit(f"jobs.{i}.entity: {part.entity!r} is not in entities: add it there")
@@ -346,8 +344,7 @@ def write_throughput(path: Path, job: str, kind: str, plan: ParallelPlan, batch:
     if others and scale != workers:
         raise BadRequest(
             f"{path}: job {job!r} has scale {scale} for {', '.join(others)}, and the plan takes "
-            f"{workers} workers:"
-            f" plan {scale} devices, or remove the other throughputs"
+            f"{workers} workers: plan {scale} devices, or remove the other throughputs"
         )
 
     entry["throughputs"][kind], entry["scale"] = plan.samples_per_second / batch, workers

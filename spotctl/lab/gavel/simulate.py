@@ -393,8 +393,7 @@ def _entities(text: str) -> list[Entity]:
         if not valid or entity.policy not in ENTITY_POLICIES:
             raise BadRequest(
                 f"--entities {text}: {part.strip()!r} is not NAME=WEIGHT:POLICY with fairness or "
-                "fifo"
-                " (write research=2:fairness,product=1:fifo, each name once)"
+                "fifo (write research=2:fairness,product=1:fifo, each name once)"
             )
         entities[name] = entity
 

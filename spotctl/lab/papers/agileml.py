@@ -268,8 +268,7 @@ RESULTS = (
         _elasticity,
         12.0,
         "Simulated: within the two minutes of AWS's warning, machines finish their share of the "
-        "iteration before they"
-        " go, so it takes less time than on the four that stay.",
+        "iteration before they go, so it takes less time than on the four that stay.",
         seeds=1,
         cause="machines that go 5 seconds after the warning, as often as the text looks for one "
         "(H1525)",

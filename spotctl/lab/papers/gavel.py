@@ -475,16 +475,14 @@ RESULTS = (
         partial(_fifo, rates=(4.0, 4.4, 4.8)),
         45.0,
         "The paper names no load. The agnostic queue can hardly bear the last load of the picture, "
-        "and the paper's"
-        " figures lie between that and the one before.",
+        "and the paper's figures lie between that and the one before.",
     ),
     _result(
         "gavel-priorities",
         partial(_priorities, rate=5.6),
         20.0,
         "A priority is a weight of 5, as in the published code. The paper says neither its load "
-        "nor its stream; ours is"
-        " that of Figure 5.9b.",
+        "nor its stream; ours is that of Figure 5.9b.",
     ),
     Experiment(
         "gavel-cost",
@@ -510,8 +508,7 @@ RESULTS = (
         _hierarchy,
         0.5,
         "The paper does not name its jobs; ours are drawn, and over few seeds the mean may lie "
-        "just outside of 10%. The"
-        " figure is of all 18, with which Figure 5.12 ends.",
+        "just outside of 10%. The figure is of all 18, with which Figure 5.12 ends.",
         20,
         needs=(SIMULATION,),
     ),
@@ -529,8 +526,7 @@ RESULTS = (
         None,
         0.0,
         "The text bounds the times in which models save and load checkpoints at 5 seconds (N6299), "
-        "less than the"
-        " table's largest overhead takes of a round, and prints none.",
+        "less than the table's largest overhead takes of a round, and prints none.",
     ),
     _result(
         "gavel-estimator",

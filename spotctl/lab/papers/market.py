@@ -365,8 +365,7 @@ RESULTS = (
         _lookahead,
         12.0,
         "The project's own strategy on the same record, at the price of time at which it was as "
-        "fast as Proteus before"
-        " (decision 7).",
+        "fast as Proteus before (decision 7).",
         needs=_FILES,
         record=RECORD,
     ),
@@ -375,8 +374,7 @@ RESULTS = (
         _tierml,
         3.0,
         "Both papers' checkpointing schemes take the least expensive option; here that is the "
-        "cheapest vCPU, which is"
-        " hardly more expensive than what TierML takes.",
+        "cheapest vCPU, which is hardly more expensive than what TierML takes.",
         needs=_FILES,
         cause=_BY_MACHINE,
         switched=partial(_tierml, by_machine=True),

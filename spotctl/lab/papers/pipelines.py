@@ -604,8 +604,7 @@ RESULTS = (
         _within_memory,
         _QUICK,
         "The published algorithm takes no account of memory: where its split needs more than a GPU "
-        "has, the planner"
-        " pays with time for one that fits.",
+        "has, the planner pays with time for one that fits.",
         needs=_PROFILES,
         seeds=1,
     ),
@@ -614,8 +613,7 @@ RESULTS = (
         _flushes,
         _QUICK,
         "The flush alone costs (p-1)/(m+p-1) = 48% with as many inputs as stages; the rest is what "
-        "the papers'"
-        " implementation loses besides, which differs between their clusters.",
+        "the papers' implementation loses besides, which differs between their clusters.",
         cause="a second forward pass in GPipe",
         switched=partial(_flushes, recompute=True),
         needs=_PROFILES,
@@ -704,8 +702,7 @@ RESULTS = (
         "Figures 4.16 and 4.8: a microbatch of b samples is taken to run (1 + .3/b) times as long "
         "per sample, from the"
         " text's largest gain of 1.3. Neighbors of the best microbatch are within 5%, so it moves "
-        "with the batch; the"
-        " batches of 128 and 512 are ours.",
+        "with the batch; the batches of 128 and 512 are ours.",
         axes=("microbatch", _SPEED),
         seeds=1,
     ),
@@ -716,8 +713,7 @@ RESULTS = (
         "A second forward pass adds a third to the time, as section 3.4.7 says; that takes a "
         "quarter of the throughput,"
         " not the third that the text of Figure 4.17 prints. It states no memory for activations, "
-        "so the gain from"
-        " larger batches is not computed.",
+        "so the gain from larger batches is not computed.",
         seeds=1,
     ),
     Experiment(
@@ -727,8 +723,7 @@ RESULTS = (
         "Two chunks for each GPU, as in Figure 4.4; the text states neither the chunks nor the "
         "batches of Figure 4.12."
         " At smaller batches the formula gains more: without other overheads, the flush is all "
-        "that the schedules"
-        " differ in.",
+        "that the schedules differ in.",
         cause="four chunks for each GPU",
         switched=partial(_interleaving, chunks=4),
         axes=("batch", _SPEED),

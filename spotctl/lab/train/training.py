@@ -275,8 +275,7 @@ def _slack(text: str, deterministic: bool) -> int | None:
     if deterministic and slack != 0:
         raise BadRequest(
             f"--deterministic with --slack {text}: workers that run ahead see updates in varying "
-            "order, so results"
-            " differ between runs; remove one of the options"
+            "order, so results differ between runs; remove one of the options"
         )
 
     return slack

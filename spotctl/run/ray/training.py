@@ -89,8 +89,7 @@ class RayTraining:
         if code == HEAD_LOST:
             raise SpotctlError(
                 f"job {self._job}: the head of the Ray cluster does not answer; once there is a "
-                "cluster,"
-                f" 'spotctl resume {self._job}' continues from the newest checkpoint"
+                f"cluster, 'spotctl resume {self._job}' continues from the newest checkpoint"
             )
 
         self._read_log()

@@ -269,8 +269,7 @@ def stop_run(
     runner = f"the runner of {client.place.run}"
     hears = (
         f"to hear that its run ends; if it does not, or is silent for {SILENT_SECONDS:.0f} s, this "
-        "computer returns its"
-        " machines"
+        "computer returns its machines"
     )
     costs = f"they cost at most {bid_usd(hourly(client.state))} an hour meanwhile"
 
@@ -339,8 +338,7 @@ def take_over(
         )
         note(
             f"not all machines could be returned: {error}; those left end with their leases: "
-            f"{leases}; they cost"
-            f" {costs}"
+            f"{leases}; they cost {costs}"
         )
         is_gone = False
 

@@ -102,8 +102,7 @@ def launch_and_hand_over(
         if before is not None and before.ended is None:
             raise AlreadyRunning(
                 f"run {before.run} of job {spec.name} has not ended: spotctl status {spec.name} "
-                "shows it, spotctl stop"
-                f" {spec.name} ends it"
+                f"shows it, spotctl stop {spec.name} ends it"
             )
         spec = store_data(
             spec, settings, partial(observer.on_remark, spec.name), observer.is_stopped

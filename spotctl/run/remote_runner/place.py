@@ -165,8 +165,7 @@ def check_movable(spec: JobSpec, settings: Settings) -> None:
     if len(spec.resources.clouds) > 1 or len(spec.resources.regions) != 1:
         raise BadRequest(
             f"{spec.name}: a runner on a machine reaches the others at private addresses, so they "
-            "share a cloud and a"
-            f" region: name one of each under resources{or_else}"
+            f"share a cloud and a region: name one of each under resources{or_else}"
         )
 
     (cloud,) = spec.resources.clouds

@@ -62,8 +62,7 @@ def check_together(specs: Sequence[JobSpec]) -> None:
         if (place := checkpoint_place(first)) is not None and place == checkpoint_place(second):
             raise BadRequest(
                 f"{first.name} and {second.name} both keep their checkpoint at {place}, and would "
-                "resume from"
-                " each other's; give each its own checkpoint.path"
+                "resume from each other's; give each its own checkpoint.path"
             )
 
     if len({spec.is_local for spec in specs}) > 1:
@@ -263,8 +262,7 @@ def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> Ru
     if spec.name != job.name:
         raise BadRequest(
             f"{job.file} now describes job {spec.name}, not {job.name}: 'spotctl launch "
-            f"{job.file}' launches it,"
-            f" 'spotctl stop {job.name}' forgets the other"
+            f"{job.file}' launches it, 'spotctl stop {job.name}' forgets the other"
         )
 
     check_launchable(spec)

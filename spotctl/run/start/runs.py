@@ -120,8 +120,7 @@ def check_ended(job: str, log: EventLog) -> None:
     if before is not None and before.ended is None:
         raise AlreadyRunning(
             f"run {before.run} of job {job} was interrupted: 'spotctl resume {job}' resumes it, "
-            f"'spotctl stop {job}'"
-            " returns its machines"
+            f"'spotctl stop {job}' returns its machines"
         )
 
 
@@ -231,8 +230,7 @@ def stop(job: str, settings: Settings, observer: RunObserver, *, takes_over: boo
             if state is None or state.ended is not None:
                 return (
                     f"waiting for {process}, which is about to begin a run or has just ended one; "
-                    "it is stopped as soon"
-                    " as it begins, and nothing is rented before that"
+                    "it is stopped as soon as it begins, and nothing is rented before that"
                 )
 
             ends = end_awaited(state)

@@ -43,8 +43,7 @@ def queue_terms(specs: Sequence[JobSpec], settings: Settings) -> QueueTerms:
         if policy != other:
             raise BadRequest(
                 f"{first} shares quotas by queue.policy {policy}, and {second} by {other}: give "
-                "jobs that are launched"
-                " together the same"
+                "jobs that are launched together the same"
             )
 
     return settings.queue_terms(next(iter(named)))
@@ -333,8 +332,7 @@ class SharedQueue:
                     f"{job} would share quotas by {ours}, but job {name} was launched with "
                     f"{theirs}: launch with the"
                     " same (queue.policy of the job file, settings queue_policy, queue_users, "
-                    "queue_round_minutes), or"
-                    " once that job has ended"
+                    "queue_round_minutes), or once that job has ended"
                 )
 
     def _check_amounts(self, known: JobsQueued, jobs: Sequence[JobJoined]) -> None:
@@ -355,8 +353,7 @@ class SharedQueue:
             ):
                 raise BadRequest(
                     f"quota {quota.name} is {quota.amount:g} here, but job {name} was launched "
-                    f"with {amount:g}: launch"
-                    " with the same quotas, or once that job has ended"
+                    f"with {amount:g}: launch with the same quotas, or once that job has ended"
                 )
 
 

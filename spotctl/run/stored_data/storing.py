@@ -105,8 +105,7 @@ class _Storing:
                 if self.disk_gib is not None and listed.size > self.disk_gib * _GIB:
                     raise BadRequest(
                         f"data {self.source}: has {gigabytes(listed.size)}, and the machines' disk "
-                        "only"
-                        f" {self.disk_gib} GiB: raise image.disk_gib"
+                        f"only {self.disk_gib} GiB: raise image.disk_gib"
                     )
                 location = SetLocation(self.bucket, listed.digest)
                 # Noted before anything is sent: `spotctl gc` then knows of it, however this ends.

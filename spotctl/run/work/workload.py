@@ -125,8 +125,7 @@ def check_podman(spec: JobSpec) -> None:
     if spec.is_local and spec.image.container is not None and shutil.which("podman") is None:
         raise BadRequest(
             f"{spec.name}: image.container needs podman, and this computer has none; install it "
-            "(on Debian: apt install"
-            " podman uidmap), or remove image.container"
+            "(on Debian: apt install podman uidmap), or remove image.container"
         )
 
 

@@ -96,8 +96,7 @@ def html(report: Report, *above: Html) -> str:
     settled = sum(row.settled for row in report.rows)
     generated = (
         f"Generated on {fmt.minute(report.made_at)} from {len(report.rows):,} ledger rows, "
-        f"{settled:,} of them settled."
-        " Amounts are summed exactly and rounded only for display."
+        f"{settled:,} of them settled. Amounts are summed exactly and rounded only for display."
     )
     main = el("main", *above, _head(report), *sections, el("footer", paragraph(generated)))
 
@@ -150,8 +149,7 @@ def _head(report: Report) -> Html:
             "These runs were on the local market, which replays recorded or synthetic prices and "
             "evictions. No real"
             " money was spent, and no amount on this page was billed. Dates of runs are this "
-            "computer's; times in"
-            " charts are the market's."
+            "computer's; times in charts are the market's."
         )
         parts.append(paragraph(replayed, "notice"))
 

@@ -314,8 +314,7 @@ def check_tags(by: Iterable[Grouping], tags: Iterable[Mapping[str, str]]) -> Non
             tags_text = f"the name of a tag ({', '.join(sorted(named)) or 'no run has any'})"
             raise BadRequest(
                 f"--by: unknown grouping {str(grouping)!r}; allowed are {', '.join(By)}, or "
-                f"{tags_text}; for example"
-                " --by job,region"
+                f"{tags_text}; for example --by job,region"
             )
 
 

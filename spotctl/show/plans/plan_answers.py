@@ -284,8 +284,7 @@ PLAN: tuple[Column[JobPlan], ...] = (
     Column(
         "on_demand_usd",
         "cost of the same work on the cheapest on-demand machines that are as fast; if the length "
-        "of the job is"
-        " unknown, of what the plan does in an hour",
+        "of the job is unknown, of what the plan does in an hour",
         "cost.on_demand.usd",
     ),
     Column(
@@ -419,8 +418,7 @@ REASONS: tuple[Column[Mapping[str, Any]], ...] = (
     Column(
         "policies",
         "what policies would make of jobs that share quotas, that of the queue first; empty "
-        "without `--explain`, and"
-        " where quotas hold all jobs",
+        "without `--explain`, and where quotas hold all jobs",
         each=(
             Column("policy", "its name", "0"),
             Column("mean_hours", "mean time until jobs of known lengths end", "1"),

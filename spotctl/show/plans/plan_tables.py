@@ -223,8 +223,7 @@ def _one_type(plan: JobPlan) -> Iterator[RenderableType]:
     elif plan.demand.work.hours is not None and not plan.demand.work.assumed:
         why = (
             "the length of the job is in hours on one type. To mix types, side by side or one "
-            "after the other, set"
-            " stop: {clocks: ...} and throughputs."
+            "after the other, set stop: {clocks: ...} and throughputs."
         )
     else:
         return

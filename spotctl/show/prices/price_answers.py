@@ -137,8 +137,7 @@ STATS: tuple[Column[MarketStats], ...] = (
 )
 _IN_TABLE = (
     "market events mean on_demand discount coverage lowest highest changes_per_day spikes_per_day "
-    "hours_above_on_demand"
-    " age_seconds outliers"
+    "hours_above_on_demand age_seconds outliers"
 )
 
 

@@ -260,8 +260,7 @@ def short_budget(exceeded: BudgetExceeded) -> str:
     if exceeded.action == FINISH:
         return (
             f"the budget of {limit} is too low: the whole job is expected to cost {committed}. "
-            "Raise it"
-            " (spotctl resume JOB --budget USD), or the run stops before the job is done."
+            "Raise it (spotctl resume JOB --budget USD), or the run stops before the job is done."
         )
     return (
         f"the budget of {limit} does not allow this: {exceeded.action} ({committed} is committed "

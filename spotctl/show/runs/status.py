@@ -65,15 +65,13 @@ def waiting_text(job: WaitingJob, paths: Paths, *, attended: bool) -> str:
     if not attended:
         return (
             f"job {job.name} has not begun, and its launcher is gone: 'spotctl resume {job.name}' "
-            "begins it once it is"
-            f" its turn, 'spotctl stop {job.name}' forgets it"
+            f"begins it once it is its turn, 'spotctl stop {job.name}' forgets it"
         )
 
     until = "" if job.begins is None else f", probably until {moment(job.begins)}"
     return (
         f"job {job.name} waits for {' and '.join(job.awaited(paths)) or 'its turn'}{until}: "
-        f"'spotctl stop {job.name}'"
-        " withdraws it"
+        f"'spotctl stop {job.name}' withdraws it"
     )
 
 

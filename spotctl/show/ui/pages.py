@@ -127,8 +127,7 @@ button { cursor: pointer; font-weight: 600; }
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri "
-    "'none';"
-    " form-action 'self'; frame-ancestors 'none';"
+    "'none'; form-action 'self'; frame-ancestors 'none';"
     f" script-src 'sha256-{b64encode(sha256(_SCRIPT.encode()).digest()).decode()}'"
 )
 """The Content-Security-Policy of the pages: their own script, and requests to their own server."""

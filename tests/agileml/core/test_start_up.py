@@ -148,8 +148,7 @@ def test_a_job_says_which_nodes_have_not_come() -> None:
     failed, *told = handle(control, Tick(), now=161.0)
     assert failed == Failed(
         "training did not start within 60 s: of 2+2 nodes, 1+0 have joined (r); missing: 1 "
-        "reliable and 2 transient;"
-        " r ready; t ready; t lost: killed"
+        "reliable and 2 transient; r ready; t ready; t lost: killed"
     )
     assert [type(one.message) for one in told if isinstance(one, Send)] == [Leave]
 

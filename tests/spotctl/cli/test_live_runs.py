@@ -106,8 +106,7 @@ def test_ctrl_c_reaches_a_run_whose_turn_does_not_end(
     machines = len(logged(session).alive)
     assert said(capsys)[-1:] == [
         f"stopping, and returning {machines} machines; Ctrl-C again ends this command at once, and "
-        "leaves the machines"
-        " rented until their leases end"
+        "leaves the machines rented until their leases end"
     ]
 
 

@@ -80,13 +80,11 @@ SCP = (
     "You are not authorized to perform this operation. User: arn:aws:iam::1:user/u is not "
     "authorized to perform:"
     " ec2:RunInstances on resource: arn:aws:ec2:us-east-1:1:instance/* with an explicit deny in a "
-    "service control"
-    " policy"
+    "service control policy"
 )
 FREE = (
     "The specified instance type is not eligible for Free Tier. For a list of Free Tier instance "
-    "types, run"
-    " 'describe-instance-types' with the filter 'free-tier-eligible=true'."
+    "types, run 'describe-instance-types' with the filter 'free-tier-eligible=true'."
 )
 PROFILE = (
     "Value (spotctl) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance "

@@ -337,8 +337,7 @@ def main() -> int:
     refused = sum("refused" in answer for answer in answers)
     print(
         f"{len(originals)} tasks and {len(texts) - len(originals)} changed ones: {asked_for.peer} "
-        f"refuses {refused};"
-        f" {len(wrong)} differences"
+        f"refuses {refused}; {len(wrong)} differences"
     )
     return bool(wrong)
 

@@ -438,8 +438,7 @@ ADDED = [
     (
         "1: x",
         "10: 1: unknown key at the top level; expected one of name, kind, app, stop, args, "
-        "stragglers, wire, engine,"
-        " address",
+        "stragglers, wire, engine, address",
     ),
     ("args: &all {x: *all}", "10: refers to itself through aliases; write it out without them"),
     (
@@ -512,8 +511,7 @@ OF_COMMANDS = [
         "kind: command",
         "kind: command\nnodes: 2..4",
         "3: nodes: 2..4 needs a checkpoint, from which the command starts again when the number "
-        "changes; add one, or"
-        " write 4",
+        "changes; add one, or write 4",
     ),
     (
         "[aws]",

@@ -199,8 +199,7 @@ def test_an_upgrade_waits_while_a_process_runs_a_job(log: Path) -> None:
 
 GO_ON = (
     "INSERT INTO events (run, at_us, kind, body, checksum) SELECT run, at_us, kind, body, checksum "
-    "FROM events"
-    " WHERE kind = 'Progressed'"
+    "FROM events WHERE kind = 'Progressed'"
 )
 """The earlier version goes on writing to runs."""
 

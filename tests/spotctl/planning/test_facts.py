@@ -139,8 +139,7 @@ def test_a_decider_with_a_deadline_keeps_the_time_that_a_launch_takes_around_its
 ) -> None:
     spec = loads(
         "name: job\nkind: command\nrun: 'true'\nhours: 2h\ndeadline: 10h\nresources: {clouds: "
-        "[local]}\n"
-        "local: {speed: 600}\n",
+        "[local]}\nlocal: {speed: 600}\n",
         tmp_path / "job.yaml",
     )
     began = RunBegan("job", "local", written(spec), "", 0, parse_time("2026-01-20T13:00:00Z"))

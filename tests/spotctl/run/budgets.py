@@ -315,8 +315,7 @@ def main() -> None:
         f"{sum(one.evicted for one in played)} machines evicted,"
         f" {sum(one.times_set for one in played)} budgets set:"
         f" none overspent, none left; those that ended at their budget had spent "
-        f"{np.median(stopped):.0%} of it"
-        f" (median), {max(stopped):.1%} at most\n"
+        f"{np.median(stopped):.0%} of it (median), {max(stopped):.1%} at most\n"
     )
 
 

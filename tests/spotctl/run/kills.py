@@ -103,8 +103,7 @@ def main() -> None:
                 raise
     sys.stdout.write(
         f"{len(points())} points, killed at each and resumed, and {DOUBLE} runs killed again while "
-        "they resumed:"
-        " no machine bought twice, none left, the same model\n"
+        "they resumed: no machine bought twice, none left, the same model\n"
     )
 
 

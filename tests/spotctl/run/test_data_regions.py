@@ -121,8 +121,7 @@ def test_only_a_launch_whose_machines_read_data_asks_where_it_is(
             Location("aws", "us-west-2"),
             [
                 "data corpus: s3://far/x/ is in us-west-2, and the machines are in us-east-1: each "
-                "of them reads it"
-                " from there, for about $0.02 per GB"
+                "of them reads it from there, for about $0.02 per GB"
             ],
         ),
         (
@@ -130,8 +129,7 @@ def test_only_a_launch_whose_machines_read_data_asks_where_it_is(
             Location("gcp", "europe-west4"),
             [
                 "data corpus: s3://far is in gcp/europe-west4, and the machines are in us-east-1: "
-                "each of them reads it"
-                " from there, for about $0.12 per GB"
+                "each of them reads it from there, for about $0.12 per GB"
             ],
         ),
     ],
@@ -149,8 +147,7 @@ def test_a_region_with_a_bucket_gets_a_copy_once(tmp_path: Path) -> None:
     reading.job.spec = replace(reading.job.spec, data_buckets={"us-east-1": "s3://near/"})
     assert list(far_data(reading, lambda _: Location("aws", "us-west-2"))) == [
         "data corpus: s3://far is in us-west-2, and the machines are in us-east-1: it is copied to "
-        "s3://near once, and"
-        " until then each of them reads it from there, for about $0.02 per GB"
+        "s3://near once, and until then each of them reads it from there, for about $0.02 per GB"
     ]
     # Objects below a prefix are not copied.
     reading.job.spec = replace(reading.job.spec, data={"corpus": "s3://far/x/"})

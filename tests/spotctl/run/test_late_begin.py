@@ -143,8 +143,7 @@ def test_it_waits_for_the_machines_of_a_run_that_was_interrupted(late: Late) -> 
     assert late.begun == ["jobb"]
     assert late.lines == [
         "waits for joba, which no process attends to: its machines end with their leases ('spotctl "
-        "resume joba'"
-        " continues it, 'spotctl stop joba' ends it)"
+        "resume joba' continues it, 'spotctl stop joba' ends it)"
     ]
 
 

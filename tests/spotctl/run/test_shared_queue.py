@@ -286,8 +286,7 @@ def test_other_terms_in_one_queue_are_refused(home: Home) -> None:
     assert home.last_round().queue.terms == fair
     refused = (
         "q would share quotas by policy mean-completion in rounds of 6 minutes, but job p was "
-        "launched with policy"
-        " max-min-fairness in rounds of 10 minutes"
+        "launched with policy max-min-fairness in rounds of 10 minutes"
     )
     with pytest.raises(BadRequest, match=refused):
         home.queue().join([joined("q")])

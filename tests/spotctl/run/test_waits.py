@@ -127,8 +127,7 @@ def test_the_end_of_a_run_is_said_from_its_log() -> None:
     stopping = state_after((10, STOP))
     assert end_awaited(stopping) == (
         "waiting for 2 machines to be gone, until their leases are over at 2026-01-01T01:01:00Z of "
-        "the market's clock"
-        " at the latest; they cost at most $0.2950 an hour meanwhile"
+        "the market's clock at the latest; they cost at most $0.2950 an hour meanwhile"
     )
     assert end_awaited(stopping, "us-east-1 does not answer").endswith(
         "meanwhile (us-east-1 does not answer)"

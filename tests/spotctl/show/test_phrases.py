@@ -8,13 +8,11 @@ from spotctl.show.phrases import bids_text, terms_text
 
 LIMIT = (
     "a bid is only a maximum price: a low bid adds evictions when the price rises above it, and no "
-    "bid prevents"
-    " evictions for lack of capacity"
+    "bid prevents evictions for lack of capacity"
 )
 PAID = (
     "on Vast.ai you pay what you bid: a higher bid is outbid less often, and no bid keeps a "
-    "machine from those who rent"
-    " it on demand"
+    "machine from those who rent it on demand"
 )
 ALL = "; these are at the on-demand price"
 

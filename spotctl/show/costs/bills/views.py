@@ -326,8 +326,7 @@ def _not_compared(agreement: Agreement) -> Iterator[str]:
     if agreement.unmeasured:
         yield (
             f"not compared: {_dollars(agreement.unmeasured)} of traffic in the bill; the ledger "
-            "has only the"
-            " moves of checkpoints between regions"
+            "has only the moves of checkpoints between regions"
         )
 
     if agreement.converted:
@@ -340,8 +339,7 @@ def _not_compared(agreement: Agreement) -> Iterator[str]:
     if agreement.untagged:
         yield (
             f"not compared: {_dollars(agreement.untagged)} of the ledger for disks, addresses and "
-            "traffic, because the"
-            " export has no spotctl-run tags"
+            "traffic, because the export has no spotctl-run tags"
         )
 
     if agreement.unsettled:

@@ -351,8 +351,7 @@ def test_a_full_disk_is_one_clear_line(
         local_copy(place, tmp_path / "cache")
     assert str(refused.value) == (
         f"data {place}: needs 5.3 kB more on the disk, which has 1.0 kB free: set a larger one, "
-        "such as"
-        " image: {disk_gib: 200}"
+        "such as image: {disk_gib: 200}"
     )
 
 

@@ -145,8 +145,7 @@ def test_only_runs_that_need_it_show_the_commands_that_help() -> None:
     ).texts
     assert [text for text in texts if "'spotctl stop" in text] == [
         "run small-1 has 4 machines, rented until their leases end: 'spotctl stop lost' returns "
-        "them now,"
-        " 'spotctl resume lost' continues it"
+        "them now, 'spotctl resume lost' continues it"
     ]
 
 
