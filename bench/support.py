@@ -20,7 +20,7 @@ class Support:
     lines: int
     outside: int
     tested: int
-    """Modules of the product with a line of code besides imports."""
+    """Modules of the product, without `__init__` and `__main__`."""
     mirrored: int
 
 

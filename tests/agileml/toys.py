@@ -67,7 +67,7 @@ class Decades:
 
 
 class Paced(Decades):
-    """The same model, slow enough for a fault to strike before the next clocks are done, however
+    """A toy model that is slow enough for a fault to strike before the next clocks are done, however
     fast the computer.
     """
 
@@ -113,7 +113,7 @@ class Gated(Paced):
 
 
 class Slow(Decades):
-    """The same model on a clock of a second: machines that take seconds to join do so before the
+    """A toy model whose clocks take a second: machines that take seconds to join do so before the
     job is done.
     """
 

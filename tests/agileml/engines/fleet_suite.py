@@ -1,4 +1,4 @@
-"""What every fleet must do under the job loop. An engine's own tests subclass `FleetSuite` and
+"""The contract of every fleet under the job loop. An engine's own tests subclass `FleetSuite` and
 define `play`.
 
 The job is the same for all: 16 shards whose updates cannot be reordered without changing the

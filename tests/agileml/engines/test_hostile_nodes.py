@@ -35,7 +35,7 @@ def goes_on_undisturbed(folder: Path, first: int, count: int) -> Counter[str]:
 
 
 def simulated(attacked: Attacked) -> dict[str, object]:
-    """What a simulation of the training gives, in a process that has imported no other user's
+    """The result of a simulation of the training, in a process that has imported no other user's
     code."""
     words = ("--engine", "sim", "--deterministic", "--json", *attacked.words)
     ended = subprocess.run(

@@ -1,5 +1,5 @@
-"""What users of `spotctl lab train` see when a trainer does what Python code does: one line says
-what, and where.
+"""Messages of `spotctl lab train` about trainers that fail as Python code does: one line says what
+happened, and where.
 """
 
 from __future__ import annotations

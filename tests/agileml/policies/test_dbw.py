@@ -30,7 +30,7 @@ def played(
     seconds: list[float],
     steep: float | None = None,
 ) -> list[WaitFor]:
-    """What the policy proposes in each clock; `square` is that of the true gradient, which steps
+    """Proposals of the policy, one for each clock; `square` is that of the true gradient, which steps
     turn by `steep`.
     """
     return observed(policy, [(square, spread)] * clocks, seconds, steep)

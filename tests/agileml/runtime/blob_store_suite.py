@@ -1,5 +1,5 @@
-"""What every blob store must do: a store's own tests subclass `BlobStoreSuite` and define `store`
-and `damage`.
+"""The contract of every blob store: a store's own tests subclass `BlobStoreSuite` and define
+`store` and `damage`.
 """
 
 from __future__ import annotations
