@@ -19,7 +19,7 @@ from agileml.protocol.messages import Collected, Tally, Version
 from agileml.runtime.rights import Bounds
 from tests.agileml.engines.hostile_node import Attacked, betray, talk
 from tests.agileml.engines.test_attached import outcome_of
-from tests.samples import wanted
+from tests.samples import LONG_RUN
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -74,7 +74,7 @@ def test_a_thousand_attacks_of_strangers_change_nothing(first: int, tmp_path: Pa
     goes_on_undisturbed(tmp_path, first, 100)
 
 
-@pytest.mark.skipif(wanted(), reason="takes minutes: make all-tests")
+@LONG_RUN
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 60, 6))
 def test_turncoats_are_shut_out_or_named(first: int) -> None:
