@@ -129,6 +129,7 @@ def test_a_case_all_cases_of_a_function_and_a_file_can_be_listed() -> None:
 
 def test_one_file_in_so_many_is_drawn_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     files = [f"tests/test_{n}.py" for n in range(300)]
+    monkeypatch.delenv(ONE_FILE_IN, raising=False)
     assert all(is_drawn(file, 1) for file in files)
     monkeypatch.setenv(ONE_FILE_IN, "3")
     drawn = {seed: {file for file in files if is_drawn(file, seed)} for seed in range(12)}

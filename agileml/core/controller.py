@@ -513,7 +513,7 @@ class Controller:
 
     def _report_broken(self, event: messages.Broken) -> None:
         named = event.node in event.message
-        self._fail(event.message if named else f"{event.message} (node {event.node} says so)")
+        self._fail(event.message if named else f"{event.message}, on node {event.node}")
 
     def _fail(self, why: str) -> None:
         self._end(Failed(why), why)

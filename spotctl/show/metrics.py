@@ -168,7 +168,7 @@ METRICS = {
 }
 """The metrics by what their rows are, in the order of the text."""
 
-Rows = list[tuple[Labels, Any]]
+LabeledRows = list[tuple[Labels, Any]]
 """The rows of some metrics, each with the labels of its samples."""
 
 
@@ -189,17 +189,17 @@ class NightFigures:
 def metrics_text(runs: Sequence[RunView], seconds: float, night: NightFigures | None = None) -> str:
     """The metrics of some runs, as they were at `seconds` since 1970 on this computer's clock."""
     labeled = [((("job", view.job), ("run", view.run)), view) for view in runs]
-    billed: Rows = [(labels, view) for labels, view in labeled if not view.is_replayed]
-    replayed: Rows = [(labels, view) for labels, view in labeled if view.is_replayed]
-    machines, markets, figures = Rows(), Rows(), Rows()
+    billed: LabeledRows = [(labels, view) for labels, view in labeled if not view.is_replayed]
+    replayed: LabeledRows = [(labels, view) for labels, view in labeled if view.is_replayed]
+    machines, markets, figures = LabeledRows(), LabeledRows(), LabeledRows()
     for run, view in labeled:
         machines += _machines(run, view)
         for used in view.markets:
             markets.append(((*run, ("market", str(used.market))), used))
         figures.append((run, _figures(view)))
 
-    nights: Rows = [] if night is None else [((("job", night.job),), night)]
-    rows_of: dict[str, Rows] = {
+    nights: LabeledRows = [] if night is None else [((("job", night.job),), night)]
+    rows_of: dict[str, LabeledRows] = {
         "billed run": billed,
         "replayed run": replayed,
         "machines of a kind": machines,
@@ -218,11 +218,11 @@ def metrics_text(runs: Sequence[RunView], seconds: float, night: NightFigures | 
     return "".join(f"{line}\n" for line in lines)
 
 
-def _machines(run: Labels, view: RunView) -> Rows:
+def _machines(run: Labels, view: RunView) -> LabeledRows:
     """The machines that a run holds, by kind. A kind that was held counts as 0 once its machines
     are gone."""
     held = Counter((machine.market, machine.reliable, machine.pricing) for machine in view.machines)
-    rows = Rows()
+    rows = LabeledRows()
     for market, reliable, pricing in view.kinds:
         kind = "reliable" if reliable else "transient"
         labels = (("kind", kind), ("market", str(market)), ("pricing", pricing))
@@ -247,7 +247,7 @@ def _figures(view: RunView) -> dict[str, float | None]:
     }
 
 
-def _lines(metric: Metric, rows: Rows) -> list[str]:
+def _lines(metric: Metric, rows: LabeledRows) -> list[str]:
     lines = list[str]()
     for labels, row in rows:
         value = at_path(row, *metric.value.split("."))

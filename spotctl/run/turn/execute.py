@@ -56,7 +56,7 @@ from spotctl.run.turn.reconcile import (
 from spotctl.run.work.workload import Workload
 
 T = TypeVar("T")
-Given = TypeVarTuple("Given")
+Arguments = TypeVarTuple("Arguments")
 
 NOT_YET_PAUSE = 5 * SECOND
 """Time between two orders that the cloud refuses because it does not know something yet."""
@@ -553,8 +553,8 @@ class Executor:
 
     def retry(
         self,
-        call: Callable[[*Given], T],
-        *given: *Given,
+        call: Callable[[*Arguments], T],
+        *arguments: *Arguments,
         refusals: tuple[type[ProviderError], ...] = (NotPermitted,),
     ) -> T | None:
         """Repeats a call with growing pauses; returns the answer, None if there is none for now.
@@ -570,7 +570,7 @@ class Executor:
                 timeout=None,
             ):
                 with attempt:
-                    return call(*given)
+                    return call(*arguments)
         except ProviderError as error:
             if isinstance(error, refusals) and not _may_succeed(error):
                 raise

@@ -137,11 +137,13 @@ def test_one_shard_is_bad(train: Train) -> None:
     seen = train("assert shard[0] != 20, 'item 20 is broken'")
     assert seen.code == 1
     place = f"{seen.trainer}, line {LINE}, in step"
+    traceback = seen.line("  File ")
+    node = traceback.partition("]")[0].removeprefix("[")
     assert seen.lines[-1] == (
         f"spotctl: Steps, clock 2, shard 2, items 0 to 1: AssertionError: item 20 is broken "
-        f"({place})"
+        f"({place}), on node {node}"
     )
-    assert f'  File "{seen.trainer}", line {LINE}, in step' in seen.line("  File ")
+    assert f'  File "{seen.trainer}", line {LINE}, in step' in traceback
 
 
 @LOCAL_FAULT

@@ -23,7 +23,7 @@ from tests.waiting import eventually
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow]
 
-SECRETS = {"TOKEN": "planted 'secret'", "LOGIN": "user:planted-password"}
+SECRETS = {"TOKEN": "pl4nted 'secret'", "LOGIN": "user:pl4nted-password"}
 PROGRAM = """
 echo "$MODE in $(cat "$DATA_START") of $OF_IMAGE with $TOKEN, login '$LOGIN'"
 trap 'echo told; echo 7 >"$SPOTCTL_CHECKPOINT_DIR/step"; exit 3' TERM
@@ -106,9 +106,9 @@ def test_a_command_works_in_its_container_as_on_the_machine(started: Started) ->
     lines = started.one.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
     assert "--preserve-fds" in lines
     assert not [
-        text for text in ("planted", "set up", "of the setup", "OUTPUT_MODEL") if text in lines
+        text for text in ("pl4nted", "set up", "of the setup", "OUTPUT_MODEL") if text in lines
     ]
-    assert started.one.holders("planted") <= {f"{layout.AGENT_FOLDER}/output"}
+    assert started.one.holders("pl4nted") <= {f"{layout.AGENT_FOLDER}/output"}
     words = (
         "sh",
         "-c",
@@ -148,4 +148,4 @@ def test_an_image_that_cannot_be_used_is_refused_in_one_line(
     (line,) = started.printed[before:].splitlines()
     assert line.startswith(f"spotctl: image.container {name}: ")
     assert reason in line
-    assert "planted" not in line
+    assert "pl4nted" not in line

@@ -170,16 +170,17 @@ def test_what_a_trainer_prints_goes_to_stderr_with_the_name_of_its_node(tmp_path
     assert {"[r0] in init", "[r0] in step", "[t1] in init", "[t1] in step"} <= set(lines)
 
 
-@pytest.mark.parametrize(("engine", "name"), [("sim", ""), ("local", "[r0] ")])
+@pytest.mark.parametrize(("engine", "node"), [("sim", ""), ("local", "r0")])
 def test_the_traceback_of_a_trainer_is_shown_before_the_error(
-    tmp_path: Path, engine: str, name: str
+    tmp_path: Path, engine: str, node: str
 ) -> None:
     trainer = tmp_path / "talkative.py"
     trainer.write_text(TALKATIVE + "FAILS = True\n")
     ended = trained(trainer, "--nodes", "1+0", engine=engine)
     assert ended.code == 1
+    prefix, suffix = (f"[{node}] ", f", on node {node}") if node else ("", "")
     line = f'  File "{trainer}", line 18, in loss'
-    assert f"{name}{line}" in ended.err.splitlines()
-    assert f"{name}OSError: no data" in ended.err.splitlines()
+    assert f"{prefix}{line}" in ended.err.splitlines()
+    assert f"{prefix}OSError: no data" in ended.err.splitlines()
     assert last_line(ended).startswith("spotctl: Talkative, clock 1: loss: OSError: no data (")
-    assert last_line(ended).endswith("talkative.py, line 21, in fail)")
+    assert last_line(ended).endswith(f"talkative.py, line 21, in fail){suffix}")
