@@ -6,6 +6,7 @@ Update rules are pure functions: weights, state and gradient in, new weights and
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -209,14 +210,17 @@ class _Schedule:
 
     def apply(self, optimizer: torch.optim.Optimizer, number: int) -> None:
         while len(self._known) < number:
+            # A schedule may end with the last update, so it goes on only if another one follows.
+            if self._known:
+                # Without gradients this changes nothing; schedules want to be called after it.
+                self._optimizer.step()
+                self._schedule.step()
+            # Schedules change a rate that is a tensor in place, so each update has a copy.
             settings = [
-                {name: value for name, value in group.items() if name != "params"}
+                {name: deepcopy(value) for name, value in group.items() if name != "params"}
                 for group in self._optimizer.param_groups
             ]
             self._known.append(settings)
-            # Without gradients this changes nothing; schedules want to be called after it.
-            self._optimizer.step()
-            self._schedule.step()
 
         for group, known in zip(optimizer.param_groups, self._known[number - 1], strict=True):
             group.update(known)

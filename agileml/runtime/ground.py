@@ -15,8 +15,8 @@ for files that a user names, whose errors it words.
 
 import fcntl
 import os
+import secrets
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,9 +83,10 @@ def is_locked(path: Path) -> bool:
 def replaced(path: Path, *, lasting: bool = False, over: bool = True) -> Iterator[Path]:
     """A free name to write a file to, which takes the place of `path` if the block ends without an
     error. FileExistsError: the file exists, and shall not be written `over`."""
-    # Of its own for each writer, such as a killed runner and its successor; hidden, and without
-    # the suffix by which others look for files.
-    new = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
+    # Of its own for each writer, such as a killed runner and its successor, or containers that
+    # share the folder and number their processes alike; hidden, and without the suffix by which
+    # others look for files.
+    new = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         yield new
         if lasting:

@@ -130,12 +130,12 @@ def _cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
         if block.count(b"\n") <= _MAX_LINES:
             yield block
         else:
-            data = np.frombuffer(block, dtype=np.uint8)
-            breaks = np.flatnonzero(data == ord("\n"))
+            breaks = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))
             ends = breaks[_MAX_LINES - 1 :: _MAX_LINES] + 1
             edges = [0, *ends.tolist(), len(block)]
             parts = (block[start:end] for start, end in pairwise(edges) if end > start)
             yield from parts
+            del breaks
         del block
 
 

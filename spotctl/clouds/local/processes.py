@@ -160,11 +160,14 @@ def _locked(machine: MachineFolder) -> Iterator[int | None]:
     give_up = time.monotonic() + _OBSERVER_SECONDS
     is_ours = False
     try:
-        while not is_ours and time.monotonic() <= give_up:
+        while not is_ours:
+            is_last = time.monotonic() > give_up
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 is_ours = True
             except BlockingIOError:
+                if is_last:
+                    break
                 time.sleep(_OBSERVER_SECONDS / 100)
         yield descriptor if is_ours else None
     finally:

@@ -84,9 +84,9 @@ def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
         count, gpu = int(row["num_gpus"]), str(row["gpu_name"])
         country = _COUNTRY.fullmatch(row["geolocation"] or "")
         has_vcpus = row["cpu_cores_effective"] >= VCPUS_PER_GPU * count
-        has_memory = row["cpu_ram"] >= 1024 * GIB_PER_GPU * count
+        is_large = has_vcpus and row["cpu_ram"] >= 1024 * GIB_PER_GPU * count
         lasts, storage = float(row["duration"]) / 3600, float(row["storage_cost"])
-        if country is None or count not in COUNTS or not (has_vcpus and has_memory):
+        if country is None or count not in COUNTS or not is_large:
             return None
         if lasts < MIN_HOURS or storage > HIGHEST_STORAGE:
             return None
