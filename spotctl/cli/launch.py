@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.options import ForegroundOption, JobOrPlaceArgument, MetricsOption, ShownOutput
-from spotctl.cli.runs.run_end import finish
 from spotctl.cli.session import JsonOption, Session, is_debug
 from spotctl.home.errors import BadRequest
 
@@ -174,6 +173,7 @@ def resume(
 
     from spotctl.cli.runs import remote_runner, window
     from spotctl.cli.runs.launches import resume_here
+    from spotctl.cli.runs.run_lines import finish
     from spotctl.home.paths import Paths
     from spotctl.log.jobs import left_behind
     from spotctl.show.metrics import publishing

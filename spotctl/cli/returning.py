@@ -14,7 +14,6 @@ import typer
 from pricing_data.units import SECOND, moment
 from spotctl.cli.boundary import CREDENTIALS, FAILED
 from spotctl.cli.options import OptionalJobArgument
-from spotctl.cli.runs.run_end import finish, finish_withdrawn
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, SpotctlError, UnreadableJob
 from spotctl.home.paths import Paths
@@ -174,9 +173,9 @@ def _remove(
     the failures.
     """
     from spotctl.agent.data.stores import SILENCE_SECONDS
+    from spotctl.run.following import waits_said
     from spotctl.run.orphans import remove_orphans
     from spotctl.run.stored_data.removing import remove_copies, remove_data
-    from spotctl.run.waits import waits_said
 
     failures = remove_orphans(orphans_by_cloud, session.remark)
     given_up = moment(wall_us() + SILENCE_SECONDS * SECOND)
@@ -210,10 +209,10 @@ def _return_shown(
     from pricing_data.units import bid_usd
     from spotctl.log.budget import hourly
     from spotctl.log.statuses import read_log
+    from spotctl.run.following import LONGEST_LEASE, REACH_SECONDS
     from spotctl.run.orphans import job_of, return_shown
     from spotctl.run.remote_runner.start import RunnerLost
     from spotctl.run.start import runs
-    from spotctl.run.waits import LONGEST_LEASE, REACH_SECONDS
 
     settings, going_on, clouds = session.settings, list["RunState"](), list[str]()
     if isinstance(why, RunnerLost):
@@ -358,6 +357,7 @@ def _end_all(session: Session, *, json_: bool) -> None:
 
 
 def _end(session: Session, job: str, *, json_: bool) -> None:
+    from spotctl.cli.runs.run_lines import finish, finish_withdrawn
     from spotctl.log.jobs import remove_waiting
     from spotctl.log.outcomes import BrokenLog, LogFailed
     from spotctl.run.remote_runner.start import RunnerLost

@@ -50,10 +50,10 @@ from spotctl.nightly.steps import (
     next_step,
     runs_since,
 )
+from spotctl.run.following import RunEnd, RunObserver
 from spotctl.run.notify import hidden, notify_of_alarm, secret_values
 from spotctl.run.start import runs
 from spotctl.run.start.admission import check_launchable, check_machine_packages
-from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.stop_signals import stop_signals
 from spotctl.show.metrics import NightFigures
 from spotctl.show.runs import lines as run_lines
@@ -370,7 +370,7 @@ class NightRunner:
 
     def _cost_report(self, record: NightRecord) -> tuple[str | None, Mapping[str, Any] | None]:
         """The path and the figures of the night's cost report; None if it cannot be made."""
-        from spotctl.nightly.costs import write_report
+        from spotctl.nightly.reporting import write_report
 
         path = self.state_dir.reports / f"{record.day.isoformat()}.html"
         try:

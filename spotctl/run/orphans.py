@@ -23,7 +23,7 @@ from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, ShownMachine, i
 from spotctl.home.paths import Paths
 from spotctl.log.jobs import is_running, runner_of
 from spotctl.log.statuses import read_log
-from spotctl.run.waits import REACH_SECONDS, UNPRICED, in_time
+from spotctl.run.following import REACH_SECONDS, UNPRICED, in_time
 
 _NOT_RUNNING = (MachineState.GONE, MachineState.LEAVING)
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from spotctl.log.events import Planned
     from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
+    from spotctl.run.following import RunEnd
     from spotctl.run.remote_runner.client import RunnerClient
     from spotctl.run.remote_runner.place import RunPlace
-    from spotctl.run.start.observing import RunEnd
 
 
 _REFRESH_SECONDS = 60.0
@@ -75,9 +75,9 @@ def refresh(session: Session, job: str = "") -> set[str]:
     if not places:
         return set()
 
+    from spotctl.run.following import in_time
     from spotctl.run.remote_runner.client import RunnerClient, refresh_run
     from spotctl.run.remote_runner.start import RunnerLost
-    from spotctl.run.waits import in_time
 
     def refreshed(place: RunPlace) -> set[str]:
         try:
@@ -148,10 +148,10 @@ def stop(session: Session, job: str) -> RunEnd | None:
     """Stops a run whose runner lives elsewhere; None if the job has no such run. RunnerLost: the
     run's object store is silent, and its machines go on."""
     from spotctl.cli.runs.live_runs import live_view
+    from spotctl.run.following import UNPRICED, in_time
     from spotctl.run.remote_runner.client import RunnerClient, stop_run
     from spotctl.run.remote_runner.place import known_place
     from spotctl.run.remote_runner.start import RunnerLost
-    from spotctl.run.waits import UNPRICED, in_time
 
     place = known_place(job, session.settings)
     if place is None:
@@ -196,8 +196,8 @@ def launch(
     """Launches a job whose runner moves to its first reliable machine, and follows it from
     there."""
     from spotctl.cli.runs.live_runs import live_view
+    from spotctl.run.following import RunObserver
     from spotctl.run.remote_runner.handover import launch_and_hand_over
-    from spotctl.run.start.observing import RunObserver
 
     stopped = Event()
     with live_view(session, leaving=stopped, publish=publish) as view:

@@ -23,7 +23,7 @@ from pricing_data.units import counted
 from spotctl.cli.runs import remote_runner
 from spotctl.cli.runs.handover import FoundRunner, ResumeOrder, RunnerTask, started_runner
 from spotctl.cli.runs.live_runs import LiveRuns
-from spotctl.cli.runs.run_end import EXIT_CODES
+from spotctl.cli.runs.run_lines import EXIT_CODES
 from spotctl.home.callbacks import unheard
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from spotctl.cli.runs.handover import AttendedRuns
     from spotctl.cli.runs.launches import LaunchOrder
     from spotctl.cli.session import Session
-    from spotctl.run.start.observing import RunEnd
+    from spotctl.run.following import RunEnd
 
 
 _LOOK_SECONDS = 0.2

@@ -32,6 +32,7 @@ from spotctl.log.folding import fold
 from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
 from spotctl.run.environment import LAUNCHER
+from spotctl.run.following import UNPRICED, RunEnd, RunObserver, end_awaited, in_time, waits_said
 from spotctl.run.remote_runner.fence import (
     SETTLE_SECONDS,
     SILENT_SECONDS,
@@ -46,8 +47,6 @@ from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing, fet
 from spotctl.run.remote_runner.place import RunPlace
 from spotctl.run.remote_runner.start import COMMAND, RunnerLost
 from spotctl.run.start import runs
-from spotctl.run.start.observing import RunEnd, RunObserver
-from spotctl.run.waits import UNPRICED, end_awaited, in_time, waits_said
 
 LOOK_SECONDS = 3.0
 LEFTOVER_SECONDS = 90.0

@@ -27,6 +27,7 @@ from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import LAUNCHER, RunEnvironment, secrets_of
+from spotctl.run.following import RunEnd, RunObserver
 from spotctl.run.remote_runner import homes
 from spotctl.run.remote_runner.fence import Fence
 from spotctl.run.remote_runner.homes import LogCopier, add_missing
@@ -34,7 +35,6 @@ from spotctl.run.remote_runner.installing import RunnerArchives, RunnerMachine, 
 from spotctl.run.remote_runner.place import RunPlace, keep, place_of_run, publish
 from spotctl.run.remote_runner.start import JOB, RunnerStart
 from spotctl.run.start import runs
-from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.start.workloads import check_checkpoint_is_free, prepare_places, workload_of
 from spotctl.run.stored_data.storing import store_data
 from spotctl.run.turn.execute import Journal

@@ -38,6 +38,7 @@ from spotctl.log.folding import fold
 from spotctl.log.outcomes import FAILED
 from spotctl.log.state import Held, RunState
 from spotctl.log.store import EventLog
+from spotctl.run.following import RunObserver
 from spotctl.run.notify import notify_of_alarm, notify_of_end
 from spotctl.run.remote_runner import homes
 from spotctl.run.remote_runner.fence import (
@@ -69,7 +70,6 @@ from spotctl.run.remote_runner.start import (
     Superseded,
 )
 from spotctl.run.start import runs
-from spotctl.run.start.observing import RunObserver
 
 COPY_SECONDS = 5.0
 """How often the log is copied. Orders are copied before they are placed."""

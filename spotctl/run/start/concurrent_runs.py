@@ -34,10 +34,10 @@ from spotctl.log.outcomes import WITHDRAWN
 from spotctl.log.queue import JobJoined
 from spotctl.log.store import EventLog
 from spotctl.planning.values import JobPlan
+from spotctl.run.following import RunEnd, RunObserver
 from spotctl.run.start import runs
 from spotctl.run.start.admission import check_launchable
 from spotctl.run.start.local_market import begin_market
-from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.start.shared_queue import SharedQueue, queue_of
 from spotctl.run.start.workloads import checkpoint_place
 

@@ -40,10 +40,9 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import on_demand_price
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import LAUNCHER, RunEnvironment, environment_of, secrets_of
+from spotctl.run.following import RunEnd, RunObserver, end_awaited, turn_reports, waits_said
 from spotctl.run.machine_output import delete_old
-from spotctl.run.ray import training as ray_training
 from spotctl.run.start.local_market import begin_market, continue_market
-from spotctl.run.start.observing import RunEnd, RunObserver, turn_reports
 from spotctl.run.start.shared_queue import queue_of
 from spotctl.run.start.watching import OtherRuns, fresh_prices
 from spotctl.run.start.workloads import (
@@ -56,8 +55,7 @@ from spotctl.run.stored_data.storing import store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.service import Runner
-from spotctl.run.waits import end_awaited, waits_said
-from spotctl.run.work import resume_state
+from spotctl.run.work import ray_training, resume_state
 
 LOOK_SECONDS = 0.2
 ON_REQUEST = StopRequested(STOPPED, "stopped on request")

@@ -57,7 +57,13 @@ class RayTraining:
                 (self._results / name).unlink(missing_ok=True)
 
         (self._results / JOB_FILE).write_text(json.dumps(content))
-        command = [sys.executable, "-m", "spotctl.run.ray.process", str(self._results), str(state)]
+        command = [
+            sys.executable,
+            "-m",
+            "spotctl.run.work.ray_process",
+            str(self._results),
+            str(state),
+        ]
         assert environment.output is not None
         environment.output.mkdir(parents=True, exist_ok=True)
         self._output = environment.output / CLUSTER
