@@ -91,11 +91,6 @@ def waiting(session: Session, what: str) -> AbstractContextManager[object]:
     return progress
 
 
-def planning(session: Session, jobs: int) -> AbstractContextManager[object]:
-    """The time that planning has taken."""
-    return waiting(session, f"planning {jobs} jobs" if jobs > 1 else "planning")
-
-
 @contextmanager
 def reaching(session: Session, what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Progress towards a number, as the number that is done."""

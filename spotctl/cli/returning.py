@@ -211,7 +211,7 @@ def _return_shown(
     from spotctl.log.statuses import read_log
     from spotctl.run.following import LONGEST_LEASE, REACH_SECONDS
     from spotctl.run.orphans import job_of, return_shown
-    from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.remote_runner.place import RunnerLost
     from spotctl.run.start import runs
 
     settings, going_on, clouds = session.settings, list["RunState"](), list[str]()
@@ -295,7 +295,7 @@ def _emergency(
 def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
     from spotctl.cli.runs import remote_runner
     from spotctl.cli.runs.live_runs import live_view
-    from spotctl.run.remote_runner.start import HOME
+    from spotctl.run.remote_runner.service import HOME
     from spotctl.run.start import runs
 
     if (ending := remote_runner.stop(session, job)) is not None:
@@ -312,7 +312,7 @@ def _end_all(session: Session, *, json_: bool) -> None:
     from spotctl.log.jobs import remove_waiting, waiting_jobs
     from spotctl.log.ledger.same_work import final_figures, without_run
     from spotctl.log.statuses import read_log, unfinished_runs
-    from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.remote_runner.place import RunnerLost
 
     # First, so that none begins when those before it have ended.
     since, paths = wall_us(), Paths(session.settings.home)
@@ -360,7 +360,7 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
     from spotctl.cli.runs.run_lines import finish, finish_withdrawn
     from spotctl.log.jobs import remove_waiting
     from spotctl.log.outcomes import BrokenLog, LogFailed
-    from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.remote_runner.place import RunnerLost
 
     if remove_waiting(Paths(session.settings.home), job):
         finish_withdrawn(session, job, json_=json_)

@@ -82,8 +82,10 @@ def launch(
     """
     session = _session(home)
     spec = _spec(job, session.settings.home)
-    jobs = launches.prepare(session, [spec], str(max_cost), attached=attached)
-    ending = launches.run(session, jobs.order(fresh=fresh), jobs.planned.plans)[0].ending
+    order, planned = launches.prepare(
+        session, [spec], str(max_cost), attached=attached, fresh=fresh
+    )
+    ending = launches.run(session, order, planned.plans)[0].ending
 
     if ending is None:
         raise Interrupted(

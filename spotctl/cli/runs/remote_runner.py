@@ -77,7 +77,7 @@ def refresh(session: Session, job: str = "") -> set[str]:
 
     from spotctl.run.following import in_time
     from spotctl.run.remote_runner.client import RunnerClient, refresh_run
-    from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.remote_runner.place import RunnerLost
 
     def refreshed(place: RunPlace) -> set[str]:
         try:
@@ -126,7 +126,7 @@ def has_moved(session: Session, job: str) -> bool:
 def pass_on(session: Session, job: str, *words: str, terminal: bool = False) -> None:
     """If the runner of a job lives on a machine, runs a command there and exits with its exit
     code."""
-    from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.remote_runner.place import RunnerLost
 
     client = client_of(session, job)
     if client is None:
@@ -150,8 +150,7 @@ def stop(session: Session, job: str) -> RunEnd | None:
     from spotctl.cli.runs.live_runs import live_view
     from spotctl.run.following import UNPRICED, in_time
     from spotctl.run.remote_runner.client import RunnerClient, stop_run
-    from spotctl.run.remote_runner.place import known_place
-    from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.remote_runner.place import RunnerLost, known_place
 
     place = known_place(job, session.settings)
     if place is None:

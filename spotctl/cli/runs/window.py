@@ -31,7 +31,7 @@ from spotctl.log.jobs import is_running, left_behind, runner_of, waiting_jobs
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
-from spotctl.run.remote_runner.start import RunnerLost
+from spotctl.run.remote_runner.place import RunnerLost
 from spotctl.show.runs import lines as run_lines
 from spotctl.show.runs.lines import LiveLines
 from spotctl.show.runs.run_view import run_view

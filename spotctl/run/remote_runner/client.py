@@ -44,8 +44,8 @@ from spotctl.run.remote_runner.fence import (
     settle,
 )
 from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing, fetch_output
-from spotctl.run.remote_runner.place import RunPlace
-from spotctl.run.remote_runner.start import COMMAND, RunnerLost
+from spotctl.run.remote_runner.place import RunnerLost, RunPlace
+from spotctl.run.remote_runner.service import COMMAND
 from spotctl.run.start import runs
 
 LOOK_SECONDS = 3.0

@@ -33,7 +33,6 @@ from spotctl.clouds.provider import (
     MachineState,
     Resource,
 )
-from spotctl.run.remote_runner.start import Superseded
 
 if TYPE_CHECKING:
     pass
@@ -53,6 +52,10 @@ SILENT_SECONDS = 35.0
 it should stop."""
 
 _RENEW_EVERY = MINUTE
+
+
+class Superseded(SpotctlError):
+    """Another runner has taken over the run: this one may change nothing any more."""
 
 
 @dataclass(frozen=True, slots=True)

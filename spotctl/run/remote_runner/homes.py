@@ -35,7 +35,7 @@ from spotctl.log.events import RunBegan
 from spotctl.log.loss import rows_written
 from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
-from spotctl.run.remote_runner.start import Superseded
+from spotctl.run.remote_runner.fence import Superseded
 from spotctl.run.work import resume_state
 
 SEGMENT_ROWS = 500

@@ -40,12 +40,20 @@ from spotctl.clouds.remote.platforms import (
 )
 from spotctl.clouds.wiring import buckets_of, cloud_provider
 from spotctl.files.job.checks import launch_problems
-from spotctl.files.job.data_places import bucket_at, bucket_of, store_packages, stored_folders
+from spotctl.files.job.data_places import (
+    bucket_at,
+    bucket_of,
+    paths_of,
+    store_packages,
+    stored_folders,
+)
 from spotctl.files.job.spec import ANY, JobSpec, ProgramKind
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG, installation_id
 from spotctl.log.state import covers
+from spotctl.log.statuses import not_ended
+from spotctl.log.store import EventLog
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import LAUNCHER, secrets_of
 from spotctl.run.start.stored_facts import own_images
@@ -68,6 +76,29 @@ def check_launchable(spec: JobSpec) -> None:
                 described(Path(place))
             except AgentError as error:
                 raise BadRequest(f"{spec.name}: {error}") from error
+
+
+def checkpoint_place(spec: JobSpec) -> str | None:
+    """The path or location where a command keeps its checkpoint."""
+    path = paths_of(spec).get(("checkpoint", "path"))
+    return None if path is None else path.rstrip("/")
+
+
+def check_checkpoint_is_free(spec: JobSpec, log: EventLog) -> None:
+    """Refuses a place for checkpoints where the run of another job, which has not ended, keeps its
+    own.
+    """
+    if (place := checkpoint_place(spec)) is None:
+        return
+    for run, began in not_ended(log).items():
+        theirs = (began.spec.get("checkpoint") or {}).get("path", "").rstrip("/")
+        if began.job != spec.name and place == theirs:
+            raise BadRequest(
+                f"{spec.name}: checkpoint.path is {place}, where run {run} of job {began.job}, "
+                "which has not ended,"
+                f" keeps its checkpoint; write another path, or stop that run (spotctl stop "
+                f"{began.job})"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,20 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
 from pricing_data.units import counted
+from spotctl.agent.cloud_parts import clouds_by_scheme
 from spotctl.agent.data.locations import StoreIdentity, place_of
 from spotctl.agent.data.sets import CONNECTIONS, FILES, DataSet, SetLocation, describe, gigabytes
 from spotctl.agent.data.stores import Bucket, StoreRefused
-from spotctl.agent.errors import TransferFailed
+from spotctl.agent.errors import AgentError, TransferFailed
 from spotctl.agent.files import replace_json
-from spotctl.files.job.data_places import bucket_of, stored_folders
+from spotctl.clouds.wiring import buckets_of
+from spotctl.files.job.data_places import bucket_of, stored_folders, written_places
+from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.callbacks import never
 from spotctl.home.config import Settings
@@ -260,3 +264,34 @@ class KnownDigests:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             replace_json(self._file, dict(values))
         self._saved_at = time.monotonic()
+
+
+def prepare_places(spec: JobSpec, *, fresh: bool) -> None:
+    """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it
+    resumes from them. Removes the parts of files that killed machines, or launches, have left where
+    the job writes: they would be billed for ever."""
+    program = spec.program
+    if isinstance(program, Command) and program.checkpoint is not None:
+        from spotctl.agent.checkpoints.stored import discard_checkpoints
+
+        try:
+            discard_checkpoints(program.checkpoint.path, fresh=fresh, who=LAUNCHER)
+        except AgentError as error:
+            raise BadRequest(f"{spec.name}: {error}") from error
+
+    for location in sorted(written_places(spec)):
+        drop_abandoned_parts(location, LAUNCHER)
+
+
+def drop_abandoned_parts(location: str, who: StoreIdentity) -> None:
+    """Removes parts of objects that were left below a location more than a day ago, as far as `who`
+    may.
+    """
+    scheme, _, rest = location.partition("://")
+    name, _, prefix = rest.partition("/")
+    before = datetime.now(UTC) - timedelta(days=1)
+    cloud = clouds_by_scheme()[scheme]
+    with suppress(StoreRefused):
+        buckets_of(cloud).drop_abandoned(
+            name, f"{prefix.strip('/')}/".lstrip("/"), before, who(cloud)
+        )

@@ -22,8 +22,7 @@ from spotctl.log.store import EventLog
 from spotctl.run import following
 from spotctl.run.remote_runner import client, fence, homes
 from spotctl.run.remote_runner.fence import SILENT_SECONDS, Claim
-from spotctl.run.remote_runner.place import RunPlace, keep
-from spotctl.run.remote_runner.start import RunnerLost
+from spotctl.run.remote_runner.place import RunnerLost, RunPlace, keep
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.run.remote_runner.test_fence import Cell, Clock
 
