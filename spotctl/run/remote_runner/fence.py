@@ -33,6 +33,7 @@ from spotctl.clouds.provider import (
     MachineState,
     Resource,
 )
+from spotctl.home.errors import SpotctlError
 
 if TYPE_CHECKING:
     pass
