@@ -37,7 +37,7 @@ from spotctl.home.paths import Paths
 from spotctl.run.environment import LAUNCHER
 from spotctl.run.notify import Message, deliver
 from spotctl.run.stored_data.removing import DataUse, DataUses, missing_sets
-from spotctl.show.columns import Column
+from spotctl.show.columns import Column, if_any
 
 if TYPE_CHECKING:
     from spotctl.agent.data.locations import StoreIdentity
@@ -98,7 +98,7 @@ FINDING: tuple[Column[Finding], ...] = (
     Column(
         "cure",
         "how to fix it; null if there is nothing to fix",
-        lambda finding: finding.cure or None,
+        form=if_any,
     ),
 )
 FINDINGS: tuple[Column[Sequence[Finding]], ...] = (

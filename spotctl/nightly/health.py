@@ -286,7 +286,8 @@ JOB: tuple[Column[Mapping[str, Any]], ...] = (
         "scheduler",
         "what starts it: `systemd` or `cron`",
         heading="by",
-        cell=lambda job: printable(job["scheduler"] or ""),
+        show=printable,
+        unknown="",
         rank=3,
     ),
     Column("metrics", "file or port where each night publishes metrics; empty for none"),
@@ -294,7 +295,8 @@ JOB: tuple[Column[Mapping[str, Any]], ...] = (
         "next",
         "next start in this computer's time zone",
         heading="next",
-        cell=lambda job: printable(job["next"] or ""),
+        show=printable,
+        unknown="",
         rank=1,
     ),
     Column("next_utc", "next start in UTC"),
@@ -321,11 +323,11 @@ JOB: tuple[Column[Mapping[str, Any]], ...] = (
 )
 INSTALLED: tuple[Column[Any], ...] = (
     Column("done", "`installed`, `changed` or `unchanged`"),
-    Column("to_do", "what remains to be done by hand", lambda added: list(added.to_do)),
+    Column("to_do", "what remains to be done by hand", form=list),
     Column(
         "missing",
         "secrets that the environment file does not have yet",
-        lambda added: list(added.missing),
+        form=list,
     ),
 )
 INSTALL = (*JOB, *INSTALLED)

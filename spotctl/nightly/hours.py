@@ -100,21 +100,18 @@ def moment_of(day: date, at: time, zone: tzinfo) -> int:
     )
     if first <= second:
         return first
-    # Skipped: with the old offset the time is after the change, and with the new one before it.
-    return _change(second, first, zone)
 
-
-def _change(before: int, after: int, zone: tzinfo) -> int:
-    """The moment between two at which the UTC offset changes, to the second."""
-    old = _offset(before, zone)
+    # Skipped: with the old offset the time is after the change of the offset, and with the new one
+    # before it. The change itself, to the second, lies between them.
+    before, after = second, first
+    old = to_datetime(before).astimezone(zone).utcoffset()
     while after - before > SECOND:
         middle = (before + after) // 2 // SECOND * SECOND
-        before, after = (middle, after) if _offset(middle, zone) == old else (before, middle)
+        if to_datetime(middle).astimezone(zone).utcoffset() == old:
+            before = middle
+        else:
+            after = middle
     return after
-
-
-def _offset(moment: int, zone: tzinfo) -> timedelta | None:
-    return to_datetime(moment).astimezone(zone).utcoffset()
 
 
 def _next(now: int, at: time, zone: tzinfo) -> date:

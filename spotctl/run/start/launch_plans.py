@@ -124,19 +124,20 @@ def plans_to_launch(
     """
     if max_cost is None:
         return _within_account(specs, settings)
-    shares = [max_cost] if len(specs) == 1 else _shares(max_cost, _within_account(specs, settings))
+
+    shares = [max_cost]
+    if len(specs) > 1:
+        unlimited = _within_account(specs, settings).plans
+        costs = [forecast_of(plan).usd.median for plan in unlimited]
+        shares = [max_cost // len(costs)] * len(costs)
+        if any(costs):
+            shares = [int(max_cost * cost / sum(costs)) for cost in costs]
+
     limited = [
         replace(spec, budget=share if spec.budget is None else min(spec.budget, share))
         for spec, share in zip(specs, shares, strict=True)
     ]
     return _within_account(limited, settings)
-
-
-def _shares(max_cost: int, plans: JobPlans) -> list[int]:
-    costs = [forecast_of(plan).usd.median for plan in plans.plans]
-    if not any(costs):
-        return [max_cost // len(costs)] * len(costs)
-    return [int(max_cost * cost / sum(costs)) for cost in costs]
 
 
 def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:

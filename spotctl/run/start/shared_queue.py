@@ -72,8 +72,7 @@ class SharedQueue:
         with EventLog(self._paths.log) as log:
             while True:
                 known = self._read(log)
-                # Plans know what is left of the quotas now.
-                jobs = [replace(each, quotas=self._whole(each.quotas)) for each in jobs]
+                jobs = [self._whole(each) for each in jobs]
                 self._check_amounts(known, jobs)
                 for each in jobs:
                     self._check_terms(known, each.terms, each.job.name)
@@ -131,12 +130,14 @@ class SharedQueue:
             return None
 
         parts = dict[str, int]()
-        for quota in (
-            quota
-            for quota in last.queue.quotas
-            if quota.name in {own.name for own in joined.quotas}
-        ):
-            uses = {name: _use(quota, held) for name, held in last.machines.items()}
+        names = {own.name for own in joined.quotas}
+        for quota in last.queue.quotas:
+            if quota.name not in names:
+                continue
+            uses = dict[str, float]()
+            for name, machines in last.machines.items():
+                of_kinds = (quota.per_machine.get(kind, 0.0) * n for kind, n in machines.items())
+                uses[name] = sum(of_kinds)
             # Machines outside of the queue may have taken what jobs keep.
             free = max(quota.amount - sum(uses.values()), 0.0)
             parts[quota.name] = int(uses[job] + free + 1e-6)
@@ -271,14 +272,15 @@ class SharedQueue:
             for quota in quotas
         )
 
-    def _whole(self, quotas: Sequence[QueueQuota]) -> tuple[QueueQuota, ...]:
-        """The quotas with their amounts before any run takes something of them, as far as these are
-        known.
-        """
-        amounts = {name: float(quota.amount) for name, quota in self._stated(quotas).items()}
-        return tuple(
-            replace(quota, amount=amounts.get(quota.name, quota.amount)) for quota in quotas
-        )
+    def _whole(self, joined: JobJoined) -> JobJoined:
+        """The job with its quotas as they are before any run takes something of them, as far as
+        that is known: plans know what is left of them now."""
+        stated, quotas = self._stated(joined.quotas), list[QueueQuota]()
+        for quota in joined.quotas:
+            known = stated.get(quota.name)
+            amount = quota.amount if known is None else float(known.amount)
+            quotas.append(replace(quota, amount=amount))
+        return replace(joined, quotas=tuple(quotas))
 
     def _stated(self, quotas: Sequence[QueueQuota]) -> dict[str, Quota]:
         """The known quotas by name, those for every region in the regions of the queue."""
@@ -316,10 +318,20 @@ class SharedQueue:
         high = None if job.work_high is None else job.work_high * left
         work = None if job.work is None else job.work * max(left, 1e-9)
         job = replace(job, work=work, work_low=job.work_low * left, work_high=high)
-        spot = [held for held in state.alive if not state.allocations[held.allocation].reliable]
-        paid = min((_paid_until(state, held, self._clock()) for held in spot), default=0) / SECOND
 
-        return replace(_measured(job, joined, state, self._clock()), paid_until=paid)
+        # The end of the hour that is paid already, of the machine whose hour ends first; 0 where
+        # machines cost only the time that they run.
+        now_us, paid = self._clock(), list[int]()
+        for held in state.alive:
+            allocation = state.allocations[held.allocation]
+            if allocation.reliable:
+                continue
+            is_by_hour = isinstance(rule_of_cloud(allocation.market.cloud), HourlyRefund)
+            hours_begun = -(-(now_us - held.started) // HOUR)
+            paid.append(held.started + hours_begun * HOUR if is_by_hour else 0)
+
+        measured = _measured(job, joined, state, now_us)
+        return replace(measured, paid_until=min(paid, default=0) / SECOND)
 
     def _check_terms(self, known: JobsQueued, terms: QueueTerms, job: str) -> None:
         """Refuses other terms than those of the jobs in the queue."""
@@ -361,23 +373,9 @@ def _stated_terms(terms: QueueTerms) -> str:
     return f"policy {terms.policy} in rounds of {terms.round_seconds / 60:g} minutes"
 
 
-def _paid_until(state: RunState, held: Held, now: int) -> int:
-    """The end of the hour of a machine that is paid already; 0 where machines cost only the time
-    that they run.
-    """
-    rule = rule_of_cloud(state.allocations[held.allocation].market.cloud)
-    if not isinstance(rule, HourlyRefund):
-        return 0
-    return held.started + -(-(now - held.started) // HOUR) * HOUR
-
-
 def _kind(state: RunState, held: Held) -> str:
     market = state.allocations[held.allocation].market
     return "" if market.reservation else f"{market.cloud}/{market.region}/{market.instance_type}"
-
-
-def _use(quota: QueueQuota, machines: Mapping[str, int]) -> float:
-    return sum(quota.per_machine.get(kind, 0.0) * count for kind, count in machines.items())
 
 
 def _measured(job: QueueJob, joined: JobJoined, state: RunState, now: int) -> QueueJob:

@@ -120,13 +120,15 @@ def copy_set(
     present = {key.removeprefix(FILES) for key in target.list(FILES)}
     missing = {digest: size for digest, size in listed.contents.items() if digest not in present}
 
-    # Within one store, the store itself copies.
-    copies = _copies(first.bucket, near.bucket, identity)
+    scheme, _, from_bucket = first.bucket.partition("://")
+    other, _, to_bucket = near.bucket.partition("://")
+    cloud = clouds_by_scheme()[scheme]
 
     def copy(digest: str) -> None:
         check(0.0)
-        if copies is not None:
-            copies(FILES + digest)
+        if scheme == other:
+            # Within one store, the store itself copies.
+            buckets_of(cloud).copy(FILES + digest, from_bucket, to_bucket, identity(cloud))
         else:
             target.write(FILES + digest, lambda: _checked(source, digest, check))
 
@@ -155,18 +157,6 @@ def _checked(source: Bucket, digest: str, check: Callable[[float], object]) -> I
         raise StoreRefused(
             f"{FILES}{digest} is damaged: remove it from the bucket, and launch the job again"
         )
-
-
-def _copies(first: str, near: str, identity: StoreIdentity) -> Callable[[str], None] | None:
-    """Has a store copy an object of this name between two of its buckets; None if they are in two
-    stores.
-    """
-    (scheme, _, source), (other, _, target) = (bucket.partition("://") for bucket in (first, near))
-    if scheme != other:
-        return None
-    cloud = clouds_by_scheme()[scheme]
-    copy = buckets_of(cloud).copy
-    return lambda key: copy(key, source, target, identity(cloud))
 
 
 def _bucket(location: SetLocation, identity: StoreIdentity) -> Bucket:

@@ -186,7 +186,12 @@ def unused_copies(settings: Settings, days: int) -> list[UnusedCopy]:
     if going is None or any(spec["resources"]["clouds"] == ["local"] for spec in going):
         return []
 
-    return [UnusedCopy(folder, _size(folder), _used(folder)) for folder in folders]
+    copies = list[UnusedCopy]()
+    for folder in folders:
+        files = (Path(root, name) for root, _, names in os.walk(folder) for name in names)
+        size = sum(file.lstat().st_size for file in files)
+        copies.append(UnusedCopy(folder, size, _used(folder)))
+    return copies
 
 
 def remove_copies(settings: Settings, copies: Sequence[UnusedCopy]) -> list[str]:
@@ -211,12 +216,6 @@ def remove_copies(settings: Settings, copies: Sequence[UnusedCopy]) -> list[str]
 def _used(folder: Path) -> int:
     """The folder's time, which each use sets."""
     return folder.stat().st_mtime_ns // 1000
-
-
-def _size(folder: Path) -> int:
-    return sum(
-        Path(root, name).lstat().st_size for root, _, names in os.walk(folder) for name in names
-    )
 
 
 def missing_sets(bucket: str, locations: Iterable[SetLocation], identity: StoreIdentity) -> int:

@@ -506,29 +506,27 @@ class Executor:
 
     def _renew(self, intent: ev.RenewIntended) -> Event | None:
         def call() -> bool:
-            renewed = [self._extend(machine, intent.lease_until) for machine in intent.machines]
-            if not any(renewed):
+            has_answered = False
+            for machine in intent.machines:
+                try:
+                    self._provider.link(machine).renew(intent.lease_until)
+                    has_answered = True
+                except NotFound:
+                    # It is gone, which the next list shows.
+                    has_answered = True
+                except NotPermitted:
+                    raise
+                except ProviderError:
+                    # It does not hold up the others: the next renewal asks it again.
+                    continue
+
+            if not has_answered:
                 raise Unanswered(
                     "no machine answered; their leases end unless the next renewal reaches them"
                 )
             return True
 
         return None if self.retry(call) is None else ev.Renewed(intent.intent)
-
-    def _extend(self, machine: str, until: int) -> bool:
-        """Whether a machine's lease was renewed, or the machine is gone, which the next list shows.
-
-        A machine that does not answer does not hold up the others: the next renewal asks it again.
-        """
-        try:
-            self._provider.link(machine).renew(until)
-        except NotFound:
-            return True
-        except NotPermitted:
-            raise
-        except ProviderError:
-            return False
-        return True
 
     def _raise_bid(self, intent: ev.BidIntended) -> Event | None:
         (_, before), _ = self._journal.state.machines[intent.id].bids[-2:]

@@ -341,11 +341,5 @@ def repeated_returns(
     return [ReturnMachines(machines, "its return had no effect")] if machines else []
 
 
-def returns_of_all(state: RunState, reason: str) -> list[Instruction]:
-    """Returns of all machines that are not being returned already."""
-    machines = tuple(held.id for held in _staying(state))
-    return [ReturnMachines(machines, reason)] if machines else []
-
-
 def _staying(state: RunState) -> tuple[Held, ...]:
     return tuple(held for held in state.alive if not held.returning)

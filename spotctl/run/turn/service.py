@@ -187,12 +187,7 @@ class Runner:
             self._ending.record_prices()
         except (NotPermitted, NotHere) as error:
             self._listed_while_stopping = stopping
-            if isinstance(error, LoginNeeded) and self._waits_for_login(error):
-                # Machines keep working, although nothing is known about them and nothing can be
-                # decided.
-                self._advance(self._workload.turn(self.state, (), self._journal.now()))
-            else:
-                self._stop_unpermitted(error)
+            self._bear(error)
             # The cloud refuses at once, and nothing else in this turn has taken time.
             time.sleep(self._rest_seconds)
         except BadRequest as error:
@@ -211,6 +206,20 @@ class Runner:
             self._stalled_since = None
             if self.state.login is not None:
                 self._journal.write(ev.LoginWorks())
+
+    def _bear(self, refusal: NotPermitted | NotHere) -> None:
+        """Goes on without the cloud while a login is waited for; otherwise ends the run, which may
+        change nothing any more: machines that cannot be returned end with their leases."""
+        if isinstance(refusal, LoginNeeded) and self._waits_for_login(refusal):
+            # Machines keep working, although nothing is known about them and nothing can be
+            # decided.
+            self._advance(self._workload.turn(self.state, (), self._journal.now()))
+            return
+
+        is_first = self.state.stopping is None
+        self._stop(NOT_PERMITTED, str(refusal))
+        if not is_first:
+            self._ending.end_leases(("",))
 
     def _waits_for_login(self, refusal: LoginNeeded) -> bool:
         """Whether the run goes on after this refusal: until the first of its leases is about to
@@ -329,7 +338,9 @@ class Runner:
 
         if stop is not None:
             # The workload has seen the request to stop, and has saved what it could.
-            self._carry_out(reconcile.returns_of_all(self.state, f"the run ends: {stop.outcome}"))
+            staying = tuple(held.id for held in self.state.alive if not held.returning)
+            if staying:
+                self._carry_out([ReturnMachines(staying, f"the run ends: {stop.outcome}")])
             return
 
         for held, why in boots.silent(self.state, self._times.teardown, now, self._watched_since):
@@ -520,12 +531,3 @@ class Runner:
     def _over(self) -> bool:
         """Whether the run has ended, or nothing remains but to write that."""
         return self._ending.over(listed=self._listed_while_stopping)
-
-    def _stop_unpermitted(self, error: NotPermitted | NotHere) -> None:
-        """Ends a run that may change nothing any more; machines that cannot be returned end with
-        their leases.
-        """
-        first = self.state.stopping is None
-        self._stop(NOT_PERMITTED, str(error))
-        if not first:
-            self._ending.end_leases(("",))
