@@ -141,7 +141,8 @@ def _outline(whole: typer.Typer) -> typer.Typer:
     for group in part.registered_groups:
         group.typer_instance = inside = copy.copy(group.typer_instance)
         assert inside is not None
-        inside.registered_commands, inside.registered_groups = [], []
+        inside.registered_commands = []
+        inside.registered_groups = []
     return part
 
 
@@ -150,7 +151,8 @@ def _described(command: Callable[..., Any] | None) -> Callable[[], None]:
         """Takes no parameters: reading those of a command is what takes time."""
 
     if command is not None:
-        described.__name__, described.__doc__ = command.__name__, command.__doc__
+        described.__name__ = command.__name__
+        described.__doc__ = command.__doc__
     return described
 
 

@@ -235,7 +235,8 @@ def _nights(home: Path, now: int) -> Iterator[Finding]:
         for text, level in levels:
             detail, _, cure = text.rpartition("; ")
             if not detail:
-                detail, cure = text, "fix it, then run spotctl nightly ls --check"
+                detail = text
+                cure = "fix it, then run spotctl nightly ls --check"
             if text:
                 yield Finding("here", f"nightly {state_dir.name}", level, detail, cure)
 

@@ -165,7 +165,9 @@ def gather_report(
     from spotctl.show.costs.accounts import gather
     from spotctl.show.costs.periods import Period, parse_by
 
-    now, groups, zone = wall_us(), parse_by(by), time_zone(tz)
+    now = wall_us()
+    groups = parse_by(by)
+    zone = time_zone(tz)
     began = start_of(in_zone(since, zone), now) if since else None
     period = Period(began, moment_of(in_zone(until, zone), now) if until else None, zone)
     if period.since is not None and period.until is not None and period.since >= period.until:

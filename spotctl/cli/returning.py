@@ -105,7 +105,8 @@ def gc(
     not_permitted = any(
         isinstance(part.failure, NotPermitted | NotHere) for part in unsearched if part.is_used
     )
-    unused, copies = list[DataUse](), list[UnusedCopy]()
+    unused = list[DataUse]()
+    copies = list[UnusedCopy]()
 
     try:
         if not clouds:
@@ -135,7 +136,8 @@ def gc(
                 f"data {use.location}: {size}, last used by {use.job}, launched {moment(use.used)}"
             )
         for copy in copies:
-            size, used = gigabytes(copy.size), moment(copy.used)
+            size = gigabytes(copy.size)
+            used = moment(copy.used)
             session.remark(f"data {copy.folder}: {size} on this computer, last used {used}")
 
     remaining = list[str]()
@@ -214,7 +216,9 @@ def _return_shown(
     from spotctl.run.remote_runner.place import RunnerLost
     from spotctl.run.start import runs
 
-    settings, going_on, clouds = session.settings, list["RunState"](), list[str]()
+    settings = session.settings
+    going_on = list["RunState"]()
+    clouds = list[str]()
     if isinstance(why, RunnerLost):
         going_on = [
             run for run in read_log(settings).latest if run.ended is None and job_of(run.run) == job
@@ -315,12 +319,14 @@ def _end_all(session: Session, *, json_: bool) -> None:
     from spotctl.run.remote_runner.place import RunnerLost
 
     # First, so that none begins when those before it have ended.
-    since, paths = wall_us(), Paths(session.settings.home)
+    since = wall_us()
+    paths = Paths(session.settings.home)
     waits = {job.name: remove_waiting(paths, job.name) for job in waiting_jobs(paths)}
     withdrawn = [job for job, is_removed in waits.items() if is_removed]
     if damage := read_log(session.settings).damage:
         _emergency(session, damage[0], since, json_=json_)
-    endings, unread = list[tuple["RunState", "RunEnded"]](), list[tuple[str, str]]()
+    endings = list[tuple["RunState", "RunEnded"]]()
+    unread = list[tuple[str, str]]()
     failure: SpotctlError | None = None
 
     for job in dict.fromkeys(

@@ -125,7 +125,8 @@ def rehearsed_jobs(session: Session, specs: Sequence[JobSpec], *, asks: bool) ->
 
 def is_new_on_cloud(settings: Settings, spec: JobSpec) -> bool:
     """Whether a job that a trial can run here would be launched on a cloud for the first time."""
-    program, needs_store = spec.program, any("://" in place for place in spec.data.values())
+    program = spec.program
+    needs_store = any("://" in place for place in spec.data.values())
     if (
         not isinstance(program, Command)
         or program.checkpoint is None

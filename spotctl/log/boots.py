@@ -46,22 +46,23 @@ def boot_of(state: RunState, held: Held, teardown: int = 0, watched_since: int =
 
     # A lease ends a machine whose agent works; one whose agent never answered may run on, and be
     # billed.
-    due, why = held.lease_until + teardown, "its lease has ended, and its agent never answered"
+    due = held.lease_until + teardown
+    why = "its lease has ended, and its agent never answered"
     stated = stated_time(state.allocations[held.allocation].market)
     if stated is not None:
         quiet = max(held.signed_at, watched_since) + stated
         if quiet < due:
-            due, why = (
-                quiet,
+            due = quiet
+            why = (
                 f"it has shown nothing new for {stated // MINUTE} minutes (last stage: "
-                f"{held.stage})",
+                f"{held.stage})"
             )
         longest = max(held.granted_at, watched_since) + round(stated * LONGEST)
         if longest < due and held.stage != "packages":
-            due, why = (
-                longest,
+            due = longest
+            why = (
                 f"it has not come up in {stated * LONGEST / MINUTE:.0f} minutes (stage: "
-                f"{held.stage})",
+                f"{held.stage})"
             )
 
     return Boot(held.stage, due, why)

@@ -102,7 +102,8 @@ def used(state: RunState, now: int, tariff: Tariff) -> int:
     """
     amount = sum(map(sent_amount, state.sent))
     for held in state.machines.values():
-        allocation, life = state.allocations[held.allocation], life_of(held, now)
+        allocation = state.allocations[held.allocation]
+        life = life_of(held, now)
         if held.alive:
             life = replace(life, ended=End.HANDED_ON)
         bill = tariff.rule(allocation.market).bill(life, tariff.paid(allocation, held, now))
@@ -131,10 +132,8 @@ def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
 
     for number in state.unclear:
         # Machines of an abandoned order that were not found so far.
-        order, known = (
-            state.orders[number],
-            sum(held.allocation == number for held in state.machines.values()),
-        )
+        order = state.orders[number]
+        known = sum(held.allocation == number for held in state.machines.values())
         amount += _ordered(state, order, order.machines - known, tariff, teardown)
 
     return amount
@@ -182,7 +181,8 @@ def raised(state: RunState, machine: str, bid: int, now: int, tariff: Tariff, te
     ended."""
     held = state.machines[machine]
     higher = replace(held, bids=(*held.bids, (now, bid)))
-    since, gone = _second_of(held, now), _gone_at(held, now, teardown)
+    since = _second_of(held, now)
+    gone = _gone_at(held, now, teardown)
     after, before = (
         _flat(state, each, gone, tariff) - _flat(state, each, since, tariff)
         for each in (higher, held)

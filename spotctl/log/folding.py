@@ -65,8 +65,11 @@ def _changed(value: _Value, **changes: Any) -> _Value:  # noqa: ANN401 - of any 
 
 def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
     """The state after events."""
-    state, last = state or RunState(), None
-    at, paces, progress = state.at, list(state.paces), state.progress
+    state = state or RunState()
+    last = None
+    at = state.at
+    paces = list(state.paces)
+    progress = state.progress
     done = paces[-1][1] if paces else 0
     for last in rows:
         event = last.event
@@ -180,14 +183,16 @@ def _intended(state: RunState, event: Intended, at: int) -> RunState:
 
 
 def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
-    orders, ordered = {**state.orders, event.intent: event}, {**state.ordered, event.intent: at}
+    orders = {**state.orders, event.intent: event}
+    ordered = {**state.ordered, event.intent: at}
     return _intended(_changed(state, orders=orders, ordered=ordered), event, at)
 
 
 def _rented(state: RunState, event: ev.Rented, at: int) -> RunState:
     """Machines may come in several events: those of a lost answer are found by listing."""
     order = state.orders[event.intent]
-    came, is_spot = dict[str, Held](), order.bid is not None
+    came = dict[str, Held]()
+    is_spot = order.bid is not None
     for granted in event.machines:
         since = granted.started
         bids = () if order.bid is None else ((since, order.bid),)
@@ -239,7 +244,8 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
         return _closed(state, event)
 
     order = state.orders[event.intent]
-    market, spot = order.market, order.bid is not None
+    market = order.market
+    spot = order.bid is not None
     state = _changed(state, refusal=event.message)
     if event.unknown:
         state = _changed(state, unknown={**state.unknown, event.intent: event.unknown})
@@ -446,7 +452,8 @@ def _priced(state: RunState, event: ev.Priced, _: int) -> RunState:
     before = state.prices.get(event.market)
     if before is not None and event.times:
         kept = bisect_left(before.times, event.times[0])
-        times, prices = before.times[:kept] + event.times, before.prices[:kept] + event.prices
+        times = before.times[:kept] + event.times
+        prices = before.prices[:kept] + event.prices
         event = replace(event, times=times, prices=prices)
     return _changed(state, prices={**state.prices, event.market: event})
 

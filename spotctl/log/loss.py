@@ -104,7 +104,8 @@ def foreign_rows(raw: RawLog) -> set[int]:
         if row.number is not None:
             rows.setdefault((row.run, row.number), []).append(row)
 
-    foreign, link_before = set[int](), dict[tuple[str, int], int | None]()
+    foreign = set[int]()
+    link_before = dict[tuple[str, int], int | None]()
     for (run, number), same in sorted(rows.items()):
         before = 0 if number == 1 else link_before.get((run, number - 1))
         contents = {row.id: checksum(row.run, row.at, row.kind, row.body) for row in same}
@@ -198,10 +199,12 @@ def _of_chains(
 ) -> dict[str, list[int]]:
     """The positions of the rows that chains lack. Each is between those of its neighbors; those at
     which the index or a row names the run are taken first."""
-    own, others = dict[str, list[int]](), list[int]()
+    own = dict[str, list[int]]()
+    others = list[int]()
     for at in free:
         own.setdefault(owner.get(at, ""), []).append(at)
-    missing, open_slots = dict[str, list[int]](), list[tuple[float, int, str]]()
+    missing = dict[str, list[int]]()
+    open_slots = list[tuple[float, int, str]]()
 
     for run, slots in _slots(raw, usable).items():
         named: Iterator[float] = iter(own.pop(run, ()) if run else ())
@@ -264,7 +267,8 @@ def left(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[Raw
 
     for loss in losses:
         for run in _runs_of(loss, usable):
-            last, rows = loss.positions[-1], runs.get(run, ())
+            last = loss.positions[-1]
+            rows = runs.get(run, ())
             if not run:
                 since, until = _wall(usable, loss.first, now)
                 at = until
@@ -272,7 +276,8 @@ def left(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[Raw
                 before = [row.at for row in rows if row.id < loss.first]
                 later = [row.at for row in rows if row.id > last]
                 at = max([row.at for row in rows], default=_wall(usable, loss.first)[0])
-                since, until = max(before, default=min(later, default=at)), min(later, default=at)
+                since = max(before, default=min(later, default=at))
+                until = min(later, default=at)
             mark = RowsLost(len(loss.positions), loss.first, last, since, until, loss.kinds)
             whole.append(_raw(run, at, mark))
 
@@ -345,7 +350,8 @@ def _ends(lossy: Iterable[str], whole: Sequence[RawRow]) -> Iterator[RawRow]:
         rows = [row for row in whole if row.run == run]
         if any(row.kind == RunEnded.__name__ for row in rows):
             continue
-        at, later = max(row.at for row in rows), newest[job_of[run]]
+        at = max(row.at for row in rows)
+        later = newest[job_of[run]]
         if later.run == run:
             yield _raw(run, at, StopRequested(FAILED, LOST))
         else:

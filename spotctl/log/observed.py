@@ -67,7 +67,8 @@ class Timesheet:
     of an id."""
 
     def __init__(self, speed: float, machine_of: Callable[[str], str] = lambda node: node) -> None:
-        self._speed, self._machine_of = speed, machine_of
+        self._speed = speed
+        self._machine_of = machine_of
         self._chunks = 0
         self._goes_on = False
         self._loss: float | None = None

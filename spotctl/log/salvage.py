@@ -87,8 +87,11 @@ def salvage(path: Path) -> Salvaged:
     damage = [Damage(raw.failure)] if raw.failure else []
     if not raw.rows and store.begun_marker(path).exists():
         damage.append(Damage("the log had rows, and has none now"))
-    runs, dropped = dict[str, RunState](), list[tuple[str, RowsLost]]()
-    usable, unusable, foreign = list[RawRow](), list[RawRow](), foreign_rows(raw)
+    runs = dict[str, RunState]()
+    dropped = list[tuple[str, RowsLost]]()
+    usable = list[RawRow]()
+    unusable = list[RawRow]()
+    foreign = foreign_rows(raw)
 
     for stored in raw.rows:
         try:
@@ -269,7 +272,10 @@ _MIN_BYTES_OF_ROW = 16
 def raw_log(path: Path) -> RawLog:
     """The readable part of a log. Changes nothing."""
     failures = list[str]()
-    rows, run_of, last, ends = dict[int, RawRow](), dict[int, str](), 0, dict[str, int]()
+    rows = dict[int, RawRow]()
+    run_of = dict[int, str]()
+    last = 0
+    ends = dict[str, int]()
     wal = path.with_name(f"{path.name}-wal")
 
     # More rows than a log of this size can have. Where pages are damaged, a position can be any

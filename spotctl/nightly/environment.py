@@ -110,7 +110,8 @@ def only_in_shell(environ: Mapping[str, str], variables: Mapping[str, str]) -> l
 def resolved_addresses(addresses: Notify, variables: Mapping[str, str]) -> Notify:
     """The addresses with the values of variables that are known."""
     known = {f"${name}": value for name, value in variables.items() if value}
-    webhook, heartbeat = addresses.webhook, addresses.heartbeat
+    webhook = addresses.webhook
+    heartbeat = addresses.heartbeat
     return Notify(
         webhook and known.get(webhook, webhook),
         heartbeat and known.get(heartbeat, heartbeat),

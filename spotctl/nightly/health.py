@@ -101,7 +101,8 @@ def history(state_dir: StateDir) -> tuple[NightHistory, list[str]]:
         cure = "remove the file; the next start makes a new one"
         damaged.append(f"{state_dir.starts.path}: {counted(lines, 'line')} cannot be read; {cure}")
 
-    last, result = readable(lambda: state_dir.last), readable(lambda: state_dir.result)
+    last = readable(lambda: state_dir.last)
+    result = readable(lambda: state_dir.result)
     reported_at = 0 if result is None else result.end
     return NightHistory(state_dir.name, starts, last, reported_at, state_dir.is_running), damaged
 
@@ -119,7 +120,8 @@ def problems(state_dir: StateDir, hours: Hours, now: int, zone: tzinfo) -> list[
             f" see spotctl logs {nights.name}, and stop it with: spotctl stop {nights.name}"
         )
 
-    begin, last = hours.night(now, zone).begin, nights.last
+    begin = hours.night(now, zone).begin
+    last = nights.last
     is_recorded = last is not None and last.begin >= begin
     begun = is_recorded or any(start.began_us >= begin - SECOND for start in nights.starts)
     if not begun and state_dir.installed_at <= begin and now >= begin + GRACE:
@@ -165,7 +167,8 @@ def latest_end(starts: Sequence[NightStart], hours: Hours, since: int, zone: tzi
 
 
 def _failed(nights: NightHistory, zone: tzinfo) -> str:
-    start, last = nights.failed_start, nights.last
+    start = nights.failed_start
+    last = nights.last
     if start is not None:
         cure = _FIX_AND_RUN if start.ended is not None else "spotctl nightly run {name} resumes it"
         return f"{ending_text(start, zone)}; {cure.format(name=nights.name)}"
@@ -374,7 +377,8 @@ def job_answer(state_dir: StateDir, timers: Timers) -> dict[str, Any]:
 def _last_night(state_dir: StateDir, zone: tzinfo) -> dict[str, Any] | None:
     """The last night, or a later start that failed before its night was recorded."""
     nights, _ = history(state_dir)
-    last, start = nights.last, nights.failed_start
+    last = nights.last
+    start = nights.failed_start
     unfinished = "running" if nights.is_running else "interrupted"
     if start is not None and (last is None or last.since < start.began_us):
         outcome = unfinished if start.ended is None else NOT_STARTED

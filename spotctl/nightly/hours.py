@@ -103,7 +103,8 @@ def moment_of(day: date, at: time, zone: tzinfo) -> int:
 
     # Skipped: with the old offset the time is after the change of the offset, and with the new one
     # before it. The change itself, to the second, lies between them.
-    before, after = second, first
+    before = second
+    after = first
     old = to_datetime(before).astimezone(zone).utcoffset()
     while after - before > SECOND:
         middle = (before + after) // 2 // SECOND * SECOND

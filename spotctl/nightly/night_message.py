@@ -134,13 +134,15 @@ def night_message(
     figures: Mapping[str, Any] | None = None,
 ) -> Message:
     """The message about a night; `figures` are those of its cost report."""
-    good, totals = result.outcome == DONE, NightTotals.of(runs)
+    good = result.outcome == DONE
+    totals = NightTotals.of(runs)
     spent, on_demand = (
         None if amount is None else usd(amount) for amount in (totals.spent, totals.on_demand)
     )
     if spent is None and figures is not None:
         # For a run that has not ended, the ledger has the cost so far.
-        spent, on_demand = figures["total_usd"], figures["on_demand_usd"]
+        spent = figures["total_usd"]
+        on_demand = figures["on_demand_usd"]
 
     model = runs[-1].ended.facts.get("model") if runs and runs[-1].ended else None
     attempts = f" ({len(runs)} attempts)" if len(runs) > 1 else ""

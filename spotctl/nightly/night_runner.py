@@ -83,7 +83,8 @@ class NightRunner:
 
     def run(self, night: Night | None = None) -> StartReport:
         """Does what this night needs, and reports it."""
-        now, hours = self.clock(), self.nightly.hours
+        now = self.clock()
+        hours = self.nightly.hours
         if night is None:
             night = (
                 hours.night(now, self.zone) if self.scheduled else hours.from_now(now, self.zone)
@@ -131,7 +132,8 @@ class NightRunner:
             self.log.write([f"nothing to do: {skipped}"])
             return StartReport(NightResult(DONE, skipped), None, self.log.path)
 
-        before, record = state.record, self._record_begin(state, night, step)
+        before = state.record
+        record = self._record_begin(state, night, step)
         self._publish_night(running=True)
         self.reporter.beat("/start")
         try:
@@ -151,7 +153,8 @@ class NightRunner:
 
     def _runs(self) -> list[RunState]:
         """The runs of the last night and the latest run of the job, oldest first."""
-        path, record = Paths(self.settings.home).log, self.state_dir.last
+        path = Paths(self.settings.home).log
+        record = self.state_dir.last
         if not path.exists():
             return []
         with EventLog(path) as log:
@@ -230,7 +233,8 @@ class NightRunner:
 
         while ended.outcome == NO_CAPACITY:
             # Another attempt, unless there is no time for one, or a signal asked to end.
-            now, attempts = self.clock(), len(runs_since(self._runs(), record.since))
+            now = self.clock()
+            attempts = len(runs_since(self._runs(), record.since))
             pause = night.pause(attempts, now)
             if pause is None:
                 break
@@ -275,7 +279,8 @@ class NightRunner:
     def _check_secrets(self, secrets: tuple[str, ...]) -> None:
         missing = environment.missing(secrets, os.environ)
         if missing:
-            names, verb = ", ".join(missing), "is" if len(missing) == 1 else "are"
+            names = ", ".join(missing)
+            verb = "is" if len(missing) == 1 else "are"
             cure = f"add {missing[0]}=... to {self.state_dir.environment}"
             raise MissingSecret(f"{names} {verb} not in the environment of the night; {cure}")
 
@@ -390,7 +395,8 @@ def with_night_deadline(spec: JobSpec, night: Night, now: int, zone: tzinfo) -> 
     if night.stop_at is None:
         return spec
 
-    own, remaining = spec.deadline, max(night.stop_at - now, SECOND)
+    own = spec.deadline
+    remaining = max(night.stop_at - now, SECOND)
     if spec.is_local:
         return (
             spec

@@ -115,7 +115,8 @@ class NightReporter:
 
     def _addresses(self) -> Notify:
         """The addresses of the job file, or those that were last read from it."""
-        spec, path = self.job(), self.state_dir.addresses
+        spec = self.job()
+        path = self.state_dir.addresses
         if spec is not None:
             known = spec.notify
             with suppress(OSError):

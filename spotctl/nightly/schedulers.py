@@ -263,7 +263,8 @@ class UserManager:
 
         # A unit of another home is not replaced.
         home = re.compile(r'"--home" ("(?:[^"\\]|\\.)*")')
-        theirs, ours = home.search(self.service_text(name)), home.search(service_text)
+        theirs = home.search(self.service_text(name))
+        ours = home.search(service_text)
         if theirs is not None and ours is not None and theirs[1] != ours[1]:
             raise BadRequest(
                 f"{self.folder / service_unit(name)}: belongs to a nightly job of the same name in "

@@ -57,12 +57,16 @@ def waits_said(awaited: str | Callable[[], str], say: Callable[[str], object]) -
     over = Event()
 
     def watch() -> None:
-        since, due, said = None, 0.0, ""
+        since = None
+        due = 0.0
+        said = ""
         while not over.wait(_LOOK_SECONDS):
-            now, text = time.monotonic(), awaited if isinstance(awaited, str) else awaited()
+            now = time.monotonic()
+            text = awaited if isinstance(awaited, str) else awaited()
             since = None if not text else now if since is None else since
             if since is not None and text != said and now >= max(since + SAY_AFTER, due):
-                said, due = text, now + SAY_AGAIN
+                said = text
+                due = now + SAY_AGAIN
                 say(text)
 
     watcher = Thread(target=watch, name="waits", daemon=True)
@@ -87,7 +91,8 @@ def in_time(
     Says which are still waited for: for `what`, and what that costs. The first error of a call is
     raised.
     """
-    answers, errors = dict[str, T](), list[BaseException]()
+    answers = dict[str, T]()
+    errors = list[BaseException]()
 
     def make(name: str, call: Callable[[], T]) -> None:
         try:
@@ -121,11 +126,9 @@ def end_awaited(state: RunState, reason: str = "") -> str:
     if state.stopping is None or state.ended is not None:
         return ""
 
-    machines, orders, clock = (
-        state.alive,
-        state.open_orders,
-        " of the market's clock" if state.is_replayed else "",
-    )
+    machines = state.alive
+    orders = state.open_orders
+    clock = " of the market's clock" if state.is_replayed else ""
 
     if not machines and not orders:
         until = moment(state.at + STORE_PATIENCE + REMOVAL_PATIENCE)
@@ -184,14 +187,16 @@ def turn_reports(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callab
         nonlocal due, said
         state = runner.state
         observer.on_turn(state)
-        starting, now = runner.starting, time.monotonic()
+        starting = runner.starting
+        now = time.monotonic()
 
         if not starting:
             due = None
         elif due is None:
             due = now + WAIT_SECONDS
         elif now >= due and starting != said:
-            due, said = now + WAIT_SECONDS, starting
+            due = now + WAIT_SECONDS
+            said = starting
             observer.on_remark(spec.name, starting)
 
         for alarm in _alarms(state):

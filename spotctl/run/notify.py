@@ -324,7 +324,8 @@ def notify_of_end(spec: JobSpec, state: RunState, ended: RunEnded) -> list[Deliv
 
 def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
     """The message about the end of a run."""
-    answer, alive = final_figures(state, ended), len(state.alive)
+    answer = final_figures(state, ended)
+    alive = len(state.alive)
     lines = {
         "What happened": ended.message,
         "Cost": cost_text(answer["cost_usd"], answer["on_demand_usd"], replayed=state.is_replayed),

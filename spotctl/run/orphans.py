@@ -55,7 +55,8 @@ def shown_machines(
     settings: Settings, say: Callable[[str], object]
 ) -> tuple[list[ShownMachine], list[str]]:
     """The machines that the providers show running; and the clouds that could not be searched."""
-    shown, failures = list[ShownMachine](), list[str]()
+    shown = list[ShownMachine]()
+    failures = list[str]()
     for cloud, is_used, answer in _asked(
         settings, (), partial(_running, settings, ""), say, SEARCH_SECONDS
     ):
@@ -87,7 +88,8 @@ def return_shown(
         with suppress(OSError):
             os.kill(cast("int", process), signal.SIGTERM)
 
-    shown, left = dict[str, ShownMachine](), dict[str, ShownMachine]()
+    shown = dict[str, ShownMachine]()
+    left = dict[str, ShownMachine]()
     patient_until = time.monotonic() + seconds / 2
 
     def returned(provider: CloudProvider) -> PartlyListed | None:

@@ -130,7 +130,8 @@ def _list(
     library = session.library
     if json_:
         clouds = freshness_of_stored(library, markets)
-        now, lost = wall_us(), library.store.lost()
+        now = wall_us()
+        lost = library.store.lost()
         answer = {
             "markets": markets,
             "clouds": clouds,
@@ -162,7 +163,8 @@ def _stats(session: Session, markets: Sequence[Market], last: str, *, json_: boo
     else:
         all_stats = library.statistics(markets)
 
-    now, lost = wall_us(), library.store.lost()
+    now = wall_us()
+    lost = library.store.lost()
     session.answer(
         json_,
         as_json(price_answers.STATISTICS, {"markets": all_stats, "lost": lost}, now),
@@ -238,7 +240,8 @@ def show(
     session: Session = context.obj
     library = session.library
     series = recent(library.series(Market.parse(market)), last)
-    market_stats, now = describe(series, library.catalog), wall_us()
+    market_stats = describe(series, library.catalog)
+    now = wall_us()
     figures = library.interruptions(series.market)
     corrected = [made for made in library.store.corrections() if made.market == series.market]
     name = (series.market.cloud, series.market.instance_type)

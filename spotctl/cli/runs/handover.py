@@ -52,7 +52,9 @@ class StartedRunner:
     is_older = False
 
     def __init__(self, child: subprocess.Popen[bytes], output: BinaryIO) -> None:
-        self._child, self._output, self._stopped = child, output, False
+        self._child = child
+        self._output = output
+        self._stopped = False
         self.process = child.pid
 
     def exit_code(self) -> int | None:

@@ -191,7 +191,8 @@ def run(
     Another process than the one that made the `plans` makes them again. `show` is called with each
     new state of a run.
     """
-    spec, several = order.specs[0], len(order.specs) > 1
+    spec = order.specs[0]
+    several = len(order.specs) > 1
     with publishing(order.metrics, RunViews(session.settings), session.remark) as publish:
 
         def both(state: RunState) -> None:

@@ -97,11 +97,16 @@ class LiveRuns:
     def __init__(
         self, session: Session, view: LiveLines, stopped: Event, from_here: bool, ends_runs: bool
     ) -> None:
-        self.view, self.stopped = view, stopped
+        self.view = view
+        self.stopped = stopped
         self.seen: dict[str, RunState] = {}
-        self._session, self._from_here, self._ends_runs = session, from_here, ends_runs
+        self._session = session
+        self._from_here = from_here
+        self._ends_runs = ends_runs
         self._views = RunViews(session.settings)
-        self._remarked, self._noticed, self._lock = set[tuple[str, int]](), False, Lock()
+        self._remarked = set[tuple[str, int]]()
+        self._noticed = False
+        self._lock = Lock()
 
     def show_turn(self, state: RunState) -> None:
         """Shows what happened in a turn of a run."""
@@ -141,7 +146,8 @@ class LiveRuns:
                 return
             self._noticed = True
 
-        states, said = list(self.seen.values()), _AGAIN
+        states = list(self.seen.values())
+        said = _AGAIN
         if self._ends_runs:
             machines = sum(len(state.alive) for state in states)
             said = f"stopping; {_AGAIN}"

@@ -222,7 +222,8 @@ def follow(
     from spotctl.cli.runs.live_runs import live_view
     from spotctl.run.remote_runner.client import RunnerClient, clear_up
 
-    left, client = Event(), RunnerClient(place, session.settings)
+    left = Event()
+    client = RunnerClient(place, session.settings)
     with live_view(session, from_here=True, leaving=left, publish=publish) as view:
         ended = client.follow(view.on_turn, left.is_set, session.remark)
     if ended is None:

@@ -57,8 +57,11 @@ class _EventLines:
     """
 
     def __init__(self, settings: Settings, stream: TextIO) -> None:
-        self._settings, self._stream, self._lock = settings, stream, Lock()
-        self._shown, self._answered = dict[str, int](), set[str]()
+        self._settings = settings
+        self._stream = stream
+        self._lock = Lock()
+        self._shown = dict[str, int]()
+        self._answered = set[str]()
 
     def show(self, state: RunState) -> None:
         # A connection to the log belongs to one thread.
@@ -100,7 +103,10 @@ class _ScriptLines:
     """
 
     def __init__(self, settings: Settings, stream: TextIO, *, several: bool) -> None:
-        self._settings, self._stream, self._several, self._lock = settings, stream, several, Lock()
+        self._settings = settings
+        self._stream = stream
+        self._several = several
+        self._lock = Lock()
         self._outputs = dict[str, RunOutput]()
 
     def show(self, state: RunState) -> None:

@@ -44,7 +44,8 @@ def main() -> None:
 
 
 def _carry_out(task: RunnerTask) -> None:
-    session, order = Session(task.home, in_window=True), task.order
+    session = Session(task.home, in_window=True)
+    order = task.order
     if isinstance(order, ResumeOrder):
         resume_here(session, order.job, order.metrics)
     else:

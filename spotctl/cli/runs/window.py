@@ -109,13 +109,11 @@ class RunWindow:
         print_lines: Callable[[RunState], None] = unheard,
     ) -> None:
         self._print_lines = print_lines
-        self._session, self._log, self._jobs, self._runner, self._before = (
-            session,
-            log,
-            jobs,
-            runner,
-            before,
-        )
+        self._session = session
+        self._log = log
+        self._jobs = jobs
+        self._runner = runner
+        self._before = before
 
         self._states = dict[str, RunState]()
         hint = (
@@ -126,7 +124,8 @@ class RunWindow:
 
         lines = LiveLines(several=len(jobs) > 1, hint=hint)
         self._live = LiveRuns(session, lines, Event(), from_here=runner.is_older, ends_runs=False)
-        self._stopped, self._paths = False, Paths(session.settings.home)
+        self._stopped = False
+        self._paths = Paths(session.settings.home)
         self._page = OpenedPage(session.settings.home)
 
     @property
@@ -228,7 +227,8 @@ class OpenedPage:
     """The page of `spotctl ui`, in a process that ends with the window."""
 
     def __init__(self, home: Path) -> None:
-        self._home, self._stack = home, ExitStack()
+        self._home = home
+        self._stack = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
 
     def open(self) -> None:

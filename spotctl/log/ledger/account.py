@@ -251,7 +251,8 @@ def rounded(run: RunTimeline, rows: Iterable[LedgerRow]) -> Iterator[RoundedRow]
     exact cost, rounded once, and no run changes the digits of another. The parts of a row have
     together what the row has.
     """
-    worked, useful = run.same_work.useful.denominator, run.same_work.useful.numerator
+    worked = run.same_work.useful.denominator
+    useful = run.same_work.useful.numerator
     paid = on_demand = doubtful = waited = paid_before = listed_before = doubtful_before = (
         waited_before
     ) = 0
@@ -280,7 +281,8 @@ def rounded(run: RunTimeline, rows: Iterable[LedgerRow]) -> Iterator[RoundedRow]
 
 def sums_of(run: RunTimeline, rows: Iterable[RoundedRow]) -> Sums:
     """The sums over rows of one run."""
-    uses, steps = dict.fromkeys(Use, 0), dict.fromkeys(STEPS, 0)
+    uses = dict.fromkeys(Use, 0)
+    steps = dict.fromkeys(STEPS, 0)
     on_demand = other_charges = unsettled = doubtful = free = machine_micros = 0
     for row, amount, of_row, in_doubt, waited in rows:
         kind = row.kind
@@ -301,7 +303,8 @@ def sums_of(run: RunTimeline, rows: Iterable[RoundedRow]) -> Sums:
     work = run.same_work
     low = on_demand * work.low // work.amount if work.amount else on_demand
     high = on_demand * work.high // work.amount if work.amount else on_demand
-    by_use, by_step = tuple(uses.values()), tuple(steps.values())
+    by_use = tuple(uses.values())
+    by_step = tuple(steps.values())
 
     return Sums(
         on_demand,
@@ -352,8 +355,11 @@ def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
         shares = is_work and (alone or not row.reliable)
         weights.append(max(row.listed, 1) * (row.end - row.begin) if shares else 0)
 
-    whole, total = run.same_work.amount, sum(weights) or 1
-    costed, so_far, before = list[LedgerRow](), 0, 0
+    whole = run.same_work.amount
+    total = sum(weights) or 1
+    costed = list[LedgerRow]()
+    so_far = 0
+    before = 0
     for row, weight in zip(rows, weights, strict=True):
         so_far += weight
         upto = whole * so_far // total

@@ -69,9 +69,12 @@ def project_run(
 
     until = state.at if now is None or state.ended is not None else max(now, state.at)
     watched = attended if state.ended is None else not state.lost
-    tariff, settled = recorded(state, tariff), is_settled(state)
+    tariff = recorded(state, tariff)
+    settled = is_settled(state)
     seen = state if watched else charged(state, until)
-    billing, rows, is_whole = tariff if watched else at_most(state, tariff), list[LedgerRow](), True
+    billing = tariff if watched else at_most(state, tariff)
+    rows = list[LedgerRow]()
+    is_whole = True
     renewed = replacements(state)
 
     for held in _in_order(seen):
@@ -80,7 +83,8 @@ def project_run(
             if not watched and state.machines[held.id].alive:
                 of_machine = doubted(of_machine, least(state, state.machines[held.id], tariff))
         except _UNKNOWN_PRICE:
-            is_whole, of_machine = False, []
+            is_whole = False
+            of_machine = []
         rows += of_machine
 
     rows += _egress(state, settled=settled)
@@ -148,18 +152,18 @@ def priced(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
             if allocation.market == market and allocation.bid is not None
         }
         lives = [life_of(held, now) for held in state.machines.values() if held.allocation in spot]
-        times, prices = tuple[int, ...](), tuple[int, ...]()
+        times = tuple[int, ...]()
+        prices = tuple[int, ...]()
         rule = tariff.rule(market).name
         if lives:
-            begin, end = min(life.start for life in lives), max(life.end for life in lives)
+            begin = min(life.start for life in lives)
+            end = max(life.end for life in lives)
             whole = tariff.prices(market, now).window(begin, end)
             # Repeated prices can go, but the last one says until when prices are known.
             changed = np.diff(whole.prices, prepend=0) != 0
             changed[-1] = True
-            times, prices = (
-                tuple(whole.times[changed].tolist()),
-                tuple(whole.prices[changed].tolist()),
-            )
+            times = tuple(whole.times[changed].tolist())
+            prices = tuple(whole.prices[changed].tolist())
         events.append(Priced(market, rule, times, prices))
 
     return events
@@ -187,7 +191,8 @@ def unrecorded(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
             != 0
         )
         if changed.any():
-            times, prices = new.times[changed].tolist(), new.prices[changed].tolist()
+            times = new.times[changed].tolist()
+            prices = new.prices[changed].tolist()
             news.append(Priced(market, tariff.rule(market).name, tuple(times), tuple(prices)))
 
     return news
@@ -203,7 +208,8 @@ def is_settled(state: RunState) -> bool:
 
     lasting = {market: priced.times[-1] for market, priced in state.prices.items() if priced.times}
     for held in state.machines.values():
-        allocation, end = state.allocations[held.allocation], held.ended or state.at
+        allocation = state.allocations[held.allocation]
+        end = held.ended or state.at
         if allocation.bid is not None and end > lasting.get(allocation.market, 0):
             return False
 
@@ -253,13 +259,11 @@ class _Page:
     def __init__(
         self, state: RunState, held: Held, now: int, *, replaces: bool, settled: bool
     ) -> None:
-        self.state, self.held, self.now, self.replaces, self.settled = (
-            state,
-            held,
-            now,
-            replaces,
-            settled,
-        )
+        self.state = state
+        self.held = held
+        self.now = now
+        self.replaces = replaces
+        self.settled = settled
 
         self._spans = list[UseSpan]()
         for begin, end, use in use_spans(state, held, life_of(held, now).end):
@@ -274,11 +278,13 @@ class _Page:
         Time that a rule bills beyond the end of a life (the rest of an hour, a minimum) was paid
         and not used.
         """
-        whole, billed = life_of(self.held, self.now), 0
+        whole = life_of(self.held, self.now)
+        billed = 0
         for charge in bill.charges:
             last = billed + charge.seconds
             for begin, end, use in self._spans:
-                since, until = max(begin, charge.begin), min(end, charge.end)
+                since = max(begin, charge.begin)
+                until = min(end, charge.end)
                 if since < until:
                     upto = min(max(self._second(until), billed), last)
                     yield from self._charged(charge, since, until, use, upto - billed)
@@ -347,7 +353,8 @@ def _egress(state: RunState, *, settled: bool) -> Iterator[LedgerRow]:
     """The traffic of the run's machines, without those whose rows are lost."""
     for sent in state.sent:
         if sent.id in state.machines:
-            amount, held = sent_amount(sent), state.machines[sent.id]
+            amount = sent_amount(sent)
+            held = state.machines[sent.id]
             page = _Page(state, held, state.at, replaces=False, settled=settled)
             row = page.row(
                 ChargeKind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount
@@ -410,10 +417,12 @@ def least(state: RunState, held: Held, tariff: Tariff) -> int:
     """The least that a machine without a known end has cost: it may have been evicted, and that
     hour may be free.
     """
-    allocation, until = state.allocations[held.allocation], known_until(state, held)
+    allocation = state.allocations[held.allocation]
+    until = known_until(state, held)
     ends = (End.LEFT,) if allocation.bid is None else (End.LEFT, End.EVICTED)
     upto = max(until, held.started)
-    prices, rule = tariff.paid(allocation, held, upto), tariff.rule(allocation.market)
+    prices = tariff.paid(allocation, held, upto)
+    rule = tariff.rule(allocation.market)
     bills = [rule.bill(Life(held.started, upto, end), prices).amount for end in ends]
     others = (allocation.disk + allocation.address) * seconds_of(held, until)
     return min(bills) + others
@@ -439,7 +448,8 @@ def at_most(state: RunState, tariff: Tariff) -> Tariff:
             0 if held.bid is None else allocation.highest_price(held.bid)
             for allocation, held in of_market
         )
-        times, amounts = np.append(known.times, now), np.append(known.prices, highest)
+        times = np.append(known.times, now)
+        amounts = np.append(known.prices, highest)
         amounts[-2] = max(highest, amounts[-2])
 
         return PriceSeries(market, times, amounts)
@@ -451,7 +461,8 @@ def doubted(rows: Sequence[LedgerRow], least: int) -> list[LedgerRow]:
     """The rows of a machine, with what they say beyond the least as their doubtful part, the latest
     rows first.
     """
-    doubt, marked = max(sum(row.amount for row in rows) - least, 0), list[LedgerRow]()
+    doubt = max(sum(row.amount for row in rows) - least, 0)
+    marked = list[LedgerRow]()
     for row in reversed(rows):
         part = min(max(row.amount, 0), doubt)
         marked.append(row._replace(doubtful=part) if part else row)

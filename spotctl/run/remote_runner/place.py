@@ -211,7 +211,8 @@ class Admission:
     """Admits keys that were asked for, each once."""
 
     def __init__(self, store: BlobStore, authorized: Path) -> None:
-        self._store, self._authorized = store, authorized
+        self._store = store
+        self._authorized = authorized
         self._seen: set[str] = set()
 
     def turn(self) -> None:

@@ -129,7 +129,8 @@ class CheckedOrders:
 def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
     """Asks the clouds of a plan about the orders that it begins with, all at the same time. A zone
     without a network is no reason against orders in others."""
-    findings, failing = dict[tuple[str, str, str], Finding](), list[tuple[Market, list[Finding]]]()
+    findings = dict[tuple[str, str, str], Finding]()
+    failing = list[tuple[Market, list[Finding]]]()
     requests = _requests(plan, installation_id(settings.home))
     for cloud in dict.fromkeys(request.market.cloud for request in requests):
         with closing(cloud_provider(settings, (cloud,), answers=Answers())) as provider:

@@ -101,7 +101,9 @@ def _plans(
     specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms, at: int
 ) -> JobPlans:
     facts = read_facts(specs, settings, terms)
-    plans, account, catalog = plan_jobs(facts), facts.account, facts.snapshot.catalog
+    plans = plan_jobs(facts)
+    account = facts.account
+    catalog = facts.snapshot.catalog
     lacking = on_demand_remarks(
         plans, account.on_demand, list(account.on_demand_held.values()), catalog
     )
@@ -144,7 +146,8 @@ def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
     """The plans, made again until no quota of a planned market is left to ask for."""
     asked: set[Market] = set()
     while True:
-        plans, markets = stored_plans(specs, settings), set[Market]()
+        plans = stored_plans(specs, settings)
+        markets = set[Market]()
         for plan in plans.plans:
             if not plan.job.spec.is_local:
                 # Where the plan rents, or may rent on demand.

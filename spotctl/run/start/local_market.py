@@ -48,7 +48,8 @@ def on_one_market(specs: Sequence[JobSpec]) -> tuple[list[JobSpec], tuple[str, .
 
 def begin_market(spec: JobSpec, settings: Settings) -> None:
     """Sets the market's clock, unless other jobs run on it."""
-    provider, start = local_provider(settings, spec), spec.local.start
+    provider = local_provider(settings, spec)
+    start = spec.local.start
     moment = market_start(library(settings)) if start is None else start
     if not _start_market(provider, moment, spec, settings) and provider.speed != spec.local.speed:
         raise BadRequest(
@@ -71,7 +72,8 @@ def continue_market(state: RunState, spec: JobSpec, settings: Settings) -> None:
     """
     assert state.began is not None
     provider = local_provider(settings, spec)
-    now, waited = provider.now(), wall_us() - state.began.wall_us
+    now = provider.now()
+    waited = wall_us() - state.began.wall_us
     if state.at <= now <= state.started + round(waited * spec.local.speed) + HOUR:
         return
 

@@ -61,11 +61,15 @@ class SharedQueue:
     in the log, so that the processes of several launches agree."""
 
     def __init__(self, settings: Settings, name: str, now: Callable[[], int]) -> None:
-        self._settings, self._name, self._clock = settings, name, now
-        self._paths, self._known = Paths(settings.home), JobsQueued()
+        self._settings = settings
+        self._name = name
+        self._clock = now
+        self._paths = Paths(settings.home)
+        self._known = JobsQueued()
         # When machines outside of the queue were last looked at, and the ends of the leases of jobs
         # without a process.
-        self._looked, self._leases = 0.0, dict[str, int]()
+        self._looked = 0.0
+        self._leases = dict[str, int]()
 
     def join(self, jobs: Sequence[JobJoined]) -> None:
         """Puts jobs into the queue, all at the same moment."""
@@ -125,7 +129,8 @@ class SharedQueue:
         """A job's parts of the quotas in the present round, by name: what its machines use, and
         what no job uses. None if it holds nothing."""
         known = self._decided()
-        joined, last = known.joined.get(job), known.last
+        joined = known.joined.get(job)
+        last = known.last
         if joined is None or last is None or not last.machines.get(job):
             return None
 
@@ -227,7 +232,8 @@ class SharedQueue:
                 if not known.joined:
                     return known
                 now = self._now()
-                jobs, last = [name for name in known.joined if self._counts(name, log)], known.last
+                jobs = [name for name in known.joined if self._counts(name, log)]
+                last = known.last
                 is_changed = (
                     known.changed
                     or last is None
@@ -265,7 +271,8 @@ class SharedQueue:
         if not outside:
             return tuple(quotas)
 
-        catalog, stated = library(self._settings).catalog, self._stated(quotas)
+        catalog = library(self._settings).catalog
+        stated = self._stated(quotas)
         taken = {name: used(whole, outside, catalog) for name, whole in stated.items()}
         return tuple(
             replace(quota, amount=max(quota.amount - taken.get(quota.name, 0), 0.0))
@@ -275,7 +282,8 @@ class SharedQueue:
     def _whole(self, joined: JobJoined) -> JobJoined:
         """The job with its quotas as they are before any run takes something of them, as far as
         that is known: plans know what is left of them now."""
-        stated, quotas = self._stated(joined.quotas), list[QueueQuota]()
+        stated = self._stated(joined.quotas)
+        quotas = list[QueueQuota]()
         for quota in joined.quotas:
             known = stated.get(quota.name)
             amount = quota.amount if known is None else float(known.amount)
@@ -300,7 +308,8 @@ class SharedQueue:
 
         if job not in self._leases:
             # No process renews these leases.
-            state, now = latest_run(log, job), self._clock()
+            state = latest_run(log, job)
+            now = self._clock()
             alive = () if state is None else state.alive
             self._leases[job] = max(
                 (held.lease_until for held in alive if held.exists_at(now)), default=now
@@ -310,7 +319,9 @@ class SharedQueue:
 
     def _present(self, known: JobsQueued, name: str, now: float, log: EventLog) -> QueueJob:
         """A job as it is now: with the work that is left."""
-        job, joined, state = known.job(name, now), known.joined[name], latest_run(log, name)
+        job = known.job(name, now)
+        joined = known.joined[name]
+        state = latest_run(log, name)
         if state is None or state.started / SECOND < job.arrival:
             return job
 
@@ -321,7 +332,8 @@ class SharedQueue:
 
         # The end of the hour that is paid already, of the machine whose hour ends first; 0 where
         # machines cost only the time that they run.
-        now_us, paid = self._clock(), list[int]()
+        now_us = self._clock()
+        paid = list[int]()
         for held in state.alive:
             allocation = state.allocations[held.allocation]
             if allocation.reliable:
@@ -337,9 +349,11 @@ class SharedQueue:
         """Refuses other terms than those of the jobs in the queue."""
         for name, each in known.joined.items():
             if name != job and each.terms != terms and is_running(self._paths.locks, name):
-                ours, theirs = _stated_terms(terms), _stated_terms(each.terms)
+                ours = _stated_terms(terms)
+                theirs = _stated_terms(each.terms)
                 if ours == theirs:
-                    ours, theirs = "other weights of users", "its weights"
+                    ours = "other weights of users"
+                    theirs = "its weights"
                 raise BadRequest(
                     f"{job} would share quotas by {ours}, but job {name} was launched with "
                     f"{theirs}: launch with the"
@@ -385,7 +399,8 @@ def _measured(job: QueueJob, joined: JobJoined, state: RunState, now: int) -> Qu
     if joined.clocks is None or state.progress is None:
         return job
 
-    done, planned = state.progress.clock - (state.resumed_clock or 0), 0.0
+    done = state.progress.clock - (state.resumed_clock or 0)
+    planned = 0.0
     for held in state.machines.values():
         if state.allocations[held.allocation].reliable:
             continue

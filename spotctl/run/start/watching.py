@@ -59,7 +59,8 @@ def fetch_spot_prices(
     from pricing_data.ingest import fetch
     from pricing_data.sources.base import FetchRequest
 
-    store, now = price_store(settings), wall_us()
+    store = price_store(settings)
+    now = wall_us()
     request = FetchRequest(
         now - DAY, now, tuple(regions), tuple(types), tuple(systems), store.covered
     )
@@ -86,7 +87,8 @@ class OtherRuns:
     """The other runs of a home, and the machines that they hold."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._read = settings, dict[str, RunState]()
+        self._settings = settings
+        self._read = dict[str, RunState]()
 
     def shared(self, state: RunState) -> bool:
         """Whether another run of the home holds machines, which may fill a quota that this run
@@ -98,7 +100,8 @@ class OtherRuns:
     def leave_room(self, log: EventLog, order: RentIntended, now: int) -> bool:
         """Whether the quotas of the home hold an order next to all machines that exist now; a
         machine exists until its end, or that of its lease."""
-        spot, held = order.bid is not None, Counter({order.market: order.machines})
+        spot = order.bid is not None
+        held = Counter({order.market: order.machines})
         if order.market.reservation:
             return True
 

@@ -57,10 +57,8 @@ def reserved(
     buckets = dict(spec.data_buckets)
     for region, bucket in spec.data_buckets.items():
         for name, location in spec.data.items():
-            first, near = (
-                SetLocation.parse(location),
-                SetLocation.parse(copy_in(bucket.rstrip("/"), location)),
-            )
+            first = SetLocation.parse(location)
+            near = SetLocation.parse(copy_in(bucket.rstrip("/"), location))
             if first is None or near is None:
                 continue
             try:
@@ -113,7 +111,8 @@ def copy_set(
     `check` waits for the seconds that it is given, and raises if the copy is to end.
     StoreRefused: one of the buckets refuses it.
     """
-    source, target = _bucket(first, identity), _bucket(near, identity)
+    source = _bucket(first, identity)
+    target = _bucket(near, identity)
     content = set_content(source, first.digest)
     listed = DataSet.of(content)
     claim(target, listed.digest, content, installation, lambda: check(_WAIT_SECONDS))
@@ -177,12 +176,10 @@ class RegionalCopies:
         identity: StoreIdentity,
         say: Callable[[str], object],
     ) -> None:
-        self._spec, self._installation, self._identity, self._say = (
-            spec,
-            installation,
-            identity,
-            say,
-        )
+        self._spec = spec
+        self._installation = installation
+        self._identity = identity
+        self._say = say
 
         self._seen = set[str]()
         self._threads: dict[str, threading.Thread] = {}
@@ -225,7 +222,8 @@ class RegionalCopies:
 
     def _copy(self, bucket: str, region: str) -> None:
         for name, location in self._spec.data.items():
-            first, near = SetLocation.parse(location), SetLocation.parse(copy_in(bucket, location))
+            first = SetLocation.parse(location)
+            near = SetLocation.parse(copy_in(bucket, location))
             if first is None or near is None:
                 continue
             try:
@@ -240,7 +238,8 @@ class RegionalCopies:
                 )
                 return
             if copied:
-                size, files = gigabytes(sum(copied.values())), counted(len(copied), "file")
+                size = gigabytes(sum(copied.values()))
+                files = counted(len(copied), "file")
                 self._lines.append(
                     f"data {name}: {files}, {size}, copied to {bucket} for machines in {region}"
                 )

@@ -99,7 +99,8 @@ def remove_data(
 ) -> list[str]:
     """Removes data sets; returns what could not be removed. BadRequest: a launch is storing
     data."""
-    home, failures = Paths(settings.home).data, list[str]()
+    home = Paths(settings.home).data
+    failures = list[str]()
     ordered = sorted(unused, key=_bucket)
     with store_lock(home, to_remove=True):
         # A launch may have used some of it since it was listed.
@@ -175,7 +176,8 @@ def unused_copies(settings: Settings, days: int) -> list[UnusedCopy]:
     """The copies that no job has used for this many days; none while a run on this computer may
     need one.
     """
-    cache, before = Paths(settings.home).cache, wall_us() - days * DAY
+    cache = Paths(settings.home).cache
+    before = wall_us() - days * DAY
     if not cache.is_dir():
         return []
 
@@ -276,7 +278,8 @@ class DataUses:
     """The record of one home."""
 
     def __init__(self, folder: Path) -> None:
-        self._file, self._lock = folder / "sets.json", folder / ".lock"
+        self._file = folder / "sets.json"
+        self._lock = folder / ".lock"
 
     def all(self) -> list[DataUse]:
         """BadRequest: the record cannot be read."""
@@ -286,11 +289,9 @@ class DataUses:
                 location = SetLocation.parse(text)
                 if location is None:
                     raise ValueError(f"{text!r} is no place of data")
-                size, used, may_lack = (
-                    int(str(value["size"])),
-                    int(str(value["used"])),
-                    value.get("may_lack") is True,
-                )
+                size = int(str(value["size"]))
+                used = int(str(value["used"]))
+                may_lack = value.get("may_lack") is True
                 uses.append(DataUse(location, size, str(value["job"]), used, may_lack))
             return uses
         except FileNotFoundError:

@@ -73,8 +73,10 @@ def store_data(
                 "missing"
             )
 
-    home, stored = Paths(settings.home).data, dict[str, str]()
-    uses, own = DataUses(home), installation_id(settings.home)
+    home = Paths(settings.home).data
+    stored = dict[str, str]()
+    uses = DataUses(home)
+    own = installation_id(settings.home)
     with store_lock(home, to_remove=False):
         for name, path in folders.items():
             storing = _Storing(
@@ -153,7 +155,8 @@ class _Storing:
             self,
         )
 
-        files, size = counted(len(listed.files), "file"), gigabytes(listed.size)
+        files = counted(len(listed.files), "file")
+        size = gigabytes(listed.size)
         sent = (
             f"{len(missing)} of them sent, {gigabytes(sum(missing.values()))}"
             if missing
@@ -164,11 +167,9 @@ class _Storing:
 
 
 def _send_files(bucket: Bucket, files: Mapping[str, tuple[Path, int]], storing: _Storing) -> None:
-    total, sent, ended = (
-        sum(size for _, size in files.values()),
-        dict.fromkeys(files, 0),
-        threading.Event(),
-    )
+    total = sum(size for _, size in files.values())
+    sent = dict.fromkeys(files, 0)
+    ended = threading.Event()
 
     def send(digest: str, path: Path) -> None:
         bucket.write(FILES + digest, lambda: _checked_pieces(path, digest, sent, ended))
@@ -223,7 +224,8 @@ class KnownDigests:
 
     def __init__(self, home: Path, folder: Path, is_stopped: Callable[[], None]) -> None:
         key = hashlib.sha256(os.fsencode(folder)).hexdigest()[:_KEY_DIGITS]
-        self._file, self._check = home / "digests" / f"{key}.json", is_stopped
+        self._file = home / "digests" / f"{key}.json"
+        self._check = is_stopped
         self._known: dict[str, list[object]] = {}
         self._met: dict[str, list[object]] = {}
         self._saved_at = time.monotonic()
@@ -239,7 +241,9 @@ class KnownDigests:
             self._met[name] = known
             return str(known[-1])
 
-        read_at, hashed, size = time.time_ns(), hashlib.sha256(), 0
+        read_at = time.time_ns()
+        hashed = hashlib.sha256()
+        size = 0
         for piece in file_pieces(path):
             self._check()
             hashed.update(piece)

@@ -41,12 +41,10 @@ class LiveBids:
         environment: RunEnvironment,
         work_left: Callable[[JobPlan, RunState, int], float],
     ) -> None:
-        self._plan, self._journal, self._environment, self._work_left = (
-            plan,
-            journal,
-            environment,
-            work_left,
-        )
+        self._plan = plan
+        self._journal = journal
+        self._environment = environment
+        self._work_left = work_left
         self._records: dict[Market, HostRecord] = {}
         self._look_at: dict[Market, int] = {}
 
@@ -54,7 +52,8 @@ class LiveBids:
         """The machines that are to be raised or let go; none until the hosts of a market are looked
         at again.
         """
-        every, now = self._environment.provider.look_at_hosts_every, self._journal.now()
+        every = self._environment.provider.look_at_hosts_every
+        now = self._journal.now()
         if every is None:
             return []
 
@@ -105,7 +104,9 @@ class LiveBids:
 
     def _adviser(self, market: Market) -> BidAdviser | None:
         """The adviser after a look at a market's hosts; None if nothing is known of them now."""
-        plan, state, provider = self._plan(), self._journal.state, self._environment.provider
+        plan = self._plan()
+        state = self._journal.state
+        provider = self._environment.provider
         if (terms := plan.decider.bid_terms.get(market)) is None:
             return None
 
@@ -160,7 +161,8 @@ def own_runs(state: RunState, market: Market, record: HostRecord) -> list[OwnRun
     for held in state.machines.values():
         if held.host is None or state.allocations[held.allocation].market != market:
             continue
-        end, fate = state.at if held.ended is None else held.ended, Fate.STAYS
+        end = state.at if held.ended is None else held.ended
+        fate = Fate.STAYS
         if held.end_reason == EVICTED:
             later = record.at[np.searchsorted(record.at, end, side="right") :]
             here = later.size > 0 and held.host in record.at_moment(int(later[0])).host

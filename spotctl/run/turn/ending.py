@@ -65,8 +65,11 @@ class EndOfRun:
     ) -> None:
         self._journal = journal
         self._speed = environment.provider.speed
-        self._rented, self._teardown = environment.rented, environment.lease_times.teardown
-        self._executor, self._tariff, self._budget = executor, tariff, check
+        self._rented = environment.rented
+        self._teardown = environment.lease_times.teardown
+        self._executor = executor
+        self._tariff = tariff
+        self._budget = check
         self.awaited = ""
         """The thing that the end waits for once all machines are gone, and until when."""
 
@@ -113,11 +116,9 @@ class EndOfRun:
             assert stop is not None
             outcome, missing = self._store(workload, stop.outcome)
             left = self._remove_leftovers() if self._rented and self._state.orders else ()
-            recorded, costs, message = (
-                {**stop.facts, **workload.facts()},
-                self._costs(outcome),
-                stop.message + missing,
-            )
+            recorded = {**stop.facts, **workload.facts()}
+            costs = self._costs(outcome)
+            message = stop.message + missing
             if left is None:
                 message += "; what is left of it in the cloud could not be listed: run spotctl gc"
             elif left:
@@ -132,10 +133,8 @@ class EndOfRun:
                     name: value for name, value in known.items() if value is not None
                 }
                 unfinished["checkpoint"] = recorded.get("checkpoint")
-                recorded, message = (
-                    {**recorded, **unfinished},
-                    f"{message}{unfinished_text(unfinished)}",
-                )
+                recorded = {**recorded, **unfinished}
+                message = f"{message}{unfinished_text(unfinished)}"
             if self._state.left_plan:
                 recorded["left_plan"] = list(self._state.left_plan)
             if costs is not None:

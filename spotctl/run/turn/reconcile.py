@@ -133,9 +133,11 @@ def situation(
         for held in state.of(number):
             staying += held.warned_until is None and held.leaves_at is None
         if staying:
-            market, began = allocation.market, allocation.started
+            market = allocation.market
+            began = allocation.started
             offer = known.get(market) or Offer(market, allocation.nu, allocation.on_demand)
-            rent, ready = Rent(offer, staying, allocation.bid), began + times.startup
+            rent = Rent(offer, staying, allocation.bid)
+            ready = began + times.startup
             holdings.append(Holding(number, rent, began, ready, allocation.leaves_at))
 
     # Machines that are no longer held but exist: a cloud counts them against its quotas until they
@@ -295,7 +297,8 @@ def one_at_first(state: RunState, wanted: list[Instruction]) -> list[Instruction
     If none boots, boots of one machine are lost instead of all. Reserved machines are ordered
     together.
     """
-    answered, kept = clouds_that_answer(state), list[Instruction]()
+    answered = clouds_that_answer(state)
+    kept = list[Instruction]()
     tried = {state.allocations[held.allocation].market.cloud for held in state.alive}
     for instruction in wanted:
         if isinstance(instruction, Buy):

@@ -92,7 +92,8 @@ class Runner:
         self._journal = journal
         self._provider = environment.provider
         self._times = environment.lease_times
-        self._workload, self._close = workload, environment.close
+        self._workload = workload
+        self._close = environment.close
         self._rules = rules
         self._executor = Executor(journal, environment, workload, retries, rules.fits)
         self._budget = BudgetCheck(
@@ -170,7 +171,8 @@ class Runner:
 
     def turn(self) -> None:
         """One round of the loop."""
-        stopping, self._listed_while_stopping = self.state.stopping is not None, False
+        stopping = self.state.stopping is not None
+        self._listed_while_stopping = False
         try:
             machines = self._observe()
             self._listed_while_stopping = stopping and machines is not None
@@ -225,10 +227,8 @@ class Runner:
         """Whether the run goes on after this refusal: until the first of its leases is about to
         end.
         """
-        now, leases = (
-            self._journal.now(),
-            [held.lease_until for held in self.state.alive if not held.returning],
-        )
+        now = self._journal.now()
+        leases = [held.lease_until for held in self.state.alive if not held.returning]
         if self.state.stopping is not None or not leases:
             return False
 
@@ -239,11 +239,9 @@ class Runner:
 
     def _note_stall(self, error: ProviderError) -> None:
         """Logs, once, why nothing can be decided; ends the run if this lasts."""
-        now, reason, most = (
-            self._journal.now(),
-            f"nothing can be decided: {error}",
-            self._rules.limits.without_machines,
-        )
+        now = self._journal.now()
+        reason = f"nothing can be decided: {error}"
+        most = self._rules.limits.without_machines
 
         if self._stalled_since is None:
             self._stalled_since = now
@@ -328,10 +326,12 @@ class Runner:
         purchases."""
         if self.state.budget_set != self._budget_set:
             # What the run could not pay for before says nothing about what it can pay for now.
-            self._budget_set, self._short_of_money = self.state.budget_set, False
+            self._budget_set = self.state.budget_set
+            self._short_of_money = False
             self._patience.without_machines_since = None
 
-        now, stop = self._journal.now(), self.state.stopping
+        now = self._journal.now()
+        stop = self.state.stopping
         self._carry_out(
             reconcile.repeated_returns(self.state, self._executor.running, now, self._times)
         )
@@ -376,7 +376,8 @@ class Runner:
             return []
 
         state = self.state
-        shared, limits = bool(state.denied) and self._rules.shared(state), self._rules.limits
+        shared = bool(state.denied) and self._rules.shared(state)
+        limits = self._rules.limits
         fewest = limits.least if limits.shrinks else inf
         since = self._intents_before
         reach = Reach.of(state, self._executor.unlisted, since, shared=shared, fewest=fewest)
@@ -394,7 +395,8 @@ class Runner:
             # A silent machine is gone before it is replaced.
             return []
 
-        terms, failure = self._strategy[1], self._executor.failure
+        terms = self._strategy[1]
+        failure = self._executor.failure
         over = self._patience.blocked(self.state, reach, terms, now, failure, since)
         over = over or self._patience.without_machines(
             self.state, now, waits=self._waits, short=self._short_of_money
@@ -442,7 +444,8 @@ class Runner:
             return reliable
 
         # The next order may fit.
-        was_crowded, self._executor.crowded = self._executor.crowded, False
+        was_crowded = self._executor.crowded
+        self._executor.crowded = False
         left = self._planned_share_left() if self._left >= 1.0 else self._left
         least = self._rules.limits.least
         if left == 0:

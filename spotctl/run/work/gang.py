@@ -184,7 +184,8 @@ def _grows(
     if not ready or _others_come(state, ready, joining, shape, now):
         return ""
 
-    before, more = len(work.attempt.machines), len(ready)
+    before = len(work.attempt.machines)
+    more = len(ready)
     there = max(_since(state, ready, shape), work.since)
     if work.checkpointed_at > there:
         why = "a checkpoint has just been stored"
@@ -209,7 +210,8 @@ def _gathering(
     state: RunState, listed: Mapping[str, Machine], shape: GangShape, now: int
 ) -> GangStep:
     nodes = [held for held in _nodes(state) if held.id in listed]
-    failed, rest = list[NodeExit](), list[str]()
+    failed = list[NodeExit]()
+    rest = list[str]()
     name = run_name(state.work.number)
     for node in nodes:
         machine = listed[node.id]
@@ -218,7 +220,8 @@ def _gathering(
         if machine.work == name and machine.exit_code is None:
             rest.append(node.id)
 
-    unprepared, broken = tuple(failed), {failure.machine for failure in failed}
+    unprepared = tuple(failed)
+    broken = {failure.machine for failure in failed}
     ready = _ready(nodes, listed, shape)
     waiting = [node for node in nodes if node.id not in broken]
     alive = [node for node in _nodes(state) if node.id not in broken]
@@ -335,7 +338,9 @@ def saved_of(state: RunState, spec: JobSpec) -> SavedState | None:
     """The place and the size of a command's checkpoint; the size as declared in the job file, else
     as measured.
     """
-    program, attempt, kept = spec.program, state.work.attempt, state.work.checkpoint
+    program = spec.program
+    attempt = state.work.attempt
+    kept = state.work.checkpoint
     if (
         not isinstance(program, Command)
         or program.checkpoint is None
@@ -359,15 +364,14 @@ def move_to(
 ) -> tuple[ev.Sent, int] | None:
     """The data that the old place sends when a new attempt needs the checkpoint elsewhere, and when
     they arrive; None if the checkpoint is there already."""
-    saved, attempt = saved_of(state, spec), state.work.attempt
+    saved = saved_of(state, spec)
+    attempt = state.work.attempt
     if saved is None or attempt is None:
         return None
 
     held = [state.machines[machine] for machine in machines]
-    origin, target = (
-        Location.of(saved.market),
-        Location.of(state.allocations[held[0].allocation].market),
-    )
+    origin = Location.of(saved.market)
+    target = Location.of(state.allocations[held[0].allocation].market)
     if (origin.cloud, origin.region) == (target.cloud, target.region):
         return None
 

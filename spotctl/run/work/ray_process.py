@@ -38,7 +38,8 @@ def main(folder: str, state: str) -> int:
     """
     results = Path(folder)
     spec = restored(json.loads((results / JOB_FILE).read_text()), Path("job"))
-    program, transient = spec.program, spec.resources.machines.least
+    program = spec.program
+    transient = spec.resources.machines.least
     assert isinstance(program, Training)
     sys.path.append(str(spec.workdir))
 

@@ -46,7 +46,9 @@ class RayTraining:
     def __init__(
         self, spec: JobSpec, environment: RunEnvironment, content: Mapping[str, Any]
     ) -> None:
-        self._job, self._environment, self._results = spec.name, environment, environment.results
+        self._job = spec.name
+        self._environment = environment
+        self._results = environment.results
         self._results.mkdir(parents=True, exist_ok=True)
         resume_state.make_rendezvous(environment.rendezvous)
         state = environment.rendezvous / _STATE
@@ -82,7 +84,8 @@ class RayTraining:
     def progress(self) -> ev.Progressed | None:
         """The newest clock; None if it was returned before."""
         self._read_log()
-        latest, self._latest = self._latest, None
+        latest = self._latest
+        self._latest = None
         return latest
 
     def ending(self) -> ev.StopRequested | None:

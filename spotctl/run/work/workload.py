@@ -154,7 +154,10 @@ class DataHere:
         """`data` are the places by environment variables, and `near` those of copies that are read
         if they exist.
         """
-        self._data, self._cache, self._who, self._near = data, cache, who, near or {}
+        self._data = data
+        self._cache = cache
+        self._who = who
+        self._near = near or {}
         self._thread: Thread | None = None
         self._copies: dict[str, str] = {}
         self._failure: AgentError | None = None
