@@ -109,11 +109,9 @@ def cost(
         )
 
     ending = "" if out is None else out.suffix.removeprefix(".")
-    chosen_format = (
-        Format.JSON
-        if json_
-        else format_ or (Format(ending) if ending in list(Format) else Format.TABLE)
-    )
+    chosen_format = Format.JSON
+    if not json_:
+        chosen_format = format_ or (Format(ending) if ending in list(Format) else Format.TABLE)
 
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")

@@ -391,11 +391,9 @@ def _lack(script: TrainingScript) -> str:
         only = script.load_condition
         return f"loads what it saves only if {only}" if only else "never loads what it saves"
 
-    return (
-        "saves where the next machine does not look"
-        if script.changes
-        else "saves and loads in an unknown place"
-    )
+    if script.changes:
+        return "saves where the next machine does not look"
+    return "saves and loads in an unknown place"
 
 
 def _next(request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers) -> str:

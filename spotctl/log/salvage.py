@@ -248,11 +248,9 @@ def _read(path: Path) -> RawLog:
             copy = Path(folder) / "log.sqlite"
             restore_first_page(path, copy)
             again = raw_log(copy)
-        return (
-            replace(again, failure=f"{raw.failure}; its first page was restored")
-            if again.rows
-            else raw
-        )
+        if again.rows:
+            return replace(again, failure=f"{raw.failure}; its first page was restored")
+        return raw
 
     return raw
 

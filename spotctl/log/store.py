@@ -134,11 +134,9 @@ class EventLog(AbstractContextManager["EventLog"]):
         body = to_json(event)
         content = checksum(run, at, kind, body)
         # Computed before the transaction, for which other processes wait.
-        cost = (
-            self._cost_with(run, at, event)
-            if isinstance(event, RunEnded) and self._has_chains
-            else None
-        )
+        cost = None
+        if isinstance(event, RunEnded) and self._has_chains:
+            cost = self._cost_with(run, at, event)
 
         with self._transaction() as cursor:
             if not holds():
@@ -374,11 +372,9 @@ class EventLog(AbstractContextManager["EventLog"]):
         with self.snapshot():
             self._check_counts()
         with self._failing():
-            latest = (
-                self._db.execute("SELECT max(at_us) FROM checks").fetchone()
-                if self._has_chains
-                else None
-            )
+            latest = None
+            if self._has_chains:
+                latest = self._db.execute("SELECT max(at_us) FROM checks").fetchone()
 
         checked = latest[0] if latest and latest[0] is not None else None
         if checked is not None and checked <= now < checked + DAY:

@@ -173,9 +173,9 @@ class NightRunner:
     def _state(self) -> NightState:
         runs = self._runs()
         latest = runs[-1] if runs else None
-        folder = (
-            Path(latest.began.folder) if latest is not None and latest.began is not None else None
-        )
+        folder = None
+        if latest is not None and latest.began is not None:
+            folder = Path(latest.began.folder)
         can_resume = latest is None or not latest.orders or (folder is not None and folder.is_dir())
         return NightState(self.state_dir.last, runs, can_resume)
 
@@ -398,11 +398,9 @@ def with_night_deadline(spec: JobSpec, night: Night, now: int, zone: tzinfo) -> 
     own = spec.deadline
     remaining = max(night.stop_at - now, SECOND)
     if spec.is_local:
-        return (
-            spec
-            if own is not None
-            else replace(spec, deadline=Within(round(remaining * spec.local.speed)))
-        )
+        if own is not None:
+            return spec
+        return replace(spec, deadline=Within(round(remaining * spec.local.speed)))
     if own is not None and own.moment(now, zone) <= night.stop_at:
         return spec
 

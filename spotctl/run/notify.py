@@ -67,11 +67,9 @@ class Delivery:
     @property
     def text(self) -> str:
         """A line for the log."""
-        return (
-            f"could not notify {self.receiver}: {self.failure}"
-            if self.failure
-            else f"notified {self.receiver}"
-        )
+        if self.failure:
+            return f"could not notify {self.receiver}: {self.failure}"
+        return f"notified {self.receiver}"
 
 
 def deliver(message: Message, addresses: Notify) -> list[Delivery]:

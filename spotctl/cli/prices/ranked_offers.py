@@ -233,9 +233,9 @@ def _watch(watcher: _PriceWatcher, every: str, for_: str, *, fetches: bool, keep
         if watcher.look() and not keeps:
             return FAILED if watcher.undelivered else DONE
         if end is not None and wall_us() + pause > end:
-            return (
-                FAILED if watcher.undelivered else DONE if watcher.has_held else watcher.give_up()
-            )
+            if watcher.undelivered:
+                return FAILED
+            return DONE if watcher.has_held else watcher.give_up()
         time.sleep(pause / 1e6)
 
 

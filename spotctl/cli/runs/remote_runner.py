@@ -45,11 +45,9 @@ def moves(specs: Sequence[JobSpec], session: Session) -> bool:
     if all(spec.is_local for spec in specs):
         return False
 
-    why = (
-        stays_because(specs[0])
-        if len(specs) == 1
-        else "jobs that are launched together share the runner"
-    )
+    why = "jobs that are launched together share the runner"
+    if len(specs) == 1:
+        why = stays_because(specs[0])
 
     if why:
         session.remark(f"the runner stays on this computer, because {why}; {_KEEP_AWAKE}")

@@ -116,11 +116,9 @@ class RunWindow:
         self._before = before
 
         self._states = dict[str, RunState]()
-        hint = (
-            f"{_PAGE_KEY} opens the page of all runs, to set budgets and stop runs"
-            if session.in_terminal
-            else ""
-        )
+        hint = ""
+        if session.in_terminal:
+            hint = f"{_PAGE_KEY} opens the page of all runs, to set budgets and stop runs"
 
         lines = LiveLines(several=len(jobs) > 1, hint=hint)
         self._live = LiveRuns(session, lines, Event(), from_here=runner.is_older, ends_runs=False)

@@ -235,9 +235,9 @@ def recorded(state: RunState, otherwise: Tariff) -> Tariff:
         if market not in series:
             return otherwise.prices(market, now)
         whole = series[market].held_until(now)
-        return (
-            whole if state.ended is not None else whole.window(whole.first, max(now, whole.first))
-        )
+        if state.ended is not None:
+            return whole
+        return whole.window(whole.first, max(now, whole.first))
 
     return Tariff(rule, prices)
 

@@ -289,11 +289,9 @@ class StandbyKeeper:
     def turn(self) -> None:
         with EventLog(Paths(self._settings.home).log) as log:
             state = fold(log.of_run(self._start.run))
-        wanted = (
-            None
-            if state.stopping is not None
-            else host_of(state, self._start.machine, self._now_on)
-        )
+        wanted = None
+        if state.stopping is None:
+            wanted = host_of(state, self._start.machine, self._now_on)
 
         self._looks += 1
         if wanted is not None and (wanted != self._now_on or self._target is None):

@@ -115,11 +115,9 @@ class CheckedOrders:
         are missing.
         """
         if self.obstacles:
-            kind = (
-                NotPermitted
-                if any(finding.level is Level.NO_ACCESS for finding in self.obstacles)
-                else ProviderError
-            )
+            kind = ProviderError
+            if any(finding.level is Level.NO_ACCESS for finding in self.obstacles):
+                kind = NotPermitted
             # What nobody but an administrator can change comes first.
             raise kind(
                 str(max(self.obstacles, key=lambda finding: finding.level is Level.NO_ACCESS))

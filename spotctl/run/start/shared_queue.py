@@ -175,11 +175,9 @@ class SharedQueue:
         text = ", ".join(
             str(replace(quota, amount=(parts or {}).get(quota.name, quota.amount))) for quota in own
         )
-        return (
-            None
-            if (text, parts is None) == (state.quotas, state.waits)
-            else QuotasShared(text, parts is None)
-        )
+        if (text, parts is None) == (state.quotas, state.waits):
+            return None
+        return QuotasShared(text, parts is None)
 
     def surplus(self, state: RunState) -> tuple[str, ...]:
         """The machines by which a run exceeds its parts of the quotas, the newest first."""

@@ -157,11 +157,9 @@ class _Storing:
 
         files = counted(len(listed.files), "file")
         size = gigabytes(listed.size)
-        sent = (
-            f"{len(missing)} of them sent, {gigabytes(sum(missing.values()))}"
-            if missing
-            else "nothing to send"
-        )
+        sent = "nothing to send"
+        if missing:
+            sent = f"{len(missing)} of them sent, {gigabytes(sum(missing.values()))}"
 
         self.say(f"data {self.name}: {files}, {size}, in {self.bucket}; {sent}")
 

@@ -131,11 +131,9 @@ class LiveBids:
         )
         self._records[market] = record
         offer = next(offer for offer in plan.decider.offers if offer.market == market)
-        most = (
-            offer.on_demand
-            if plan.decider.most_bid is None
-            else min(plan.decider.most_bid, offer.on_demand)
-        )
+        most = offer.on_demand
+        if plan.decider.most_bid is not None:
+            most = min(plan.decider.most_bid, offer.on_demand)
 
         return BidAdviser.of(record, own_runs(state, market, record), terms, most)
 

@@ -156,11 +156,9 @@ class CommandWorkload(Workload):
         step = self._ended_unseen(
             state, self._tried_again(state, next_step(state, machines, shape, now))
         )
-        move = (
-            move_to(state, self._spec, step.begin, now, self._environment.lists)
-            if step.begin
-            else None
-        )
+        move = None
+        if step.begin:
+            move = move_to(state, self._spec, step.begin, now, self._environment.lists)
 
         sent: tuple[ev.Sent, ...] = ()
         if move is not None:

@@ -111,11 +111,9 @@ def next_step(state: RunState, machines: Sequence[Machine], shape: GangShape, no
     listed = {
         machine.id: machine for machine in machines if machine.state is not MachineState.STARTING
     }
-    return (
-        _running(state, listed, shape, now)
-        if state.work.runs
-        else _gathering(state, listed, shape, now)
-    )
+    if state.work.runs:
+        return _running(state, listed, shape, now)
+    return _gathering(state, listed, shape, now)
 
 
 def _running(

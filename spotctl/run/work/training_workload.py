@@ -245,11 +245,9 @@ class TrainingWorkload(Workload):
         if self._last_line is None:
             unfinished = self._unfinished or {}
             is_saved = "checkpoint_clock" in unfinished
-            return (
-                {**unfinished, "checkpoint": self._named(CHECKPOINT_FILE)}
-                if is_saved
-                else unfinished
-            )
+            if is_saved:
+                return {**unfinished, "checkpoint": self._named(CHECKPOINT_FILE)}
+            return unfinished
 
         # The run counts evictions itself; the engine counts only those that it noticed.
         facts = {
@@ -470,11 +468,9 @@ class TrainingWorkload(Workload):
     def _named(self, file: str) -> str:
         """The final location of a result."""
         published = "" if self._stays_here else self._environment.published
-        return (
-            f"{published.rstrip('/')}/{file}"
-            if published
-            else str(self._environment.results / file)
-        )
+        if published:
+            return f"{published.rstrip('/')}/{file}"
+        return str(self._environment.results / file)
 
     def _save_unfinished(self) -> None:
         """Saves the newest checkpoint of a training that ends early, before its machines are

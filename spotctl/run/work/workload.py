@@ -109,11 +109,9 @@ class Workload:
 def container_of(spec: JobSpec) -> Container | None:
     """The container for a job's payloads; None if they run directly on the machine."""
     image = spec.image
-    return (
-        None
-        if image.container is None
-        else Container(image.container, image.login or "", spec.secrets)
-    )
+    if image.container is None:
+        return None
+    return Container(image.container, image.login or "", spec.secrets)
 
 
 def checked(node: Sequence[str]) -> list[str]:
