@@ -78,7 +78,7 @@ def plan(
     from spotctl.clouds.doctor import exit_code
     from spotctl.run.start.admission import checked
     from spotctl.run.start.launch_plans import explained, stored_plans
-    from spotctl.run.start.local_market import on_one_market
+    from spotctl.run.start.live_markets import on_one_market
     from spotctl.show.columns import as_json
     from spotctl.show.freshness import freshness_remarks
     from spotctl.show.plans import plan_answers, plan_tables

@@ -273,7 +273,7 @@ class _PriceWatcher:
         work next time.
         """
         from spotctl.clouds import wiring
-        from spotctl.run.start.watching import fetch_spot_prices
+        from spotctl.run.start.live_markets import fetch_spot_prices
 
         settings = self.session.settings
         chosen = self.wish.selection

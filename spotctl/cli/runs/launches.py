@@ -38,7 +38,7 @@ from spotctl.run.start.admission import (
 )
 from spotctl.run.start.concurrent_runs import Launched, begin_late
 from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
-from spotctl.run.start.local_market import on_one_market
+from spotctl.run.start.live_markets import on_one_market
 from spotctl.run.turn.live_strategy import expectation
 from spotctl.show.metrics import publishing
 from spotctl.show.runs.reading import RunViews

@@ -37,7 +37,7 @@ from spotctl.planning.values import JobPlan
 from spotctl.run.following import RunEnd, RunObserver
 from spotctl.run.start import runs
 from spotctl.run.start.admission import check_launchable, checkpoint_place
-from spotctl.run.start.local_market import begin_market
+from spotctl.run.start.live_markets import begin_market
 from spotctl.run.start.shared_queue import SharedQueue, queue_of
 
 _LOOK_SECONDS = 0.2

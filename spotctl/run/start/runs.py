@@ -43,9 +43,8 @@ from spotctl.run.environment import LAUNCHER, RunEnvironment, environment_of, se
 from spotctl.run.following import RunEnd, RunObserver, end_awaited, turn_reports, waits_said
 from spotctl.run.machine_output import delete_old
 from spotctl.run.start.admission import check_checkpoint_is_free
-from spotctl.run.start.local_market import begin_market, continue_market
+from spotctl.run.start.live_markets import OtherRuns, begin_market, continue_market, fresh_prices
 from spotctl.run.start.shared_queue import queue_of
-from spotctl.run.start.watching import OtherRuns, fresh_prices
 from spotctl.run.stored_data.regional import RegionalCopies
 from spotctl.run.stored_data.storing import prepare_places, store_data
 from spotctl.run.turn.execute import Journal

@@ -34,7 +34,7 @@ from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.quotas import AccountQuotas
 from spotctl.planning.values import Job
 from spotctl.run.start.earlier_runs import learn_from_runs, speeds_of_others
-from spotctl.run.start.local_market import market_now
+from spotctl.run.start.live_markets import market_now
 from spotctl.run.start.shared_queue import queue_of, queue_terms
 
 _LOCALTIME = Path("/etc/localtime")

@@ -28,9 +28,9 @@ from spotctl.log.jobs import JobLock
 from spotctl.log.outcomes import DONE
 from spotctl.log.queue import LOCAL, JobJoined, JobsQueued
 from spotctl.log.store import EventLog
-from spotctl.run.start import shared_queue, watching
+from spotctl.run.start import shared_queue
+from spotctl.run.start.live_markets import OtherRuns
 from spotctl.run.start.shared_queue import SharedQueue
-from spotctl.run.start.watching import OtherRuns
 from spotctl.run.turn import execute
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import StrategyTerms
