@@ -50,11 +50,10 @@ from spotctl.nightly.steps import (
     next_step,
     runs_since,
 )
-from spotctl.run.following import RunEnd, RunObserver
+from spotctl.run.following import RunEnd, RunObserver, stop_signals
 from spotctl.run.notify import hidden, notify_of_alarm, secret_values
 from spotctl.run.start import runs
 from spotctl.run.start.admission import check_launchable, check_machine_packages
-from spotctl.run.stop_signals import stop_signals
 from spotctl.show.metrics import NightFigures
 from spotctl.show.runs import lines as run_lines
 

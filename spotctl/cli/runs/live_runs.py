@@ -22,10 +22,9 @@ from spotctl.log.jobs import runner_of, waiting_jobs
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
-from spotctl.run.following import RunObserver, waits_said
+from spotctl.run.following import RunObserver, noticing, stop_signals, waits_said
 from spotctl.run.notify import hidden, secret_values
 from spotctl.run.start import runs
-from spotctl.run.stop_signals import noticing, stop_signals
 from spotctl.show.runs import lines as run_lines
 from spotctl.show.runs.lines import LiveLines
 from spotctl.show.runs.reading import RunViews
