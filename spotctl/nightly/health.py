@@ -155,15 +155,15 @@ def latest_end(starts: Sequence[NightStart], hours: Hours, since: int, zone: tzi
     if deadline is not None:
         return deadline + GRACE
 
-    lengths = [
-        start.ended - start.began
-        for start in starts
-        if start.ended is not None and start.status == 0
-    ]
+    lengths = list[int]()
+    for start in starts:
+        if start.ended is not None and start.status == 0:
+            lengths.append(start.ended - start.began)
 
     if not lengths:
         return since + LONGEST_NIGHT
-    return since + min(LONGEST_NIGHT, LONGEST_RETRY + _FACTOR * round(median(lengths) * SECOND))
+    usual = round(median(lengths) * SECOND)
+    return since + min(LONGEST_NIGHT, LONGEST_RETRY + _FACTOR * usual)
 
 
 def _failed(nights: NightHistory, zone: tzinfo) -> str:
@@ -195,12 +195,12 @@ def unreported(starts: Sequence[NightStart], reported_at: int) -> list[NightStar
 
     One that was killed is resumed by the next one, whose message is about both.
     """
-    return [
-        start
-        for start in starts
-        if not (start.reported or start.is_alive)
-        and (start.ended is not None or reported_at < start.began_us)
-    ]
+    silent = list[NightStart]()
+    for start in starts:
+        is_known = start.ended is not None or reported_at < start.began_us
+        if is_known and not (start.reported or start.is_alive):
+            silent.append(start)
+    return silent
 
 
 def ending_text(start: NightStart, zone: tzinfo) -> str:
@@ -244,17 +244,17 @@ def check(state_dir: StateDir, timers: Timers, now: int, zone: tzinfo) -> Nightl
     if nightly is None:
         return NightlyCheck(None, obstacle, [obstacle])
 
-    obstacle = trouble(state_dir, nightly, timers)
-    known = [*([obstacle] if obstacle else []), *problems(state_dir, nightly.hours, now, zone)]
-    return NightlyCheck(
-        nightly, obstacle, known, "" if obstacle else renewal(state_dir, nightly, timers)
-    )
+    known = problems(state_dir, nightly.hours, now, zone)
+    if obstacle := trouble(state_dir, nightly, timers):
+        return NightlyCheck(nightly, obstacle, [obstacle, *known])
+    return NightlyCheck(nightly, "", known, renewal(state_dir, nightly, timers))
 
 
 def _hours(job: Mapping[str, Any]) -> str:
-    return printable(
-        job["at"] or "" if job["deadline"] is None else f"{job['at']}-{job['deadline']}"
-    )
+    text = job["at"] or ""
+    if job["deadline"] is not None:
+        text = f"{text}-{job['deadline']}"
+    return printable(text)
 
 
 def _outcome(job: Mapping[str, Any]) -> str:
@@ -354,13 +354,17 @@ def job_answer(state_dir: StateDir, timers: Timers) -> dict[str, Any]:
     now, (zone, zone_name) = wall_us(), local_zone()
     checked = check(state_dir, timers, now, zone)
     nightly = checked.nightly
-    begin = None if nightly is None else nightly.hours.next_begin(now, zone)
-    kept = {} if nightly is None else nightly.to_json()
-    figures = {
-        **{key: kept.get(key) for key in ("file", "at", "deadline", "scheduler", "metrics")},
+    figures: dict[str, Any] = dict.fromkeys(
+        ("file", "at", "deadline", "scheduler", "metrics", "next", "next_utc")
+    )
+    if nightly is not None:
+        begin = nightly.hours.next_begin(now, zone)
+        figures |= nightly.to_json()
+        figures["next"] = clock_text(begin, zone)
+        figures["next_utc"] = format_time(begin)
+
+    figures |= {
         "name": state_dir.name,
-        "next": None if begin is None else clock_text(begin, zone),
-        "next_utc": None if begin is None else format_time(begin),
         "zone": zone_name,
         "last_night": _last_night(state_dir, zone),
         "trouble": checked.trouble,

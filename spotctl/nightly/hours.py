@@ -82,9 +82,13 @@ class Hours:
         on such days.
         """
         today = to_datetime(now).astimezone(zone).date()
-        days = (today + timedelta(days=ahead) for ahead in range(_DAYS_SEARCHED))
-        begins = (to_datetime(moment_of(day, self.at, zone)).astimezone(zone) for day in days)
-        return tuple(dict.fromkeys([self.at, *(begin.time().replace(fold=0) for begin in begins)]))
+        times = [self.at]
+        for ahead in range(_DAYS_SEARCHED):
+            begins = moment_of(today + timedelta(days=ahead), self.at, zone)
+            begin = to_datetime(begins).astimezone(zone).time().replace(fold=0)
+            if begin not in times:
+                times.append(begin)
+        return tuple(times)
 
     def _deadline(self, begin: int, zone: tzinfo) -> int | None:
         if self.deadline is None:
@@ -95,9 +99,8 @@ class Hours:
 def moment_of(day: date, at: time, zone: tzinfo) -> int:
     """The moment of a local time on a day."""
     local = datetime.combine(day, at)
-    first, second = (
-        to_micros(local.replace(tzinfo=zone, fold=fold).astimezone(UTC)) for fold in (0, 1)
-    )
+    first = to_micros(local.replace(tzinfo=zone, fold=0).astimezone(UTC))
+    second = to_micros(local.replace(tzinfo=zone, fold=1).astimezone(UTC))
     if first <= second:
         return first
 

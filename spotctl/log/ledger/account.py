@@ -191,17 +191,19 @@ class RunPart:
         """The account as the log keeps it: the timeline with the sums, and the rows, both in
         JSON."""
         columns = dict[str, list[Any]]()
-        for name, column in zip(LedgerRow._fields, zip(*self.rows, strict=True), strict=False):
+        by_column = zip(*self.rows, strict=True)
+        for name, column in zip(LedgerRow._fields, by_column, strict=False):
             columns[name] = list(column)
 
         # Most rows have the same few markets, so a row names the position of its market.
         markets = list(dict.fromkeys(row.market for row in self.rows))
         number = {market: i for i, market in enumerate(markets)}
         columns["market"] = [number[row.market] for row in self.rows]
-        lines = msgspec.json.encode((markets, columns), enc_hook=str)
-        account = msgspec.json.encode((self.run, self.sums, len(self.rows)), enc_hook=str)
 
-        return account.decode(), lines.decode()
+        rows = msgspec.json.encode((markets, columns), enc_hook=str)
+        head = (self.run, self.sums, len(self.rows))
+        account = msgspec.json.encode(head, enc_hook=str)
+        return account.decode(), rows.decode()
 
 
 def from_stored(costs: Iterable[tuple[str, str]]) -> list[RunPart]:
@@ -375,6 +377,9 @@ _KINDS, _USES = {kind.value: kind for kind in ChargeKind}, {use.value: use for u
 def _rows(stored: str) -> Iterator[LedgerRow]:
     """The rows that the log keeps in JSON, by columns."""
     markets, columns = msgspec.json.decode(stored, type=tuple[list[Market], dict[str, list[Any]]])
-    for name, values in (("market", markets), ("kind", _KINDS), ("use", _USES)):
+    values_of = {"market": markets, "kind": _KINDS, "use": _USES}
+    for name, values in values_of.items():
         columns[name] = [values[key] for key in columns.get(name, ())]
-    return map(LedgerRow, *(columns.get(name, ()) for name in LedgerRow._fields))
+
+    in_order = [columns.get(name, ()) for name in LedgerRow._fields]
+    return map(LedgerRow, *in_order)

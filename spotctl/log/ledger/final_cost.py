@@ -72,17 +72,25 @@ def timeline_of(
         received = sum(traffic.received for traffic in counted)
         sent = sum(traffic.sent for traffic in counted)
 
+    wall_ended = outcome = samples = None
+    message = ""
+    if ended is not None:
+        wall_ended = ended.wall_us
+        outcome = ended.outcome
+        message = ended.message
+        samples = ended.facts.get("samples")
+
     return RunTimeline(
         run=state.run,
         job=began.job,
         provider=began.provider,
         tags=tags,
         wall_began=began.wall_us,
-        wall_ended=None if ended is None else ended.wall_us,
+        wall_ended=wall_ended,
         began=state.started,
         until=state.at,
-        outcome=None if ended is None else ended.outcome,
-        message="" if ended is None else ended.message,
+        outcome=outcome,
+        message=message,
         work=_work(state),
         evictions=tuple(evictions),
         mixes=_mixes(state),
@@ -90,7 +98,7 @@ def timeline_of(
         minimum_bids=tuple(minimum_bids),
         expected=_expected(began, state),
         same_work=same_work(state, state.at),
-        samples=None if ended is None else ended.facts.get("samples"),
+        samples=samples,
         received=received,
         sent=sent,
         left_plan=state.left_plan,

@@ -92,10 +92,9 @@ def project_run(
     is_whole &= not state.lost and (watched or not state.has_open_order)
     spent = None if state.ended is None else state.ended.facts.get("spent")
     if not is_whole and spent is not None:
-        rows = [
-            *(row._replace(doubtful=0) for row in rows),
-            *_rest(state, spent - sum(row.amount for row in rows)),
-        ]
+        missing = spent - sum(row.amount for row in rows)
+        rows = [row._replace(doubtful=0) for row in rows]
+        rows += _rest(state, missing)
 
     is_least = bool(state.lost) or (not is_whole and spent is None)
     for event in state.corrections:
@@ -113,10 +112,10 @@ def spending(state: RunState, tariff: Tariff, now: int, *, attended: bool) -> Co
     if spent is not None:
         amount = spent + sum(correction.amount for correction in state.corrections)
         return CostSoFar(amount, amount, bool(state.lost))
+
     ledger = project_run(state, tariff, now, attended=attended)
-    return CostSoFar(
-        ledger.amount, ledger.amount - sum(row.doubtful for row in ledger.rows), ledger.is_least
-    )
+    doubtful = sum(row.doubtful for row in ledger.rows)
+    return CostSoFar(ledger.amount, ledger.amount - doubtful, ledger.is_least)
 
 
 def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False) -> list[LedgerRow]:
@@ -175,21 +174,23 @@ def unrecorded(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
     """
     news = list[Priced]()
     allocations = state.allocations
-    for market in dict.fromkeys(allocations[held.allocation].market for held in state.alive):
-        on_market = (held for held in state.alive if allocations[held.allocation].market == market)
-        started = [
-            held.started for held in on_market if allocations[held.allocation].bid is not None
-        ]
+    started_on = dict[Market, list[int]]()
+    for held in state.alive:
+        allocation = allocations[held.allocation]
+        started = started_on.setdefault(allocation.market, [])
+        if allocation.bid is not None:
+            started.append(held.started)
+
+    for market, started in started_on.items():
         if not started:
             continue
         known = state.prices.get(market)
         since = min(started) if known is None or not known.times else known.times[-1]
         whole = tariff.prices(market, now)
-        new = whole.window(max(since, whole.first), max(min(now, whole.last), since))
-        changed = (
-            np.diff(new.prices, prepend=0 if known is None or not known.times else known.prices[-1])
-            != 0
-        )
+        until = max(min(now, whole.last), since)
+        new = whole.window(max(since, whole.first), until)
+        newest = 0 if known is None or not known.times else known.prices[-1]
+        changed = np.diff(new.prices, prepend=newest) != 0
         if changed.any():
             times = new.times[changed].tolist()
             prices = new.prices[changed].tolist()
@@ -320,9 +321,9 @@ class _Page:
         """A row of the machine. Time that only an eviction made necessary has no on-demand
         price."""
         allocation = self.state.allocations[self.held.allocation]
-        needed = use is not Use.REDONE and not (
-            self.replaces and use in (Use.STARTING, Use.LOADING)
-        )
+        if use is Use.REDONE or (self.replaces and use in (Use.STARTING, Use.LOADING)):
+            listed = 0
+        list_price = allocation.listed if kind in _MACHINE_TIME else price
         return LedgerRow(
             self.state.run,
             self.state.job,
@@ -336,9 +337,9 @@ class _Page:
             use,
             price,
             amount,
-            listed if needed else 0,
+            listed,
             self.settled,
-            allocation.listed if kind in _MACHINE_TIME else price,
+            list_price,
         )
 
     def _second(self, at: int) -> int:
@@ -371,18 +372,9 @@ def _rest(state: RunState, amount: int) -> Iterator[LedgerRow]:
         markets = [Market(clouds[0], "unknown", NO_ZONE, "unknown")]
 
     if amount:
-        row = (
-            state.run,
-            state.job,
-            "",
-            markets[0],
-            False,
-            False,
-            state.at,
-            state.at,
-            ChargeKind.UNKNOWN,
-        )
-        yield LedgerRow(*row, Use.WORKING, 0, amount, 0, settled=True)
+        of_run = (state.run, state.job, "", markets[0], False, False)
+        of_time = (state.at, state.at, ChargeKind.UNKNOWN, Use.WORKING)
+        yield LedgerRow(*of_run, *of_time, 0, amount, 0, settled=True)
 
 
 # -- machines whose end is not known ---------------------------------------------------------------
@@ -438,16 +430,14 @@ def at_most(state: RunState, tariff: Tariff) -> Tariff:
             return tariff.prices(market, now)
 
         known = tariff.prices(market, state.at)
-        of_market = [
-            (allocation, held)
-            for held in state.machines.values()
-            if (allocation := state.allocations[held.allocation]).market == market
-        ]
+        prices_of_bids = list[int]()
+        for held in state.machines.values():
+            allocation = state.allocations[held.allocation]
+            if allocation.market == market:
+                price = 0 if held.bid is None else allocation.highest_price(held.bid)
+                prices_of_bids.append(price)
 
-        highest = max(
-            0 if held.bid is None else allocation.highest_price(held.bid)
-            for allocation, held in of_market
-        )
+        highest = max(prices_of_bids)
         times = np.append(known.times, now)
         amounts = np.append(known.prices, highest)
         amounts[-2] = max(highest, amounts[-2])

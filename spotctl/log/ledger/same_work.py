@@ -129,9 +129,8 @@ def busy(state: RunState) -> float | None:
     """The share of the machines' time that was useful work; work that was redone counts once."""
     whole = working = 0
     for held in state.machines.values():
-        for begin, end, use in use_spans(
-            state, held, state.at if held.ended is None else held.ended
-        ):
+        until = state.at if held.ended is None else held.ended
+        for begin, end, use in use_spans(state, held, until):
             whole += end - begin
             working += (end - begin) * (use is Use.WORKING)
     return working / whole if whole else None
@@ -211,7 +210,8 @@ def same_work(state: RunState, now: int) -> SameWork:
     costs = list[int]()
     for work in (needed, least * exp(-spread), most * exp(spread)):
         span = round(work / (offer.machines * offer.nu)) + offer.startup
-        costs.append(offer.machines * rule.bill(Life(0, span, End.LEFT), offer.price).amount)
+        bill = rule.bill(Life(0, span, End.LEFT), offer.price)
+        costs.append(offer.machines * bill.amount)
 
     return SameWork(costs[0], min(costs[:2]), max(costs[0], costs[2]), Fraction(min(useful, 1.0)))
 
@@ -239,11 +239,17 @@ def _of_command(
     demand."""
     whole = sum((end - begin) * nu for begin, end, nu in working)
     until = now if state.stopped is None else state.stopped
-    spells = sum(spell.worked for spell in state.work.spells)
-    tried = spells + (state.work.until(until) - state.work.base if state.work.runs else 0)
-    kept = whole * min(state.work.done(until) / tried, 1.0) if tried > 0 else 0.0
+    work = state.work
+    tried = sum(spell.worked for spell in work.spells)
+    if work.runs:
+        tried += work.until(until) - work.base
+
+    kept = 0.0
+    if tried > 0:
+        kept = whole * min(work.done(until) / tried, 1.0)
     needed = kept if offer.work is None else min(kept, offer.work)
-    return needed / whole if whole else 0.0, needed, needed, kept
+    useful = needed / whole if whole else 0.0
+    return useful, needed, needed, kept
 
 
 def _of_clocks(
@@ -260,7 +266,8 @@ def _of_clocks(
     moments = np.array([state.started, *(at for at, _ in state.paces)])
     whole = sum((end - begin) * nu for begin, end, nu in working)
     begins, ends, speeds = np.array(working, dtype=float).reshape(-1, 3).T
-    worked = (np.minimum(np.maximum(moments[:, None], begins), ends) - begins) @ speeds
+    until = np.minimum(np.maximum(moments[:, None], begins), ends)
+    worked = (until - begins) @ speeds
     shared = _time_in(moments, working)
     every = [*working, *_working(state, now, reliable=True)]
     for_alone = np.diff(_time_in(moments, every) - shared)
@@ -298,9 +305,12 @@ def _of_clocks(
     by_reliable = sum(count for count, lone in zip(counts, alone, strict=True) if lone)
     by_others = sum(counts) - by_reliable
     useful = min(by_others * middle / whole, 1.0) if whole else 1.0
-    needed, least, most = (
-        min(by_others * each, whole) + by_reliable * each for each in (middle, low, high)
-    )
+    amounts = list[float]()
+    for each in (middle, low, high):
+        of_others = min(by_others * each, whole)
+        amounts.append(of_others + by_reliable * each)
+
+    needed, least, most = amounts
     return useful, needed, least, most
 
 
