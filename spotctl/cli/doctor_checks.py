@@ -56,13 +56,6 @@ _MARKS = {
 _CURE = "allow listing, reading, writing and deleting below spotctl-data/ there"
 
 
-def findings_of(settings: Settings, now: int) -> Iterator[Finding]:
-    """All findings, in the order in which they are shown."""
-    yield from of_this_computer(settings, now)
-    yield from of_buckets(settings)
-    yield from of_clouds(settings, rented_clouds())
-
-
 def of_addresses(file: Path, now: int) -> Iterator[Finding]:
     """Whether each address that a job file names takes a test message."""
     spec = load(file)

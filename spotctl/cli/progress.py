@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,10 +33,12 @@ def reading(
     """Progress of reading several files, in bytes."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with _progress(session, *columns) as progress:
-        bars = {
-            path: progress.add_task(escape(path.name), total=_size(path), start=False)
-            for path in paths
-        }
+        bars = {}
+        for path in paths:
+            size = None
+            with suppress(OSError):
+                size = path.stat().st_size
+            bars[path] = progress.add_task(escape(path.name), total=size, start=False)
 
         def start(path: Path) -> Callable[[int], None]:
             progress.start_task(bars[path])
@@ -74,13 +76,6 @@ def _progress(session: Session, *columns: ProgressColumn) -> Progress:
     return Progress(
         *columns, console=session.err, transient=True, disable=not session.err.is_terminal
     )
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
 
 
 def waiting(session: Session, what: str) -> AbstractContextManager[object]:

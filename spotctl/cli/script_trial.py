@@ -138,12 +138,3 @@ def is_new_on_cloud(settings: Settings, spec: JobSpec) -> bool:
 
     earlier = (began for began in read_log(settings).began if began.job == spec.name)
     return all(is_replayed(began.provider) for began in earlier)
-
-
-def check_allowed(allowed: Collection[str]) -> None:
-    """Raises BadRequest for a word of --allow that names nothing which a trial may be allowed."""
-    from spotctl.trials.sandbox import ALLOWABLE
-
-    for word in allowed:
-        if word not in ALLOWABLE:
-            raise BadRequest(f"--allow {word}: is not one of {', '.join(ALLOWABLE)}")

@@ -177,15 +177,17 @@ def _intended(state: RunState, event: Intended, at: int) -> RunState:
     """An intent is open until its outcome is known. Machines count as returned from then on."""
     if isinstance(event, ev.ReturnIntended):
         state = _machines(state, event.machines, returned_at=at)
-    return _changed(
-        state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event}
-    )
+    elif isinstance(event, ev.RentIntended):
+        orders = {**state.orders, event.intent: event}
+        ordered = {**state.ordered, event.intent: at}
+        state = _changed(state, orders=orders, ordered=ordered)
+    elif isinstance(event, ev.BidIntended):
+        # The raised bid counts before it is sent.
+        bids = (*state.machines[event.id].bids, (at, event.bid))
+        state = _changed(_machine(state, event.id, bids=bids), reason=event.why)
 
-
-def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
-    orders = {**state.orders, event.intent: event}
-    ordered = {**state.ordered, event.intent: at}
-    return _intended(_changed(state, orders=orders, ordered=ordered), event, at)
+    intents = max(state.intents, event.intent)
+    return _changed(state, intents=intents, open={**state.open, event.intent: event})
 
 
 def _rented(state: RunState, event: ev.Rented, at: int) -> RunState:
@@ -289,12 +291,6 @@ def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
             state, (_changed(held, lease_until=max(until, held.lease_until)) for held in alive)
         )
     return _closed(state, event)
-
-
-def _bids_more(state: RunState, event: ev.BidIntended, at: int) -> RunState:
-    """The raised bid counts before it is sent."""
-    bids = (*state.machines[event.id].bids, (at, event.bid))
-    return _changed(_machine(_intended(state, event, at), event.id, bids=bids), reason=event.why)
 
 
 def _bid_changed(state: RunState, event: ev.BidChanged, at: int) -> RunState:
@@ -507,7 +503,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.QuotasShared: _kept,
     ev.Planned: _kept,
     ev.Decided: _decided,
-    ev.RentIntended: _ordered,
+    ev.RentIntended: _intended,
     ev.Rented: _rented,
     ev.RentRefused: _refused,
     ev.OrderSettled: _settled,
@@ -516,7 +512,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.ReturnIntended: _intended,
     ev.Returned: _closed,
     ev.ReturnScheduled: _leaves,
-    ev.BidIntended: _bids_more,
+    ev.BidIntended: _intended,
     ev.BidChanged: _bid_changed,
     ev.BootAdvanced: _kept,
     ev.BootSilent: _silent,

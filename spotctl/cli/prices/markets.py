@@ -23,7 +23,6 @@ from spotctl.cli.options import (
     RegionOption,
     TypeOption,
     VcpusOption,
-    check_accelerator,
     check_regions,
     recent,
     selection,
@@ -104,7 +103,10 @@ def ls(
         return _check(session, set_aside=set_aside, json_=json_)
 
     library = session.library
-    check_accelerator(library.catalog, accelerator)
+    accelerators = library.catalog.accelerators
+    if not any(accelerator.lower() in known.lower() for known in accelerators):
+        why = library.catalog.unknown_accelerator(accelerator, ())
+        raise BadRequest(f"--accelerator {accelerator}: {why}")
     chosen = selection(glob, cloud, region, type_, accelerator, vcpus)
     if gaps:
         _gaps(session, library.require(chosen), json_=json_)

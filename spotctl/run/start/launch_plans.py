@@ -161,7 +161,13 @@ def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
         if not unasked:
             return plans
         asked |= unasked
-        ask_quotas(unasked, settings)
+        places = groupby(sorted(unasked, key=str), key=attrgetter("cloud", "region"))
+        for (cloud, region), there in places:
+            # A quota that cannot be read stays unknown: the cloud decides at the purchase.
+            provider = cloud_provider(settings, [cloud], [region])
+            with closing(provider), suppress(SpotctlError):
+                if stated := provider.quotas(region, {market.instance_type for market in there}):
+                    account_quotas.keep(settings, stated, wall_us())
 
 
 def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Market]:
@@ -186,16 +192,3 @@ def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Marke
             for quota in read
         )
     }
-
-
-def ask_quotas(markets: Collection[Market], settings: Settings) -> None:
-    """Asks the clouds that state quotas, and keeps the answers.
-
-    A quota that cannot be read stays unknown: the cloud decides at the purchase.
-    """
-    places = groupby(sorted(markets, key=str), key=attrgetter("cloud", "region"))
-    for (cloud, region), there in places:
-        provider = cloud_provider(settings, [cloud], [region])
-        with closing(provider), suppress(SpotctlError):
-            if stated := provider.quotas(region, {market.instance_type for market in there}):
-                account_quotas.keep(settings, stated, wall_us())

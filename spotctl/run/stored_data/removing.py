@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from math import inf
@@ -240,18 +240,15 @@ def claim(
     while True:
         bucket.put(user_key(digest, installation), str(wall_us()).encode())
         bucket.write(SETS + digest, [listed])
-        since = time.time() - COLLECTING_SECONDS
-        if all(_since(bucket, key) <= since for key in bucket.list(COLLECTING)):
+        latest = time.time() - COLLECTING_SECONDS
+        goes_on = False
+        for key in bucket.list(COLLECTING):
+            # The object says when the removal began; it is gone once the removal has ended.
+            with suppress(NoSuchObject, ValueError):
+                goes_on |= int(read_whole(bucket, key)) > latest
+        if not goes_on:
             return
         wait()
-
-
-def _since(bucket: Bucket, key: str) -> float:
-    """When the removal that an object announces began; 0 once it has ended."""
-    try:
-        return int(read_whole(bucket, key))
-    except (NoSuchObject, ValueError):
-        return 0
 
 
 def user_key(digest: str, installation: str) -> str:

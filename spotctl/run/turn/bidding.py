@@ -57,8 +57,16 @@ class LiveBids:
         if every is None:
             return []
 
+        # Machines that run at a bid on a known host, and are to stay.
         state = self._journal.state
-        held = [each for each in state.alive if self._may_change(each)]
+        raised = {intent.id for intent in state.open.values() if isinstance(intent, ev.BidIntended)}
+        held = list[Held]()
+        for each in state.alive:
+            is_known = each.bid is not None and each.host is not None and each.ran is not None
+            stays = not each.returning and state.leaves_at(each) is None
+            if is_known and stays and each.id not in raised:
+                held.append(each)
+
         markets = dict.fromkeys(self._market(each) for each in held)
         due = [market for market in markets if now >= self._look_at.setdefault(market, now + every)]
         if not due:
@@ -136,16 +144,6 @@ class LiveBids:
             most = min(plan.decider.most_bid, offer.on_demand)
 
         return BidAdviser.of(record, own_runs(state, market, record), terms, most)
-
-    def _may_change(self, held: Held) -> bool:
-        """Whether a machine runs at a bid on a known host, and is to stay."""
-        state = self._journal.state
-        raising = any(
-            isinstance(intent, ev.BidIntended) and intent.id == held.id
-            for intent in state.open.values()
-        )
-        known = held.bid is not None and held.host is not None and held.ran is not None
-        return known and not raising and not held.returning and state.leaves_at(held) is None
 
     def _market(self, held: Held) -> Market:
         return self._journal.state.allocations[held.allocation].market

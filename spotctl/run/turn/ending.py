@@ -194,19 +194,15 @@ class EndOfRun:
                 return
             time.sleep(pause / self._speed)
 
-    def end_leases(self, unlisted: tuple[str, ...]) -> None:
-        """Machines that cannot be listed have ended by the end of their leases."""
+    def end_hidden(self, unlisted: tuple[str, ...], *, ends_machines: bool) -> None:
+        """Settles orders without an answer where no machine can be listed: any machine that they
+        brought has ended by the end of its lease. So have those that are known, if the run `ends`
+        them."""
         over = self._journal.now() - self._teardown
-        for held in self._state.alive:
+        for held in self._state.alive if ends_machines else ():
             if held.id.startswith(unlisted) and over >= held.lease_until:
                 self._journal.write(ev.MachineEnded(held.id, held.lease_until, LEASE_ENDED))
-        self.end_hidden_orders(unlisted)
 
-    def end_hidden_orders(self, unlisted: tuple[str, ...]) -> None:
-        """Settles orders without an answer: any machine that they brought has ended by the end of
-        its lease.
-        """
-        over = self._journal.now() - self._teardown
         for intent in self._state.unclear:
             order = self._state.orders[intent]
             if observe.hidden(order.market, unlisted) and over >= order.lease_until:

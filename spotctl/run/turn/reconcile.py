@@ -17,7 +17,7 @@ from spotctl.clouds.boot import stated_time
 from spotctl.clouds.link import LeaseTimes
 from spotctl.log.boots import clouds_that_answer
 from spotctl.log.events import RenewIntended, ReturnIntended
-from spotctl.log.state import EVICTED, Allocation, Held, RunState, covers
+from spotctl.log.state import EVICTED, Held, RunState, covers
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,12 @@ def actions_of(
         match action:
             case Return(number, at, replaced) if number in state.allocations:
                 allocation = state.allocations[number]
-                leaves = _return_time(allocation, now if at is None else at, now, times)
+                wanted = now if at is None else at
+                # Not at once, as the work is moved away first. A request at the very end of a paid
+                # hour would come too late, and another hour would be paid.
+                leaves = max(wanted, now + times.notice)
+                if (wanted - allocation.started) % HOUR == 0:
+                    leaves = max(wanted - times.notice, now + times.notice // 2)
                 scheduled = allocation.leaves_at
                 if scheduled is None or leaves < scheduled:
                     instructions.append(ScheduleReturn(number, leaves, replaced=replaced))
@@ -236,17 +241,6 @@ def actions_of(
                     instructions.append(Buy(action))
 
     return instructions
-
-
-def _return_time(allocation: Allocation, at: int, now: int, times: LeaseTimes) -> int:
-    """When to request a return that is wanted at a moment: not at once, as the work is moved away
-    first.
-
-    A request at the very end of a paid hour would come too late, and another hour would be paid.
-    """
-    if (at - allocation.started) % HOUR:
-        return max(at, now + times.notice)
-    return max(at - times.notice, now + times.notice // 2)
 
 
 def nearly_done(state: RunState, left: float, now: int, times: LeaseTimes, least: int = 1) -> bool:

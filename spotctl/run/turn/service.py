@@ -221,7 +221,7 @@ class Runner:
         is_first = self.state.stopping is None
         self._stop(NOT_PERMITTED, str(refusal))
         if not is_first:
-            self._ending.end_leases(("",))
+            self._ending.end_hidden(("",), ends_machines=True)
 
     def _waits_for_login(self, refusal: LoginNeeded) -> bool:
         """Whether the run goes on after this refusal: until the first of its leases is about to
@@ -263,9 +263,7 @@ class Runner:
                 self._journal.write(settled)
 
         if hidden := self._executor.unlisted:
-            self._ending.end_hidden_orders(hidden)
-            if self.state.stopping is not None:
-                self._ending.end_leases(hidden)
+            self._ending.end_hidden(hidden, ends_machines=self.state.stopping is not None)
 
         stood = self._provider.stood_seconds
         if stood - self.state.stood_seconds >= (

@@ -251,9 +251,9 @@ def _others_come(
     state: RunState, ready: Sequence[Held], alive: Sequence[Held], shape: GangShape, now: int
 ) -> bool:
     """Whether more machines are on their way, for which those that are ready wait a while."""
-    return (bool(state.open) or len(ready) < len(alive)) and now - _since(
-        state, ready, shape
-    ) <= shape.pause
+    if not state.open and len(ready) >= len(alive):
+        return False
+    return now - _since(state, ready, shape) <= shape.pause
 
 
 def _ready(nodes: Sequence[Held], listed: Mapping[str, Machine], shape: GangShape) -> list[Held]:
