@@ -121,7 +121,7 @@ _OF_STATE: Mapping[type[Event], Mapping[str, str]] = {
 """Fields of the state that an event gives a value, and the field of the event that has the
 value."""
 _OF_MACHINE: Mapping[type[Event], Mapping[str, str]] = {
-    ev.BootAdvanced: {"stage": "stage", "sign": "sign", "signed_at": _AT},
+    ev.BootAdvanced: {"phase": "stage", "sign": "sign", "signed_at": _AT},
     ev.MachineRan: {"ran": _AT},
     ev.CardsUsed: {"gpus": _EVENT, "gpus_at": _AT},
     ev.TrafficCounted: {"traffic": _EVENT, "traffic_at": _AT},
@@ -130,7 +130,7 @@ _OF_MACHINE: Mapping[type[Event], Mapping[str, str]] = {
 """Fields of the machine that the event names, likewise."""
 _CONSTANTS: Mapping[type[Event], Mapping[str, Any]] = {
     ev.LoginWorks: {"login": None},
-    ev.MachineRan: {"running": True, "stage": "agent"},
+    ev.MachineRan: {"running": True, "phase": "agent"},
     ev.MachineListedAgain: {"ended": None, "end_reason": ""},
 }
 """Values of such fields that are the same for each event of the kind."""

@@ -26,7 +26,7 @@ _TRAFFIC_EVERY, _TRAFFIC_LEAST, _TRAFFIC_SHARE = MINUTE, 10_000_000, 50
 50th of it."""
 
 _SIGNS_EVERY = MINUTE // 2
-"""How often at most a sign of life within a stage of a boot is noted."""
+"""How often at most a sign of life within a phase of a boot is noted."""
 
 _REASONS = {
     EndReason.RETURNED: "returned",
@@ -100,13 +100,13 @@ def _changed(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Ev
 
 
 def _booting(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
-    """New stages of boots, and other signs of life now and then."""
+    """New phases of boots, and other signs of life now and then."""
     for machine in known:
         held = state.machines[machine.id]
         is_ = machine.boot
         if is_ is None or held.ran is not None:
             continue
-        further = STAGES.index(is_.stage) - STAGES.index(held.stage)
+        further = STAGES.index(is_.stage) - STAGES.index(held.phase)
         if further > 0 or (
             further == 0 and is_.sign != held.sign and now - held.signed_at >= _SIGNS_EVERY
         ):
