@@ -87,8 +87,8 @@ def waiting(session: Session, what: str) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def reaching(session: Session, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Progress towards a number, as the number that is done."""
+def counting(session: Session, what: str, total: int) -> Iterator[Callable[..., None]]:
+    """Progress over a known number of steps: one more at each call, or as many as it is given."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -97,21 +97,14 @@ def reaching(session: Session, what: str, total: int) -> Iterator[Callable[[int]
     )
     with _progress(session, *columns) as progress:
         bar = progress.add_task(what, total=total)
-        yield lambda done: progress.update(bar, completed=done)
 
+        def step(done: int | None = None) -> None:
+            if done is None:
+                progress.advance(bar)
+            else:
+                progress.update(bar, completed=done)
 
-@contextmanager
-def counting(session: Session, what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Progress over a known number of steps."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with _progress(session, *columns) as progress:
-        bar = progress.add_task(what, total=total)
-        yield lambda: progress.advance(bar)
+        yield step
 
 
 def in_processes(

@@ -66,7 +66,7 @@ class Timesheet:
     computer's, and `machine_of` gives the machine of a node, whose name may not have all characters
     of an id."""
 
-    def __init__(self, speed: float, machine_of: Callable[[str], str] = lambda node: node) -> None:
+    def __init__(self, speed: float, machine_of: Callable[[str], str] = str) -> None:
         self._speed = speed
         self._machine_of = machine_of
         self._chunks = 0

@@ -19,6 +19,7 @@ from bidbrain.billing import usd
 from pricing_data.units import SECOND
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec, Within
+from spotctl.home.callbacks import unheard
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, MissingSecret
 from spotctl.home.paths import Paths
@@ -68,9 +69,9 @@ class NightRunner:
     zone: tzinfo
     scheduled: bool
     clock: Callable[[], int] = wall_us
-    publish: Callable[[RunState], None] = lambda _: None
+    publish: Callable[[RunState], None] = unheard
     """Gets each state of a run, for metrics."""
-    publish_night: Callable[[NightFigures], None] = lambda _: None
+    publish_night: Callable[[NightFigures], None] = unheard
     """Gets whether a night is going on, and how the last one ended, for metrics."""
     reporter: NightReporter = field(init=False)
     log: NightLog = field(init=False)

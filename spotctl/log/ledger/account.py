@@ -377,7 +377,7 @@ _KINDS, _USES = {kind.value: kind for kind in ChargeKind}, {use.value: use for u
 def _rows(stored: str) -> Iterator[LedgerRow]:
     """The rows that the log keeps in JSON, by columns."""
     markets, columns = msgspec.json.decode(stored, type=tuple[list[Market], dict[str, list[Any]]])
-    values_of = {"market": markets, "kind": _KINDS, "use": _USES}
+    values_of: dict[str, Any] = {"market": markets, "kind": _KINDS, "use": _USES}
     for name, values in values_of.items():
         columns[name] = [values[key] for key in columns.get(name, ())]
 

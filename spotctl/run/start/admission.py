@@ -114,14 +114,12 @@ class CheckedOrders:
         """Raises the first reason why no order of the plan can succeed. NotPermitted: permissions
         are missing.
         """
-        if self.obstacles:
-            kind = ProviderError
-            if any(finding.level is Level.NO_ACCESS for finding in self.obstacles):
-                kind = NotPermitted
-            # What nobody but an administrator can change comes first.
-            raise kind(
-                str(max(self.obstacles, key=lambda finding: finding.level is Level.NO_ACCESS))
-            )
+        # What nobody but an administrator can change comes first.
+        for finding in self.obstacles:
+            if finding.level is Level.NO_ACCESS:
+                raise NotPermitted(str(finding))
+        for finding in self.obstacles:
+            raise ProviderError(str(finding))
 
 
 def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:

@@ -23,7 +23,7 @@ from spotctl.log.events import Checkpointed, Progressed, RunBegan
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import recorded, rows_of
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
-from spotctl.log.ledger_reader import events_of, stored
+from spotctl.log.ledger_reader import events_of, stored_prices
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED, LogRow, RunState
 from spotctl.planning.facts import MAX_RUNS, OVERHEADS, Learned, Observed, learn, most_machines
@@ -66,7 +66,7 @@ def speeds_of_others(
             return ()
         runs = [(began, tuple(log.of_run(run))) for began, run in newest]
 
-    tariff = stored(lambda: known)
+    tariff = stored_prices(settings, known)
     vcpus = {machine.name: machine.steady_vcpus for machine in known.catalog.types}
     every = list[dict[str, float]]()
 
@@ -95,7 +95,7 @@ def _learn(settings: Settings, known: Library, spec: JobSpec, before: int) -> Le
         return began.job == spec.name and began.wall_us < before and _work(began.spec) == ours
 
     runs = events_of(settings, is_comparable, MAX_RUNS)
-    tariff = stored(lambda: known)
+    tariff = stored_prices(settings, known)
     observations = [
         observation
         for events in runs

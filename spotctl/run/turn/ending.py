@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, repeat
 from math import inf
 from typing import Any
 
@@ -185,14 +184,12 @@ class EndOfRun:
         until = self._journal.now() + patience
         clock = " of the market's clock" if self._state.is_replayed else ""
         self.awaited = f"{awaited}, tried until {moment(until)}{clock}"
-        for pause in accumulate(
-            repeat(2), lambda pause, _: min(2 * pause, LONGEST_PAUSE), initial=1
-        ):
-            is_last = self._journal.now() >= until
-            yield is_last
-            if is_last:
-                return
+        pause = 1
+        while self._journal.now() < until:
+            yield False
             time.sleep(pause / self._speed)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        yield True
 
     def end_hidden(self, unlisted: tuple[str, ...], *, ends_machines: bool) -> None:
         """Settles orders without an answer where no machine can be listed: any machine that they

@@ -219,9 +219,14 @@ def actions_of(
 ) -> list[Instruction]:
     """The instructions that follow from a decision. Markets that refused recently get no order."""
     instructions: list[Instruction] = []
-    for action in sorted(
-        decision.actions, key=lambda action: isinstance(action, Return) and action.replaced
-    ):
+    # A machine that is replaced is returned after the orders of what replaces it.
+    first = list[Rent | Return]()
+    last = list[Rent | Return]()
+    for action in decision.actions:
+        is_late = isinstance(action, Return) and action.replaced
+        (last if is_late else first).append(action)
+
+    for action in (*first, *last):
         match action:
             case Return(number, at, replaced) if number in state.allocations:
                 allocation = state.allocations[number]
