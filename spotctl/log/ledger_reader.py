@@ -129,8 +129,9 @@ def correct(settings: Settings, corrections: Iterable[tuple[str, Corrected]]) ->
 
 
 def stored_prices(settings: Settings, known: Library | None = None) -> Tariff:
-    """The prices in the home's store, or in a library that is `known`, and the present billing rules
-    of clouds, for runs that are not settled. Without such a run, the price store is not opened.
+    """The prices in the home's store, or in a library that is `known`, and the present billing
+    rules of clouds, for runs that are not settled. Without such a run, the price store is not
+    opened.
 
     The last known price holds until now: a run may be younger than the stored prices.
     """

@@ -42,6 +42,7 @@ from spotctl.planning.values import JobPlan
 from spotctl.run.environment import LAUNCHER, RunEnvironment, environment_of, secrets_of
 from spotctl.run.following import RunEnd, RunObserver, end_awaited, turn_reports, waits_said
 from spotctl.run.machine_output import delete_old
+from spotctl.run.start import ray_training
 from spotctl.run.start.admission import check_checkpoint_is_free
 from spotctl.run.start.live_markets import OtherRuns, begin_market, continue_market, fresh_prices
 from spotctl.run.start.shared_queue import queue_of
@@ -50,7 +51,7 @@ from spotctl.run.stored_data.storing import prepare_places, store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.service import Runner
-from spotctl.run.work import ray_training, resume_state
+from spotctl.run.work import resume_state
 from spotctl.run.work.workload import workload_of
 
 LOOK_SECONDS = 0.2

@@ -62,7 +62,7 @@ class RayTraining:
         command = [
             sys.executable,
             "-m",
-            "spotctl.run.work.ray_process",
+            "spotctl.run.start.ray_process",
             str(self._results),
             str(state),
         ]
