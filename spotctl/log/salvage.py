@@ -286,8 +286,8 @@ def raw_log(path: Path) -> RawLog:
             for id_, run in _scanned(db, _INDEX_SCANS, []):
                 if isinstance(id_, int) and id_ <= most:
                     run_of[id_] = _text(run)
-            found = [finding for (finding,) in _scanned(db, ["PRAGMA integrity_check(1)"], [])]
-            failures += [finding for finding in found if finding != "ok"]
+            verdicts = _scanned(db, ["PRAGMA integrity_check(1)"], [])
+            failures += [verdict for (verdict,) in verdicts if verdict != "ok"]
             with suppress(sqlite3.Error, ValueError):
                 newest = db.execute(_LAST).fetchone()
                 last = int(newest[0]) if newest else 0
