@@ -30,7 +30,7 @@ JSON_COMMANDS = {
     "log check": "spotctl.show.runs.run_answers:LOG",
     "log repair": "spotctl.show.runs.run_answers:LOG",
     "nightly install job.yaml --at 02:00 --deadline 06:00 --scheduler cron": "spotctl.nightly.health:INSTALL",
-    "nightly run greeting": "spotctl.nightly.costs:NIGHT",
+    "nightly run greeting": "spotctl.nightly.reporting:NIGHT",
     "nightly ls": "spotctl.nightly.health:JOBS",
     "nightly rm greeting": "spotctl.nightly.health:REMOVED",
     "doctor": "spotctl.cli.doctor_checks:FINDINGS",

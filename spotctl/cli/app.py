@@ -28,7 +28,6 @@ from spotctl.cli import (
     returning,
     status,
     trying,
-    ui,
 )
 from spotctl.cli.boundary import INTERRUPTED, exit_code_of, warning_line
 from spotctl.cli.command_groups import (
@@ -59,7 +58,7 @@ _COMMANDS: tuple[tuple[str, str, Callable[..., None], str], ...] = (
     (_START, "doctor", doctor.doctor, "Check versions, credentials, quotas and leftovers."),
     (_START, "schema", init.schema, "Print the JSON Schema of job files, for your editor."),
     (_RUNS, "status", status.status, "Show machines, progress and cost; --watch shows them live."),
-    (_RUNS, "ui", ui.ui, "Show money, runs and nights in a browser; stop and resume runs."),
+    (_RUNS, "ui", status.ui, "Show money, runs and nights in a browser; stop and resume runs."),
     (_RUNS, "logs", remote.logs, "Show the output of a job's machines."),
     (_RUNS, "stop", returning.stop, "Stop a job, or all jobs, and return the machines."),
     (_RUNS, "resume", launch.resume, "Show a run again, or pick it up after a crash."),

@@ -38,7 +38,14 @@ class CommandGroup(TyperGroup):
         if command is not None and command.help:
             # What follows a form feed describes the fields of --json, for the reference.
             text = command.help.partition("\f")[0].rstrip()
-            command.help = "\n\n".join(map(_unwrapped, text.split("\n\n")))
+            paragraphs = list[str]()
+            for paragraph in text.split("\n\n"):
+                lines = [line.strip() for line in paragraph.strip().splitlines()]
+                # Examples, lists and what is marked as preformatted keep their lines.
+                keeps = "\b" in paragraph
+                keeps |= any(line.startswith(("Example", "- ")) for line in lines)
+                paragraphs.append(paragraph if keeps else " ".join(lines))
+            command.help = "\n\n".join(paragraphs)
 
         if command is not None and not isinstance(command, CommandGroup):
             command.get_params = partial(
@@ -54,13 +61,6 @@ def _rarely_converted(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[
     for param in params:
         param.process_value = partial(_converted, param, type(param).process_value)
     return params
-
-
-def _unwrapped(paragraph: str) -> str:
-    """A paragraph in one line, unless its lines are examples, a list or marked as preformatted."""
-    lines = [line.strip() for line in paragraph.strip().splitlines()]
-    keeps = "\b" in paragraph or any(line.startswith(("Example", "- ")) for line in lines)
-    return paragraph if keeps else " ".join(lines)
 
 
 def _converted(
@@ -141,7 +141,8 @@ def _outline(whole: typer.Typer) -> typer.Typer:
     for group in part.registered_groups:
         group.typer_instance = inside = copy.copy(group.typer_instance)
         assert inside is not None
-        inside.registered_commands, inside.registered_groups = [], []
+        inside.registered_commands = []
+        inside.registered_groups = []
     return part
 
 
@@ -150,7 +151,8 @@ def _described(command: Callable[..., Any] | None) -> Callable[[], None]:
         """Takes no parameters: reading those of a command is what takes time."""
 
     if command is not None:
-        described.__name__, described.__doc__ = command.__name__, command.__doc__
+        described.__name__ = command.__name__
+        described.__doc__ = command.__doc__
     return described
 
 

@@ -59,18 +59,25 @@ def doctor(
         session.answer_json(doctor_of(clouds[policy]).POLICIES[policy](session.settings))
         return
 
-    from spotctl.cli.doctor_checks import FINDINGS, findings_of, of_addresses, of_clouds, report
+    from spotctl.cli.doctor_checks import (
+        FINDINGS,
+        of_addresses,
+        of_buckets,
+        of_clouds,
+        of_this_computer,
+        report,
+    )
     from spotctl.clouds.doctor import exit_code
     from spotctl.show.columns import as_json
 
     if what in rented_clouds():
         findings = list(of_clouds(session.settings, (what,)))
+    elif what:
+        findings = list(of_addresses(Path(what), wall_us()))
     else:
-        findings = list(
-            of_addresses(Path(what), wall_us())
-            if what
-            else findings_of(session.settings, wall_us())
-        )
+        findings = list(of_this_computer(session.settings, wall_us()))
+        findings += of_buckets(session.settings)
+        findings += of_clouds(session.settings, rented_clouds())
 
     session.answer(json_, as_json(FINDINGS, findings), None if json_ else report(findings))
     raise typer.Exit(exit_code(findings))

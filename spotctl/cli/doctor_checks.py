@@ -37,7 +37,7 @@ from spotctl.home.paths import Paths
 from spotctl.run.environment import LAUNCHER
 from spotctl.run.notify import Message, deliver
 from spotctl.run.stored_data.removing import DataUse, DataUses, missing_sets
-from spotctl.show.columns import Column
+from spotctl.show.columns import Column, if_any
 
 if TYPE_CHECKING:
     from spotctl.agent.data.locations import StoreIdentity
@@ -54,13 +54,6 @@ _MARKS = {
 }
 
 _CURE = "allow listing, reading, writing and deleting below spotctl-data/ there"
-
-
-def findings_of(settings: Settings, now: int) -> Iterator[Finding]:
-    """All findings, in the order in which they are shown."""
-    yield from of_this_computer(settings, now)
-    yield from of_buckets(settings)
-    yield from of_clouds(settings, rented_clouds())
 
 
 def of_addresses(file: Path, now: int) -> Iterator[Finding]:
@@ -98,7 +91,7 @@ FINDING: tuple[Column[Finding], ...] = (
     Column(
         "cure",
         "how to fix it; null if there is nothing to fix",
-        lambda finding: finding.cure or None,
+        form=if_any,
     ),
 )
 FINDINGS: tuple[Column[Sequence[Finding]], ...] = (
@@ -235,7 +228,8 @@ def _nights(home: Path, now: int) -> Iterator[Finding]:
         for text, level in levels:
             detail, _, cure = text.rpartition("; ")
             if not detail:
-                detail, cure = text, "fix it, then run spotctl nightly ls --check"
+                detail = text
+                cure = "fix it, then run spotctl nightly ls --check"
             if text:
                 yield Finding("here", f"nightly {state_dir.name}", level, detail, cure)
 

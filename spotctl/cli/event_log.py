@@ -80,7 +80,8 @@ def _report(session: Session, salvaged: Salvaged, log: str, *, json_: bool) -> N
         session.answer_json(as_json(run_answers.LOG, salvaged))
         return
 
-    rows, runs = counted(len(salvaged.rows), "row"), counted(len(salvaged.runs), "run")
+    rows = counted(len(salvaged.rows), "row")
+    runs = counted(len(salvaged.runs), "run")
     session.out.print(f"{log}: {rows} of {runs} can be read", soft_wrap=True)
     for flaw in salvaged.damage:
         session.out.print(f"  {flaw}", soft_wrap=True, markup=False)

@@ -75,9 +75,11 @@ def init(
     session: Session = context.obj
     if file.suffix == ".py" or (file.is_file() and file.suffix not in (".yaml", ".yml")):
         from spotctl.cli.script_job import ScriptRequest, write_script_job
-        from spotctl.cli.script_trial import check_allowed
+        from spotctl.trials.sandbox import ALLOWABLE
 
-        check_allowed(allow or ())
+        for word in allow or ():
+            if word not in ALLOWABLE:
+                raise BadRequest(f"--allow {word}: is not one of {', '.join(ALLOWABLE)}")
         request = ScriptRequest(file, job, trainer, force, yes or json_, try_, tuple(allow or ()))
         write_script_job(session, request, json_=json_)
         return

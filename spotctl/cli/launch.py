@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from spotctl.cli.options import ForegroundOption, JobOrPlaceArgument, MetricsOption, ShownOutput
-from spotctl.cli.runs.run_end import finish
 from spotctl.cli.session import JsonOption, Session, is_debug
 from spotctl.home.errors import BadRequest
 
@@ -102,32 +101,30 @@ def launch(
 
         specs = rehearsed_jobs(session, specs, asks=asks)
 
-    jobs = launches.prepare(session, specs, max_cost, attached=attached)
-    plans = jobs.planned.plans
-    if output is ShownOutput.SCRIPT and jobs.moves:
+    order, planned = launches.prepare(
+        session, specs, max_cost, files, attached=attached, fresh=fresh, metrics=metrics
+    )
+    plans = planned.plans
+    on_ray = None if plans else order.specs[0]
+    if output is ShownOutput.SCRIPT and order.moves:
         raise BadRequest(
             "--output script: the runner moves to a machine, with the output: use spotctl logs -f, "
             "or --attached"
         )
     if dry_run and json_:
-        answers = (
-            [plan_answers.answer(jobs.on_ray)]
-            if jobs.on_ray
-            else plan_answers.answers(jobs.planned)
-        )
+        answers = [plan_answers.answer(on_ray)] if on_ray else plan_answers.answers(planned)
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
 
     if not json_:
         for job_plan in plans:
             session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
-        if jobs.on_ray:
-            session.out.print(plan_answers.plan_text(jobs.on_ray))
+        if on_ray:
+            session.out.print(plan_answers.plan_text(on_ray))
 
-    if dry_run or not (yes or jobs.on_ray or confirm(session)):
+    if dry_run or not (yes or on_ray or confirm(session)):
         return
 
-    order = jobs.order(files, fresh=fresh, metrics=metrics)
     show = line_printer(
         session.settings, output, as_json_lines=json_lines, several=len(order.specs) > 1
     )
@@ -174,6 +171,7 @@ def resume(
 
     from spotctl.cli.runs import remote_runner, window
     from spotctl.cli.runs.launches import resume_here
+    from spotctl.cli.runs.run_lines import finish
     from spotctl.home.paths import Paths
     from spotctl.log.jobs import left_behind
     from spotctl.show.metrics import publishing

@@ -162,7 +162,7 @@ def run(
     Example: spotctl nightly run nightly-recsys
     """
     from spotctl.cli.boundary import NOT_IN_TIME
-    from spotctl.cli.runs.run_end import EXIT_CODES
+    from spotctl.cli.runs.run_lines import EXIT_CODES
     from spotctl.nightly.hours import local_zone
     from spotctl.nightly.night_message import MISSED
     from spotctl.nightly.reporting import run_watched
@@ -207,11 +207,13 @@ def _night(session: Session, state_dir: StateDir, metrics: str, *, scheduled: bo
     os.environ.update({"PATH": nightly.path, **variables, "SPOTCTL_HOME": str(state_dir.home)})
     settings = config.load(os.environ, state_dir.home)
     runner = NightRunner(nightly, state_dir, settings, local_zone()[0], scheduled)
-    place, markets = metrics or nightly.metrics, RunViews(settings)
+    place = metrics or nightly.metrics
+    markets = RunViews(settings)
 
     # The night runs without metrics rather than not at all.
     with publishing(place, markets, session.remark, needed=bool(metrics)) as publish:
-        runner.publish, runner.publish_night = publish, publish.night
+        runner.publish = publish
+        runner.publish_night = publish.night
         return runner.run()
 
 

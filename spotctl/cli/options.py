@@ -15,7 +15,6 @@ from pricing_data.units import parse_duration, parse_time
 from spotctl.home.errors import BadRequest, SpotctlError
 
 if TYPE_CHECKING:
-    from pricing_data.catalog import Catalog
     from pricing_data.library import Selection
     from pricing_data.series import PriceSeries
 
@@ -123,14 +122,6 @@ def selection(
     return Selection(
         glob, tuple(cloud or ()), tuple(region or ()), tuple(type_ or ()), accelerator, processors
     )
-
-
-def check_accelerator(catalog: Catalog, accelerator: str) -> None:
-    """Raises `BadRequest` for an accelerator that no known machine has."""
-    if not any(accelerator.lower() in known.lower() for known in catalog.accelerators):
-        raise BadRequest(
-            f"--accelerator {accelerator}: {catalog.unknown_accelerator(accelerator, ())}"
-        )
 
 
 def number_range(option: str, text: str) -> tuple[int, int]:

@@ -74,11 +74,11 @@ def plan(
     specs = [load(file, home=session.settings.home) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli.doctor_checks import FINDINGS, report
-    from spotctl.cli.progress import planning, waiting
+    from spotctl.cli.progress import waiting
     from spotctl.clouds.doctor import exit_code
     from spotctl.run.start.admission import checked
     from spotctl.run.start.launch_plans import explained, stored_plans
-    from spotctl.run.start.local_market import on_one_market
+    from spotctl.run.start.live_markets import on_one_market
     from spotctl.show.columns import as_json
     from spotctl.show.freshness import freshness_remarks
     from spotctl.show.plans import plan_answers, plan_tables
@@ -94,10 +94,11 @@ def plan(
         check_picture(plot)
 
     specs, shared = on_one_market(specs)
-    with planning(session, len(specs)):
+    what = f"planning {len(specs)} jobs" if len(specs) > 1 else "planning"
+    with waiting(session, what):
         planned = stored_plans(specs, session.settings, at, hours)
     if explain:
-        with planning(session, len(specs)):
+        with waiting(session, what):
             planned = explained(planned, session.settings, at, hours)
 
     if plot is not None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,10 +33,12 @@ def reading(
     """Progress of reading several files, in bytes."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with _progress(session, *columns) as progress:
-        bars = {
-            path: progress.add_task(escape(path.name), total=_size(path), start=False)
-            for path in paths
-        }
+        bars = {}
+        for path in paths:
+            size = None
+            with suppress(OSError):
+                size = path.stat().st_size
+            bars[path] = progress.add_task(escape(path.name), total=size, start=False)
 
         def start(path: Path) -> Callable[[int], None]:
             progress.start_task(bars[path])
@@ -76,13 +78,6 @@ def _progress(session: Session, *columns: ProgressColumn) -> Progress:
     )
 
 
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
-
-
 def waiting(session: Session, what: str) -> AbstractContextManager[object]:
     """The time that something of unknown length has taken."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -91,14 +86,9 @@ def waiting(session: Session, what: str) -> AbstractContextManager[object]:
     return progress
 
 
-def planning(session: Session, jobs: int) -> AbstractContextManager[object]:
-    """The time that planning has taken."""
-    return waiting(session, f"planning {jobs} jobs" if jobs > 1 else "planning")
-
-
 @contextmanager
-def reaching(session: Session, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Progress towards a number, as the number that is done."""
+def counting(session: Session, what: str, total: int) -> Iterator[Callable[..., None]]:
+    """Progress over a known number of steps: one more at each call, or as many as it is given."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -107,21 +97,14 @@ def reaching(session: Session, what: str, total: int) -> Iterator[Callable[[int]
     )
     with _progress(session, *columns) as progress:
         bar = progress.add_task(what, total=total)
-        yield lambda done: progress.update(bar, completed=done)
 
+        def step(done: int | None = None) -> None:
+            if done is None:
+                progress.advance(bar)
+            else:
+                progress.update(bar, completed=done)
 
-@contextmanager
-def counting(session: Session, what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Progress over a known number of steps."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with _progress(session, *columns) as progress:
-        bar = progress.add_task(what, total=total)
-        yield lambda: progress.advance(bar)
+        yield step
 
 
 def in_processes(

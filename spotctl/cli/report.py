@@ -109,11 +109,9 @@ def cost(
         )
 
     ending = "" if out is None else out.suffix.removeprefix(".")
-    chosen_format = (
-        Format.JSON
-        if json_
-        else format_ or (Format(ending) if ending in list(Format) else Format.TABLE)
-    )
+    chosen_format = Format.JSON
+    if not json_:
+        chosen_format = format_ or (Format(ending) if ending in list(Format) else Format.TABLE)
 
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
@@ -165,7 +163,9 @@ def gather_report(
     from spotctl.show.costs.accounts import gather
     from spotctl.show.costs.periods import Period, parse_by
 
-    now, groups, zone = wall_us(), parse_by(by), time_zone(tz)
+    now = wall_us()
+    groups = parse_by(by)
+    zone = time_zone(tz)
     began = start_of(in_zone(since, zone), now) if since else None
     period = Period(began, moment_of(in_zone(until, zone), now) if until else None, zone)
     if period.since is not None and period.until is not None and period.since >= period.until:

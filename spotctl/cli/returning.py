@@ -14,7 +14,6 @@ import typer
 from pricing_data.units import SECOND, moment
 from spotctl.cli.boundary import CREDENTIALS, FAILED
 from spotctl.cli.options import OptionalJobArgument
-from spotctl.cli.runs.run_end import finish, finish_withdrawn
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, SpotctlError, UnreadableJob
 from spotctl.home.paths import Paths
@@ -106,7 +105,8 @@ def gc(
     not_permitted = any(
         isinstance(part.failure, NotPermitted | NotHere) for part in unsearched if part.is_used
     )
-    unused, copies = list[DataUse](), list[UnusedCopy]()
+    unused = list[DataUse]()
+    copies = list[UnusedCopy]()
 
     try:
         if not clouds:
@@ -136,7 +136,8 @@ def gc(
                 f"data {use.location}: {size}, last used by {use.job}, launched {moment(use.used)}"
             )
         for copy in copies:
-            size, used = gigabytes(copy.size), moment(copy.used)
+            size = gigabytes(copy.size)
+            used = moment(copy.used)
             session.remark(f"data {copy.folder}: {size} on this computer, last used {used}")
 
     remaining = list[str]()
@@ -174,9 +175,9 @@ def _remove(
     the failures.
     """
     from spotctl.agent.data.stores import SILENCE_SECONDS
+    from spotctl.run.following import waits_said
     from spotctl.run.orphans import remove_orphans
     from spotctl.run.stored_data.removing import remove_copies, remove_data
-    from spotctl.run.waits import waits_said
 
     failures = remove_orphans(orphans_by_cloud, session.remark)
     given_up = moment(wall_us() + SILENCE_SECONDS * SECOND)
@@ -210,12 +211,14 @@ def _return_shown(
     from pricing_data.units import bid_usd
     from spotctl.log.budget import hourly
     from spotctl.log.statuses import read_log
+    from spotctl.run.following import LONGEST_LEASE, REACH_SECONDS
     from spotctl.run.orphans import job_of, return_shown
-    from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.remote_runner.place import RunnerLost
     from spotctl.run.start import runs
-    from spotctl.run.waits import LONGEST_LEASE, REACH_SECONDS
 
-    settings, going_on, clouds = session.settings, list["RunState"](), list[str]()
+    settings = session.settings
+    going_on = list["RunState"]()
+    clouds = list[str]()
     if isinstance(why, RunnerLost):
         going_on = [
             run for run in read_log(settings).latest if run.ended is None and job_of(run.run) == job
@@ -296,7 +299,7 @@ def _emergency(
 def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
     from spotctl.cli.runs import remote_runner
     from spotctl.cli.runs.live_runs import live_view
-    from spotctl.run.remote_runner.start import HOME
+    from spotctl.run.remote_runner.service import HOME
     from spotctl.run.start import runs
 
     if (ending := remote_runner.stop(session, job)) is not None:
@@ -313,15 +316,17 @@ def _end_all(session: Session, *, json_: bool) -> None:
     from spotctl.log.jobs import remove_waiting, waiting_jobs
     from spotctl.log.ledger.same_work import final_figures, without_run
     from spotctl.log.statuses import read_log, unfinished_runs
-    from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.remote_runner.place import RunnerLost
 
     # First, so that none begins when those before it have ended.
-    since, paths = wall_us(), Paths(session.settings.home)
+    since = wall_us()
+    paths = Paths(session.settings.home)
     waits = {job.name: remove_waiting(paths, job.name) for job in waiting_jobs(paths)}
     withdrawn = [job for job, is_removed in waits.items() if is_removed]
     if damage := read_log(session.settings).damage:
         _emergency(session, damage[0], since, json_=json_)
-    endings, unread = list[tuple["RunState", "RunEnded"]](), list[tuple[str, str]]()
+    endings = list[tuple["RunState", "RunEnded"]]()
+    unread = list[tuple[str, str]]()
     failure: SpotctlError | None = None
 
     for job in dict.fromkeys(
@@ -358,9 +363,10 @@ def _end_all(session: Session, *, json_: bool) -> None:
 
 
 def _end(session: Session, job: str, *, json_: bool) -> None:
+    from spotctl.cli.runs.run_lines import finish, finish_withdrawn
     from spotctl.log.jobs import remove_waiting
     from spotctl.log.outcomes import BrokenLog, LogFailed
-    from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.remote_runner.place import RunnerLost
 
     if remove_waiting(Paths(session.settings.home), job):
         finish_withdrawn(session, job, json_=json_)

@@ -79,13 +79,17 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
     reports on the script.
     """
     # The job runs the script in the folder of the job file, if that contains the script.
-    folder, path = request.job.parent.resolve(), request.script.resolve()
+    folder = request.job.parent.resolve()
+    path = request.script.resolve()
     script = read_script(request.script, folder if path.is_relative_to(folder) else path.parent)
     check_free(request.job, force=request.force, cure=_OVERWRITE)
     answers = (
         ScriptAnswers() if request.silent or not session.in_terminal else _asked(request.script)
     )
-    trainer, compared, fill_in, seen = None, None, tuple[str, ...](), None
+    trainer = None
+    compared = None
+    fill_in = tuple[str, ...]()
+    seen = None
 
     if request.trainer:
         trainer, compared = _write_trainer(request, script, answers)
@@ -387,11 +391,9 @@ def _lack(script: TrainingScript) -> str:
         only = script.load_condition
         return f"loads what it saves only if {only}" if only else "never loads what it saves"
 
-    return (
-        "saves where the next machine does not look"
-        if script.changes
-        else "saves and loads in an unknown place"
-    )
+    if script.changes:
+        return "saves where the next machine does not look"
+    return "saves and loads in an unknown place"
 
 
 def _next(request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers) -> str:

@@ -125,7 +125,8 @@ def rehearsed_jobs(session: Session, specs: Sequence[JobSpec], *, asks: bool) ->
 
 def is_new_on_cloud(settings: Settings, spec: JobSpec) -> bool:
     """Whether a job that a trial can run here would be launched on a cloud for the first time."""
-    program, needs_store = spec.program, any("://" in place for place in spec.data.values())
+    program = spec.program
+    needs_store = any("://" in place for place in spec.data.values())
     if (
         not isinstance(program, Command)
         or program.checkpoint is None
@@ -137,12 +138,3 @@ def is_new_on_cloud(settings: Settings, spec: JobSpec) -> bool:
 
     earlier = (began for began in read_log(settings).began if began.job == spec.name)
     return all(is_replayed(began.provider) for began in earlier)
-
-
-def check_allowed(allowed: Collection[str]) -> None:
-    """Raises BadRequest for a word of --allow that names nothing which a trial may be allowed."""
-    from spotctl.trials.sandbox import ALLOWABLE
-
-    for word in allowed:
-        if word not in ALLOWABLE:
-            raise BadRequest(f"--allow {word}: is not one of {', '.join(ALLOWABLE)}")

@@ -79,7 +79,7 @@ def try_(
     from pricing_data.units import MINUTE
     from spotctl.cli.launch import confirm
     from spotctl.cli.runs.live_runs import live_view
-    from spotctl.cli.runs.run_end import EXIT_CODES
+    from spotctl.cli.runs.run_lines import EXIT_CODES
     from spotctl.home.cloud import rented_clouds
     from spotctl.log.ledger.same_work import final_figures
     from spotctl.run.start import runs
@@ -226,11 +226,9 @@ def _compare_bill(session: Session, cloud: str, bill: Path, *, json_: bool) -> N
     if json_:
         session.answer_json(kept["record"])
     else:
-        verdict = (
-            "agree"
-            if agreement.agrees
-            else "differ (spotctl report reconcile lists the differences)"
-        )
+        verdict = "differ (spotctl report reconcile lists the differences)"
+        if agreement.agrees:
+            verdict = "agree"
         session.say(
             f"bill ${result['bill_usd']:.4f} and ledger ${result['ledger_usd']:.4f} of "
             f"{agreement.machines} machines {verdict}; ${bare:.4f} for machines without a job"

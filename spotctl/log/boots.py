@@ -1,7 +1,7 @@
-"""The boot of a rented machine, from its order until its agent answers: its stages, and when it
+"""The boot of a rented machine, from its order until its agent answers: its phases, and when it
 counts as silent.
 
-A new stage, and any change within one, is a sign of life (`BootAdvanced`). A machine is silent once
+A new phase, and any change within one, is a sign of life (`BootAdvanced`). A machine is silent once
 it has shown none for the time stated for its kind, however far it has come; one that goes on
 showing signs may take `LONGEST` times as long. A silent machine is returned before another takes
 its place. Pure.
@@ -27,8 +27,8 @@ or the start-up script is at fault, and the next machine would not answer either
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """A boot that goes on: its stage, and the moment from which the machine counts as silent, for
-    this reason.
+    """A boot that goes on: its phase (`stage`), and the moment from which the machine counts as
+    silent, for this reason.
     """
 
     stage: str
@@ -46,35 +46,36 @@ def boot_of(state: RunState, held: Held, teardown: int = 0, watched_since: int =
 
     # A lease ends a machine whose agent works; one whose agent never answered may run on, and be
     # billed.
-    due, why = held.lease_until + teardown, "its lease has ended, and its agent never answered"
+    due = held.lease_until + teardown
+    why = "its lease has ended, and its agent never answered"
     stated = stated_time(state.allocations[held.allocation].market)
     if stated is not None:
         quiet = max(held.signed_at, watched_since) + stated
         if quiet < due:
-            due, why = (
-                quiet,
+            due = quiet
+            why = (
                 f"it has shown nothing new for {stated // MINUTE} minutes (last stage: "
-                f"{held.stage})",
+                f"{held.phase})"
             )
         longest = max(held.granted_at, watched_since) + round(stated * LONGEST)
-        if longest < due and held.stage != "packages":
-            due, why = (
-                longest,
+        if longest < due and held.phase != "packages":
+            due = longest
+            why = (
                 f"it has not come up in {stated * LONGEST / MINUTE:.0f} minutes (stage: "
-                f"{held.stage})",
+                f"{held.phase})"
             )
 
-    return Boot(held.stage, due, why)
+    return Boot(held.phase, due, why)
 
 
-def stages_passed(before: RunState, after: RunState, allocation: Allocation) -> tuple[str, ...]:
-    """The stages to which the last machine of an allocation has come between two states, on clouds
+def phases_passed(before: RunState, after: RunState, allocation: Allocation) -> tuple[str, ...]:
+    """The phases to which the last machine of an allocation has come between two states, on clouds
     that show them.
     """
     if stated_time(allocation.market) is None or allocation.number not in before.allocations:
         return ()
     was, is_ = (
-        min((STAGES.index(held.stage) for held in state.of(allocation.number)), default=len(STAGES))
+        min((STAGES.index(held.phase) for held in state.of(allocation.number)), default=len(STAGES))
         for state in (before, after)
     )
     return STAGES[was + 1 : is_ + 1] if is_ < len(STAGES) else ()
@@ -96,7 +97,7 @@ def never_answered(state: RunState, reason: str) -> str:
         (held for held in state.machines.values() if held.useless), key=attrgetter("allocation")
     )
     console = f"the console of {last.id} ends: {last.console}" if last.console else ""
-    cure = "name another image or other types in the job file" if last.stage in STAGES[:3] else ""
+    cure = "name another image or other types in the job file" if last.phase in STAGES[:3] else ""
     details = "; ".join(filter(None, (reason, last.silence, console, cure if last.silence else "")))
     return f"ended before their agents answered{details and f': {details}'}"
 

@@ -90,10 +90,12 @@ def rule_of(market: Market) -> BillingRule:
 def spent(state: RunState, now: int, tariff: Tariff) -> int:
     """The bills of all machines, their disks, addresses and traffic, as if all were returned
     now."""
-    return sum(
-        bill_of(state, held, now, tariff).amount + _extra(state, held, life_of(held, now).end)
-        for held in state.machines.values()
-    ) + sum(map(sent_amount, state.sent))
+    amount = sum(map(sent_amount, state.sent))
+    for held in state.machines.values():
+        end = life_of(held, now).end
+        amount += bill_of(state, held, now, tariff).amount
+        amount += _extra(state, held, end)
+    return amount
 
 
 def used(state: RunState, now: int, tariff: Tariff) -> int:
@@ -102,7 +104,8 @@ def used(state: RunState, now: int, tariff: Tariff) -> int:
     """
     amount = sum(map(sent_amount, state.sent))
     for held in state.machines.values():
-        allocation, life = state.allocations[held.allocation], life_of(held, now)
+        allocation = state.allocations[held.allocation]
+        life = life_of(held, now)
         if held.alive:
             life = replace(life, ended=End.HANDED_ON)
         bill = tariff.rule(allocation.market).bill(life, tariff.paid(allocation, held, now))
@@ -119,9 +122,9 @@ def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
     """
     amount = spent(state, now, tariff)
     for held in state.alive:
-        amount += _flat(state, held, _gone_at(held, now, teardown), tariff) - _flat(
-            state, held, now, tariff
-        )
+        gone = _gone_at(held, now, teardown)
+        amount += _flat(state, held, gone, tariff)
+        amount -= _flat(state, held, now, tariff)
 
     for intent in state.open.values():
         if isinstance(intent, RentIntended):
@@ -131,10 +134,8 @@ def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
 
     for number in state.unclear:
         # Machines of an abandoned order that were not found so far.
-        order, known = (
-            state.orders[number],
-            sum(held.allocation == number for held in state.machines.values()),
-        )
+        order = state.orders[number]
+        known = sum(held.allocation == number for held in state.machines.values())
         amount += _ordered(state, order, order.machines - known, tariff, teardown)
 
     return amount
@@ -144,15 +145,12 @@ def hourly(state: RunState) -> int:
     """The most that an hour of all machines can cost, in nano-dollars: also of those that open
     orders may bring.
     """
-    amount = sum(
-        (order.machines - sum(held.allocation == order.intent for held in state.machines.values()))
-        * (
-            highest_price(order.market.cloud, order.bid, order.on_demand)
-            + order.disk
-            + order.address
-        )
-        for order in state.open_orders
-    )
+    amount = 0
+    for order in state.open_orders:
+        known = sum(held.allocation == order.intent for held in state.machines.values())
+        price = highest_price(order.market.cloud, order.bid, order.on_demand)
+        each = price + order.disk + order.address
+        amount += (order.machines - known) * each
 
     for held in state.alive:
         allocation = state.allocations[held.allocation]
@@ -171,8 +169,9 @@ def renewed(
         held = state.machines[name]
         if held.alive:
             gone = _gone_at(held, now, teardown)
-            before = _flat(state, held, gone, tariff)
-            added += _flat(state, held, max(until + teardown, gone), tariff) - before
+            later = max(until + teardown, gone)
+            added += _flat(state, held, later, tariff)
+            added -= _flat(state, held, gone, tariff)
 
     return added
 
@@ -182,11 +181,10 @@ def raised(state: RunState, machine: str, bid: int, now: int, tariff: Tariff, te
     ended."""
     held = state.machines[machine]
     higher = replace(held, bids=(*held.bids, (now, bid)))
-    since, gone = _second_of(held, now), _gone_at(held, now, teardown)
-    after, before = (
-        _flat(state, each, gone, tariff) - _flat(state, each, since, tariff)
-        for each in (higher, held)
-    )
+    since = _second_of(held, now)
+    gone = _gone_at(held, now, teardown)
+    after = _flat(state, higher, gone, tariff) - _flat(state, higher, since, tariff)
+    before = _flat(state, held, gone, tariff) - _flat(state, held, since, tariff)
     return after - before
 
 
@@ -207,9 +205,8 @@ def _ordered(
 ) -> int:
     ceiling = highest_price(order.market.cloud, order.bid, order.on_demand)
     lease = order.lease_until - state.ordered[order.intent]
-    return bought(
-        order.market, machines, ceiling, lease + teardown, tariff, order.disk + order.address
-    )
+    extra = order.disk + order.address
+    return bought(order.market, machines, ceiling, lease + teardown, tariff, extra)
 
 
 def life_of(held: Held, now: int) -> Life:
@@ -223,9 +220,8 @@ def bill_of(state: RunState, held: Held, now: int, tariff: Tariff) -> Bill:
     """The bill of a machine alone. The ledger uses this bill, too, so that ledger and budget
     agree."""
     allocation = state.allocations[held.allocation]
-    return tariff.rule(allocation.market).bill(
-        life_of(held, now), tariff.paid(allocation, held, now)
-    )
+    rule = tariff.rule(allocation.market)
+    return rule.bill(life_of(held, now), tariff.paid(allocation, held, now))
 
 
 def _second_of(held: Held, at: int) -> int:
@@ -259,4 +255,5 @@ def _flat(state: RunState, held: Held, end: int, tariff: Tariff) -> int:
     allocation = state.allocations[held.allocation]
     life = Life(held.started, max(end, held.started), End.LEFT)
     price = allocation.highest_price(held.bid)
-    return tariff.rule(allocation.market).bill(life, price).amount + _extra(state, held, end)
+    bill = tariff.rule(allocation.market).bill(life, price)
+    return bill.amount + _extra(state, held, end)

@@ -284,8 +284,8 @@ class HostsListed(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class BootAdvanced(LogEvent):
-    """A booting machine shows a sign of life: it has come to a stage, or moves on within it. `sign`
-    differs from one sign of a stage to the next."""
+    """A booting machine shows a sign of life: it has come to a phase (`stage`), or moves on
+    within it. `sign` differs from one sign of a phase to the next."""
 
     id: str
     stage: str

@@ -65,8 +65,11 @@ def _changed(value: _Value, **changes: Any) -> _Value:  # noqa: ANN401 - of any 
 
 def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
     """The state after events."""
-    state, last = state or RunState(), None
-    at, paces, progress = state.at, list(state.paces), state.progress
+    state = state or RunState()
+    last = None
+    at = state.at
+    paces = list(state.paces)
+    progress = state.progress
     done = paces[-1][1] if paces else 0
     for last in rows:
         event = last.event
@@ -118,7 +121,7 @@ _OF_STATE: Mapping[type[Event], Mapping[str, str]] = {
 """Fields of the state that an event gives a value, and the field of the event that has the
 value."""
 _OF_MACHINE: Mapping[type[Event], Mapping[str, str]] = {
-    ev.BootAdvanced: {"stage": "stage", "sign": "sign", "signed_at": _AT},
+    ev.BootAdvanced: {"phase": "stage", "sign": "sign", "signed_at": _AT},
     ev.MachineRan: {"ran": _AT},
     ev.CardsUsed: {"gpus": _EVENT, "gpus_at": _AT},
     ev.TrafficCounted: {"traffic": _EVENT, "traffic_at": _AT},
@@ -127,7 +130,7 @@ _OF_MACHINE: Mapping[type[Event], Mapping[str, str]] = {
 """Fields of the machine that the event names, likewise."""
 _CONSTANTS: Mapping[type[Event], Mapping[str, Any]] = {
     ev.LoginWorks: {"login": None},
-    ev.MachineRan: {"running": True, "stage": "agent"},
+    ev.MachineRan: {"running": True, "phase": "agent"},
     ev.MachineListedAgain: {"ended": None, "end_reason": ""},
 }
 """Values of such fields that are the same for each event of the kind."""
@@ -174,20 +177,24 @@ def _intended(state: RunState, event: Intended, at: int) -> RunState:
     """An intent is open until its outcome is known. Machines count as returned from then on."""
     if isinstance(event, ev.ReturnIntended):
         state = _machines(state, event.machines, returned_at=at)
-    return _changed(
-        state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event}
-    )
+    elif isinstance(event, ev.RentIntended):
+        orders = {**state.orders, event.intent: event}
+        ordered = {**state.ordered, event.intent: at}
+        state = _changed(state, orders=orders, ordered=ordered)
+    elif isinstance(event, ev.BidIntended):
+        # The raised bid counts before it is sent.
+        bids = (*state.machines[event.id].bids, (at, event.bid))
+        state = _changed(_machine(state, event.id, bids=bids), reason=event.why)
 
-
-def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
-    orders, ordered = {**state.orders, event.intent: event}, {**state.ordered, event.intent: at}
-    return _intended(_changed(state, orders=orders, ordered=ordered), event, at)
+    intents = max(state.intents, event.intent)
+    return _changed(state, intents=intents, open={**state.open, event.intent: event})
 
 
 def _rented(state: RunState, event: ev.Rented, at: int) -> RunState:
     """Machines may come in several events: those of a lost answer are found by listing."""
     order = state.orders[event.intent]
-    came, is_spot = dict[str, Held](), order.bid is not None
+    came = dict[str, Held]()
+    is_spot = order.bid is not None
     for granted in event.machines:
         since = granted.started
         bids = () if order.bid is None else ((since, order.bid),)
@@ -239,7 +246,8 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
         return _closed(state, event)
 
     order = state.orders[event.intent]
-    market, spot = order.market, order.bid is not None
+    market = order.market
+    spot = order.bid is not None
     state = _changed(state, refusal=event.message)
     if event.unknown:
         state = _changed(state, unknown={**state.unknown, event.intent: event.unknown})
@@ -283,12 +291,6 @@ def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
             state, (_changed(held, lease_until=max(until, held.lease_until)) for held in alive)
         )
     return _closed(state, event)
-
-
-def _bids_more(state: RunState, event: ev.BidIntended, at: int) -> RunState:
-    """The raised bid counts before it is sent."""
-    bids = (*state.machines[event.id].bids, (at, event.bid))
-    return _changed(_machine(_intended(state, event, at), event.id, bids=bids), reason=event.why)
 
 
 def _bid_changed(state: RunState, event: ev.BidChanged, at: int) -> RunState:
@@ -446,7 +448,8 @@ def _priced(state: RunState, event: ev.Priced, _: int) -> RunState:
     before = state.prices.get(event.market)
     if before is not None and event.times:
         kept = bisect_left(before.times, event.times[0])
-        times, prices = before.times[:kept] + event.times, before.prices[:kept] + event.prices
+        times = before.times[:kept] + event.times
+        prices = before.prices[:kept] + event.prices
         event = replace(event, times=times, prices=prices)
     return _changed(state, prices={**state.prices, event.market: event})
 
@@ -500,7 +503,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.QuotasShared: _kept,
     ev.Planned: _kept,
     ev.Decided: _decided,
-    ev.RentIntended: _ordered,
+    ev.RentIntended: _intended,
     ev.Rented: _rented,
     ev.RentRefused: _refused,
     ev.OrderSettled: _settled,
@@ -509,7 +512,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.ReturnIntended: _intended,
     ev.Returned: _closed,
     ev.ReturnScheduled: _leaves,
-    ev.BidIntended: _bids_more,
+    ev.BidIntended: _intended,
     ev.BidChanged: _bid_changed,
     ev.BootAdvanced: _kept,
     ev.BootSilent: _silent,

@@ -128,15 +128,20 @@ def correct(settings: Settings, corrections: Iterable[tuple[str, Corrected]]) ->
             opened.append(run, correction.at, correction)
 
 
-def stored(known: Callable[[], Library]) -> Tariff:
-    """Stored prices, and the present billing rules of clouds, for runs that are not settled.
-    Without such a run, the price store is not opened.
+def stored_prices(settings: Settings, known: Library | None = None) -> Tariff:
+    """The prices in the home's store, or in a library that is `known`, and the present billing
+    rules of clouds, for runs that are not settled. Without such a run, the price store is not
+    opened.
 
     The last known price holds until now: a run may be younger than the stored prices.
     """
 
-    opened = cache(known)
-    history: Callable[[Market], PriceSeries] = cache(lambda market: opened().series(market))
+    @cache
+    def history(market: Market) -> PriceSeries:
+        from spotctl.clouds.wiring import library
+
+        opened = library(settings) if known is None else known
+        return opened.series(market)
 
     def prices(market: Market, now: int) -> PriceSeries:
         series = history(market)
@@ -148,14 +153,3 @@ def stored(known: Callable[[], Library]) -> Tariff:
         return series.held_until(now).window(series.first, now)
 
     return Tariff(rule_of, prices)
-
-
-def stored_prices(settings: Settings) -> Tariff:
-    """The prices in the home's store; see `stored`."""
-
-    def known() -> Library:
-        from spotctl.clouds.wiring import library
-
-        return library(settings)
-
-    return stored(known)

@@ -104,7 +104,8 @@ def foreign_rows(raw: RawLog) -> set[int]:
         if row.number is not None:
             rows.setdefault((row.run, row.number), []).append(row)
 
-    foreign, link_before = set[int](), dict[tuple[str, int], int | None]()
+    foreign = set[int]()
+    link_before = dict[tuple[str, int], int | None]()
     for (run, number), same in sorted(rows.items()):
         before = 0 if number == 1 else link_before.get((run, number - 1))
         contents = {row.id: checksum(row.run, row.at, row.kind, row.body) for row in same}
@@ -135,12 +136,12 @@ def misnumbered_runs(raw: RawLog, usable: Iterable[RawRow]) -> set[str]:
         if row.number is not None:
             numbers.setdefault(row.run, []).append(row.number)
 
-    return {
-        run
-        for run, counted in numbers.items()
-        if len(counted) != raw.written.get(run)
-        or sorted(counted) != list(range(1, len(counted) + 1))
-    }
+    misnumbered = set[str]()
+    for run, counted in numbers.items():
+        expected = list(range(1, len(counted) + 1))
+        if len(counted) != raw.written.get(run) or sorted(counted) != expected:
+            misnumbered.add(run)
+    return misnumbered
 
 
 def losses_of(raw: RawLog, unusable: Sequence[RawRow]) -> list[Loss]:
@@ -166,10 +167,9 @@ def losses_of(raw: RawLog, unusable: Sequence[RawRow]) -> list[Loss]:
     kind_of = {row.id: row.kind for row in unusable if row.kind in KINDS}
     losses = list[Loss]()
     for run, positions in of_run.items():
-        kinds = dict.fromkeys(
-            kind_of[position] for position in sorted(positions) if position in kind_of
-        )
-        losses.append(Loss(run, sorted(positions), tuple(kinds)))
+        in_order = sorted(positions)
+        kinds = dict.fromkeys(kind_of[at] for at in in_order if at in kind_of)
+        losses.append(Loss(run, in_order, tuple(kinds)))
 
     # Rows of unknown runs.
     rest = [position for position in free if position not in known]
@@ -198,10 +198,12 @@ def _of_chains(
 ) -> dict[str, list[int]]:
     """The positions of the rows that chains lack. Each is between those of its neighbors; those at
     which the index or a row names the run are taken first."""
-    own, others = dict[str, list[int]](), list[int]()
+    own = dict[str, list[int]]()
+    others = list[int]()
     for at in free:
         own.setdefault(owner.get(at, ""), []).append(at)
-    missing, open_slots = dict[str, list[int]](), list[tuple[float, int, str]]()
+    missing = dict[str, list[int]]()
+    open_slots = list[tuple[float, int, str]]()
 
     for run, slots in _slots(raw, usable).items():
         named: Iterator[float] = iter(own.pop(run, ()) if run else ())
@@ -264,7 +266,8 @@ def left(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[Raw
 
     for loss in losses:
         for run in _runs_of(loss, usable):
-            last, rows = loss.positions[-1], runs.get(run, ())
+            last = loss.positions[-1]
+            rows = runs.get(run, ())
             if not run:
                 since, until = _wall(usable, loss.first, now)
                 at = until
@@ -272,7 +275,8 @@ def left(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[Raw
                 before = [row.at for row in rows if row.id < loss.first]
                 later = [row.at for row in rows if row.id > last]
                 at = max([row.at for row in rows], default=_wall(usable, loss.first)[0])
-                since, until = max(before, default=min(later, default=at)), min(later, default=at)
+                since = max(before, default=min(later, default=at))
+                until = min(later, default=at)
             mark = RowsLost(len(loss.positions), loss.first, last, since, until, loss.kinds)
             whole.append(_raw(run, at, mark))
 
@@ -294,26 +298,35 @@ def _beginning(run: str, first: int, rows: Sequence[RawRow], usable: Sequence[Ra
     """
     named = _RUN.fullmatch(run)
     job = named[1] if named else run
-    markets = [json.loads(row.body)["market"] for row in rows if row.kind == RentIntended.__name__]
-    clouds = list(dict.fromkeys(market.partition("/")[0] for market in markets))
+    clouds = list[str]()
+    for row in rows:
+        if row.kind == RentIntended.__name__:
+            cloud, _, _ = json.loads(row.body)["market"].partition("/")
+            if cloud not in clouds:
+                clouds.append(cloud)
 
     if not clouds:
         # Those of another run, of the same job if there is one; a run without orders has rented
         # nothing anyway.
-        others = [json.loads(row.body) for row in usable if row.kind == RunBegan.__name__]
-        others.sort(key=lambda began: began["job"] == job)
-        clouds = others[-1]["provider"].split("+") if others else ["local"]
+        clouds = ["local"]
+        is_of_job = False
+        for row in usable:
+            if row.kind == RunBegan.__name__:
+                began = json.loads(row.body)
+                if began["job"] == job or not is_of_job:
+                    clouds = began["provider"].split("+")
+                is_of_job = is_of_job or began["job"] == job
 
-    spec = {
-        "name": job,
-        "kind": "command",
-        "run": _UNKNOWN_PROGRAM,
-        "resources": {"clouds": clouds},
-    }
+    spec = {"name": job, "kind": "command", "run": _UNKNOWN_PROGRAM}
+    wall, _ = _wall(rows or usable, first)
+    at = wall
+    if rows:
+        at = rows[0].at
+        if not is_replayed(clouds[0]):
+            wall = at
 
-    at = rows[0].at if rows else _wall(usable, first)[0]
-    wall = _wall(rows or usable, first)[0] if is_replayed(clouds[0]) or not rows else at
-    return _raw(run, at, RunBegan(job, "+".join(clouds), spec, "", wall), first)
+    began = RunBegan(job, "+".join(clouds), {**spec, "resources": {"clouds": clouds}}, "", wall)
+    return _raw(run, at, began, first)
 
 
 def _runs_of(loss: Loss, usable: Iterable[RawRow]) -> list[str]:
@@ -336,20 +349,25 @@ def _ends(lossy: Iterable[str], whole: Sequence[RawRow]) -> Iterator[RawRow]:
     """For lossy runs that have not ended: an end if a later run of the job has begun, else a
     request to end.
     """
-    newest = {json.loads(row.body)["job"]: row for row in whole if row.kind == RunBegan.__name__}
-    job_of = {
-        row.run: json.loads(row.body)["job"] for row in whole if row.kind == RunBegan.__name__
-    }
+    newest = dict[str, RawRow]()
+    job_of = dict[str, str]()
+    for row in whole:
+        if row.kind == RunBegan.__name__:
+            job = json.loads(row.body)["job"]
+            newest[job] = row
+            job_of[row.run] = job
 
     for run in lossy:
         rows = [row for row in whole if row.run == run]
         if any(row.kind == RunEnded.__name__ for row in rows):
             continue
-        at, later = max(row.at for row in rows), newest[job_of[run]]
+        at = max(row.at for row in rows)
+        later = newest[job_of[run]]
         if later.run == run:
             yield _raw(run, at, StopRequested(FAILED, LOST))
         else:
-            yield _raw(run, at, RunEnded(STOPPED, LOST, json.loads(later.body)["wall_us"]))
+            wall = json.loads(later.body)["wall_us"]
+            yield _raw(run, at, RunEnded(STOPPED, LOST, wall))
 
 
 def _wall(rows: Iterable[RawRow], position: int, otherwise: int = 0) -> tuple[int, int]:
@@ -361,9 +379,11 @@ def _wall(rows: Iterable[RawRow], position: int, otherwise: int = 0) -> tuple[in
     ]
 
     earliest = min((at for _, at in known), default=0)
-    since = max((at for number, at in known if number < position), default=earliest)
-    latest = max(otherwise, since)
-    return since, min((at for number, at in known if number > position), default=latest)
+    before = [at for number, at in known if number < position]
+    later = [at for number, at in known if number > position]
+    since = max(before, default=earliest)
+    until = min(later, default=max(otherwise, since))
+    return since, until
 
 
 def _raw(run: str, at: int, event: Event, id_: int = 0) -> RawRow:

@@ -66,8 +66,9 @@ class Timesheet:
     computer's, and `machine_of` gives the machine of a node, whose name may not have all characters
     of an id."""
 
-    def __init__(self, speed: float, machine_of: Callable[[str], str] = lambda node: node) -> None:
-        self._speed, self._machine_of = speed, machine_of
+    def __init__(self, speed: float, machine_of: Callable[[str], str] = str) -> None:
+        self._speed = speed
+        self._machine_of = machine_of
         self._chunks = 0
         self._goes_on = False
         self._loss: float | None = None

@@ -63,7 +63,8 @@ class JobsQueued:
 
     def after(self, row: QueueRow) -> "JobsQueued":
         """The queue after one more row."""
-        joined, last = dict(self.joined), self.last
+        joined = dict(self.joined)
+        last = self.last
         match row:
             case JobJoined(job):
                 joined[job.name] = row
@@ -96,14 +97,16 @@ class JobsQueued:
 
     def job(self, name: str, now: float) -> QueueJob:
         """A job of the queue with what it holds since when, and what it has received until now."""
-        job, last = self.joined[name].job, self.last
+        job = self.joined[name].job
+        last = self.last
         if last is None:
             return job
         before = next((old for old in last.queue.jobs if old.name == name), None)
         if before is None:
             return job
 
-        held, lasting = last.machines.get(name, {}), max(now - last.queue.now, 0.0)
+        held = last.machines.get(name, {})
+        lasting = max(now - last.queue.now, 0.0)
         received = dict(before.received)
         for kind, machines in held.items():
             received[kind] = received.get(kind, 0.0) + machines * lasting
@@ -153,7 +156,8 @@ def write_rows(db: sqlite3.Cursor, queue: str, after: int, rows: Sequence[QueueR
         return False
 
     for number, row in enumerate(rows, after + 1):
-        kind, body = type(row).__name__, msgspec.json.encode(row).decode()
+        kind = type(row).__name__
+        body = msgspec.json.encode(row).decode()
         db.execute(
             "INSERT INTO queues VALUES (?, ?, ?, ?, ?)",
             (queue, number, kind, body, _digest(queue, number, kind, body)),

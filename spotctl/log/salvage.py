@@ -87,8 +87,11 @@ def salvage(path: Path) -> Salvaged:
     damage = [Damage(raw.failure)] if raw.failure else []
     if not raw.rows and store.begun_marker(path).exists():
         damage.append(Damage("the log had rows, and has none now"))
-    runs, dropped = dict[str, RunState](), list[tuple[str, RowsLost]]()
-    usable, unusable, foreign = list[RawRow](), list[RawRow](), foreign_rows(raw)
+    runs = dict[str, RunState]()
+    dropped = list[tuple[str, RowsLost]]()
+    usable = list[RawRow]()
+    unusable = list[RawRow]()
+    foreign = foreign_rows(raw)
 
     for stored in raw.rows:
         try:
@@ -107,30 +110,31 @@ def salvage(path: Path) -> Salvaged:
     damage += _missing(losses, {row.id: row.run for row in unusable})
     if not raw.failure:
         changed = misnumbered_runs(raw, usable).difference(flaw.run for flaw in damage)
-        damage += [
-            Damage("the numbers of the run's rows were changed", None, run)
-            for run in sorted(changed)
-        ]
+        why = "the numbers of the run's rows were changed"
+        damage += [Damage(why, None, run) for run in sorted(changed)]
 
-    if not losses and raw.rows and raw.last != raw.rows[-1].id:
-        damage.append(
-            Damage(f"the number of the last row is {raw.rows[-1].id}, and not {raw.last}")
-        )
+    newest = raw.rows[-1].id if raw.rows else raw.last
+    if not losses and raw.last != newest:
+        damage.append(Damage(f"the number of the last row is {newest}, and not {raw.last}"))
 
     headless = [run for run, state in runs.items() if run and state.began is None]
-    damage += [Damage("the row with which the run began is lost", None, run) for run in headless]
+    why = "the row with which the run began is lost"
+    damage += [Damage(why, None, run) for run in headless]
+
     # The state of a run that has lost rows is the one that it has after a repair, so that all
     # commands say the same.
     whole = left(usable, losses, wall_us())
-    lossy = {run: list[LogRow]() for run in (*headless, *(row.run for row in whole if not row.id))}
-    lossy |= {loss.run: [] for loss in losses if loss.run}
+    of_repair = [row.run for row in whole if not row.id]
+    of_losses = [loss.run for loss in losses if loss.run]
+    lossy = {run: list[LogRow]() for run in (*headless, *of_repair, *of_losses)}
     for kept in whole:
         if kept.run in lossy:
             lossy[kept.run].append(_checked(kept))
 
     lost = frozenset([*headless, *(run for run in lossy if run not in runs)])
     runs |= {run: fold(rows) for run, rows in lossy.items()}
-    runs = {run: runs[run] for run in dict.fromkeys(row.run for row in whole) if run}
+    in_order = dict.fromkeys(row.run for row in whole)
+    runs = {run: runs[run] for run in in_order if run}
     return Salvaged(
         tuple(usable), tuple(runs.values()), tuple(damage), tuple(losses), tuple(dropped), lost
     )
@@ -162,11 +166,11 @@ def lossy_runs(path: Path) -> dict[str, list[StoredRow]] | None:
         return None
 
     of_run = dict[str, list[StoredRow]]()
-    for number, row in enumerate(left(salvaged.rows, salvaged.losses, wall_us()), 1):
+    rows = left(salvaged.rows, salvaged.losses, wall_us())
+    for number, row in enumerate(rows, 1):
         if row.run in runs:
-            of_run.setdefault(row.run, []).append(
-                (number, row.run, row.at, row.kind, row.body, None, None, None)
-            )
+            stored = (number, row.run, row.at, row.kind, row.body, None, None, None)
+            of_run.setdefault(row.run, []).append(stored)
 
     return of_run
 
@@ -178,14 +182,12 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     A run that lost rows, and has not ended, is not resumed, except to return its machines.
     AlreadyRunning: a process writes to the log.
     """
-    running = [
-        lock.stem for lock in paths.locks.glob("*.lock") if is_running(paths.locks, lock.stem)
-    ]
-    if running:
-        raise AlreadyRunning(
-            f"job {running[0]} is running and writes to the log; 'spotctl stop {running[0]}' stops "
-            "it"
-        )
+    for lock in paths.locks.glob("*.lock"):
+        job = lock.stem
+        if is_running(paths.locks, job):
+            raise AlreadyRunning(
+                f"job {job} is running and writes to the log; 'spotctl stop {job}' stops it"
+            )
 
     salvaged = salvage(paths.log)
     if not salvaged.damage:
@@ -193,11 +195,9 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
 
     new = paths.log.with_name(f"{paths.log.name}.new")
     # With a marker of its own, a new log would be one that has lost its rows.
-    for file in (
-        store.begun_marker(new),
-        *(new.with_name(new.name + end) for end in ("", "-wal", "-shm")),
-    ):
-        file.unlink(missing_ok=True)
+    store.begun_marker(new).unlink(missing_ok=True)
+    for end in ("", "-wal", "-shm"):
+        new.with_name(new.name + end).unlink(missing_ok=True)
 
     write_rows(new, repaired(salvaged.rows, salvaged.losses, wall_us()))
     # What was kept of a run belongs to the last link of its rows, and so stays right where none of
@@ -209,10 +209,8 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     ):
         ends = log.ends()
         for table in ("final_costs", "final_views"):
-            log.keep(
-                table,
-                [(ends[run], texts) for run, texts in schema.final(damaged, table, ends).items()],
-            )
+            final = schema.final(damaged, table, ends)
+            log.keep(table, [(ends[run], texts) for run, texts in final.items()])
 
     kept = paths.log.with_name(f"{paths.log.name}{_KEPT}{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
     for end in ("", "-wal", "-shm"):
@@ -245,11 +243,9 @@ def _read(path: Path) -> RawLog:
             copy = Path(folder) / "log.sqlite"
             restore_first_page(path, copy)
             again = raw_log(copy)
-        return (
-            replace(again, failure=f"{raw.failure}; its first page was restored")
-            if again.rows
-            else raw
-        )
+        if again.rows:
+            return replace(again, failure=f"{raw.failure}; its first page was restored")
+        return raw
 
     return raw
 
@@ -269,32 +265,35 @@ _MIN_BYTES_OF_ROW = 16
 def raw_log(path: Path) -> RawLog:
     """The readable part of a log. Changes nothing."""
     failures = list[str]()
-    rows, run_of, last, ends = dict[int, RawRow](), dict[int, str](), 0, dict[str, int]()
+    rows = dict[int, RawRow]()
+    run_of = dict[int, str]()
+    last = 0
+    ends = dict[str, int]()
     wal = path.with_name(f"{path.name}-wal")
 
     # More rows than a log of this size can have. Where pages are damaged, a position can be any
     # number.
-    most = (path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)) // _MIN_BYTES_OF_ROW
+    size = path.stat().st_size
+    if wal.exists():
+        size += wal.stat().st_size
+    most = size // _MIN_BYTES_OF_ROW
     try:
         with closing(store.connect(path, "ro")) as db:
             # All reads see the log as of one moment, while a run goes on writing.
             db.execute("BEGIN")
             for row in map(_row, _scanned(db, _scans(db), failures)):
                 rows[row.id] = row
-            run_of = {
-                id_: _text(run)
-                for id_, run in _scanned(db, _INDEX_SCANS, [])
-                if isinstance(id_, int) and id_ <= most
-            }
-            failures += [
-                finding
-                for (finding,) in _scanned(db, ["PRAGMA integrity_check(1)"], [])
-                if finding != "ok"
-            ]
+            for id_, run in _scanned(db, _INDEX_SCANS, []):
+                if isinstance(id_, int) and id_ <= most:
+                    run_of[id_] = _text(run)
+            verdicts = _scanned(db, ["PRAGMA integrity_check(1)"], [])
+            failures += [verdict for (verdict,) in verdicts if verdict != "ok"]
             with suppress(sqlite3.Error, ValueError):
-                last = int((db.execute(_LAST).fetchone() or (0,))[0])
+                newest = db.execute(_LAST).fetchone()
+                last = int(newest[0]) if newest else 0
             if schema.has_chains(db):
-                ends = {run: min(end.rows, most) for run, end in schema.chain_ends(db).items()}
+                for run, end in schema.chain_ends(db).items():
+                    ends[run] = min(end.rows, most)
     except (sqlite3.Error, ValueError) as error:
         failures.append(str(error))
 
@@ -332,10 +331,13 @@ def _scanned(
 
 def _row(stored: tuple[Any, ...]) -> RawRow:
     id_, run, at, kind, body, expected, number, link = stored
-    content = _text(run), at if isinstance(at, int) else 0, _text(kind), _text(body)
+    at_us = at if isinstance(at, int) else 0
+    content = (_text(run), at_us, _text(kind), _text(body))
+    is_sound = expected is None or expected == checksum(*content)
     if not isinstance(number, int) or not isinstance(link, int):
-        number = link = None
-    return RawRow(id_, *content, expected is None or expected == checksum(*content), number, link)
+        number = None
+        link = None
+    return RawRow(id_, *content, is_sound, number, link)
 
 
 def _text(stored: bytes | None) -> str:

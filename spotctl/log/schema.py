@@ -104,7 +104,9 @@ class ChainEnd(NamedTuple):
 
     def with_row(self, position: int, kind: str, body: str, content: int) -> "ChainEnd":
         """The end after one more row, whose checksum is `content`."""
-        job, first, number = self.job, self.first, self.rows + 1
+        job = self.job
+        first = self.first
+        number = self.rows + 1
         if number == 1:
             first = position
             # A beginning that cannot be read says no job, and stops no other run: its own readers
@@ -300,7 +302,8 @@ def _numbered(
     """The number, link and position of each of some rows, which are added to the ends of chains."""
     for run, rows in groupby(sorted(portion, key=itemgetter(1)), itemgetter(1)):
         end = ends.get(run, ChainEnd(run))
-        number, link = end.rows, end.link
+        number = end.rows
+        link = end.link
         for position, _, at, kind, body, stored, *_ in rows:
             content = checksum(run, at, kind, body) if stored is None else stored
             if not number:

@@ -73,7 +73,7 @@ class Allocation:
 class Held:
     """A machine, also after its end.
 
-    `granted_at` is when its order was answered, `stage` how far its boot has come, and `sign`,
+    `granted_at` is when its order was answered, `phase` how far its boot has come, and `sign`,
     shown at `signed_at`, its last sign of life there. `silence` is why it counted as silent at
     `silent_at`, and `console` the end of its console (`boots`). `ran` is when it was first seen
     running. `turns` alternate between when it began to work and when it stopped, as far as the work
@@ -89,7 +89,7 @@ class Held:
     started: int
     lease_until: int
     granted_at: int = 0
-    stage: str = "ordered"
+    phase: str = "ordered"
     sign: str = ""
     signed_at: int = 0
     silence: str = ""

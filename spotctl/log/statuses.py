@@ -66,7 +66,9 @@ def read_log(settings: Settings) -> LogRead:
         with EventLog(path) as log, log.snapshot():
             log.verify()
             began = log.runs()
-            return LogRead(tuple(began.values()), tuple(_newest(log, began)), lost=log.losses())
+            return LogRead(
+                tuple(began.values()), tuple(latest_runs(log, began=began)), lost=log.losses()
+            )
     except (BrokenLog, LogFailed) as error:
         salvaged = salvage(path)
         headless = tuple(run for run in salvaged.runs if run.run in salvaged.headless)
@@ -104,20 +106,22 @@ def unfinished_runs(settings: Settings) -> dict[str, RunState]:
     }
 
 
-def latest_runs(log: EventLog, known: Mapping[str, RunState] = _NO_STATES) -> list[RunState]:
-    """The newest run of every job; `known` are states that were read before, by run."""
-    return _newest(log, log.runs(), known)
-
-
-def _newest(
-    log: EventLog, began: Mapping[str, RunBegan], known: Mapping[str, RunState] = _NO_STATES
+def latest_runs(
+    log: EventLog,
+    known: Mapping[str, RunState] = _NO_STATES,
+    began: Mapping[str, RunBegan] | None = None,
 ) -> list[RunState]:
-    newest = {event.job: run for run, event in began.items()}
-    states = ((run, known.get(run, RunState())) for run in newest.values())
-    return [
-        before if before.ended else fold(log.of_run(run, before.last_row), before)
-        for run, before in states
-    ]
+    """The newest run of every job; `known` are states, and `began` all beginnings, that were read
+    before, by run."""
+    beginnings = log.runs() if began is None else began
+    newest = {event.job: run for run, event in beginnings.items()}
+    states = list[RunState]()
+    for run in newest.values():
+        before = known.get(run, RunState())
+        if before.ended is None:
+            before = fold(log.of_run(run, before.last_row), before)
+        states.append(before)
+    return states
 
 
 def not_ended(log: EventLog) -> dict[str, RunBegan]:

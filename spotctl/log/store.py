@@ -80,7 +80,8 @@ class EventLog(AbstractContextManager["EventLog"]):
     """The log of all runs."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._is_read = path, False
+        self._path = path
+        self._is_read = False
         try:
             make_private_folder(path.parent)
             for end in ("", "-wal", "-shm"):
@@ -129,14 +130,13 @@ class EventLog(AbstractContextManager["EventLog"]):
         from spotctl.log.events import RunEnded
         from spotctl.log.state import LogRow
 
-        kind, body = type(event).__name__, to_json(event)
+        kind = type(event).__name__
+        body = to_json(event)
         content = checksum(run, at, kind, body)
         # Computed before the transaction, for which other processes wait.
-        cost = (
-            self._cost_with(run, at, event)
-            if isinstance(event, RunEnded) and self._has_chains
-            else None
-        )
+        cost = None
+        if isinstance(event, RunEnded) and self._has_chains:
+            cost = self._cost_with(run, at, event)
 
         with self._transaction() as cursor:
             if not holds():
@@ -181,7 +181,8 @@ class EventLog(AbstractContextManager["EventLog"]):
     def restore(self, rows: Iterable[tuple[str, int, str, str]]) -> None:
         """Adds rows of a damaged log (run, time, kind and body), numbered without gaps."""
         with self._transaction() as cursor:
-            position, ends = self._next_position(), schema.chain_ends(self._db)
+            position = self._next_position()
+            ends = schema.chain_ends(self._db)
             for run, at, kind, body in rows:
                 content = checksum(run, at, kind, body)
                 end = ends[run] = ends.get(run, ChainEnd(run)).with_row(
@@ -265,7 +266,8 @@ class EventLog(AbstractContextManager["EventLog"]):
         """The rows of a run after a position. BrokenLog: not all that were written are there, as
         they were written.
         """
-        before, written = (0, 0), 0
+        before = (0, 0)
+        written = 0
         with self.snapshot():
             if self._has_chains:
                 with self._failing():
@@ -294,7 +296,8 @@ class EventLog(AbstractContextManager["EventLog"]):
             content = checksum(run, at, kind, body) if stored is None else stored
             if own <= number or expected != link_of(link, own, content):
                 raise BrokenLog(self.damaged(f"row {position} is not the one that run {run} wrote"))
-            number, link = own, expected
+            number = own
+            link = expected
 
         return number, link
 
@@ -369,11 +372,9 @@ class EventLog(AbstractContextManager["EventLog"]):
         with self.snapshot():
             self._check_counts()
         with self._failing():
-            latest = (
-                self._db.execute("SELECT max(at_us) FROM checks").fetchone()
-                if self._has_chains
-                else None
-            )
+            latest = None
+            if self._has_chains:
+                latest = self._db.execute("SELECT max(at_us) FROM checks").fetchone()
 
         checked = latest[0] if latest and latest[0] is not None else None
         if checked is not None and checked <= now < checked + DAY:

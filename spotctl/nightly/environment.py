@@ -86,8 +86,10 @@ def _variable(path: Path, number: int, line: str) -> tuple[str, str]:
     name, equals, value = line.removeprefix("export ").partition("=")
     if not equals or not _NAME.fullmatch(name):
         raise BadRequest(f"{path}:{number}: expected NAME=value")
-    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    return name, value[1:-1] if quoted else value
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    if is_quoted:
+        value = value[1:-1]
+    return name, value
 
 
 def missing(secrets: Iterable[str], variables: Mapping[str, str]) -> list[str]:
@@ -97,25 +99,25 @@ def missing(secrets: Iterable[str], variables: Mapping[str, str]) -> list[str]:
 
 def only_in_shell(environ: Mapping[str, str], variables: Mapping[str, str]) -> list[str]:
     """Names of cloud variables that are set in this shell but not in the environment file."""
-    return sorted(
-        name
-        for name in environ
-        if name.startswith(_CLOUD_PREFIXES)
-        and name not in variables
-        and name not in _NOT_NEEDED
-        and environ[name]
-    )
+    names = list[str]()
+    for name, value in environ.items():
+        is_needed = name.startswith(_CLOUD_PREFIXES) and name not in _NOT_NEEDED
+        if value and is_needed and name not in variables:
+            names.append(name)
+    return sorted(names)
 
 
 def resolved_addresses(addresses: Notify, variables: Mapping[str, str]) -> Notify:
     """The addresses with the values of variables that are known."""
     known = {f"${name}": value for name, value in variables.items() if value}
-    webhook, heartbeat = addresses.webhook, addresses.heartbeat
-    return Notify(
-        webhook and known.get(webhook, webhook),
-        heartbeat and known.get(heartbeat, heartbeat),
-        tuple(known.get(address, address) for address in addresses.to),
-    )
+    webhook = addresses.webhook
+    if webhook is not None:
+        webhook = known.get(webhook, webhook)
+    heartbeat = addresses.heartbeat
+    if heartbeat is not None:
+        heartbeat = known.get(heartbeat, heartbeat)
+    receivers = tuple(known.get(address, address) for address in addresses.to)
+    return Notify(webhook, heartbeat, receivers)
 
 
 def read_addresses(path: Path) -> Notify | None:
@@ -125,13 +127,16 @@ def read_addresses(path: Path) -> Notify | None:
     except OSError:
         return None
 
-    values = [line.split("=", 1) for line in lines if "=" in line]
-    last = dict(values)
-    return Notify(
-        last.get("webhook"),
-        last.get("heartbeat"),
-        tuple(value for name, value in values if name == "to"),
-    )
+    last = dict[str, str]()
+    receivers = list[str]()
+    for line in lines:
+        name, is_named, value = line.partition("=")
+        if is_named:
+            last[name] = value
+            if name == "to":
+                receivers.append(value)
+
+    return Notify(last.get("webhook"), last.get("heartbeat"), tuple(receivers))
 
 
 def keep_addresses(path: Path, addresses: Notify) -> None:
@@ -139,10 +144,13 @@ def keep_addresses(path: Path, addresses: Notify) -> None:
     if read_addresses(path) == addresses:
         return
 
-    named = [("webhook", addresses.webhook), ("heartbeat", addresses.heartbeat)]
-    named += [("to", address) for address in addresses.to]
+    text = ""
+    if addresses.webhook is not None:
+        text += f"webhook={addresses.webhook}\n"
+    if addresses.heartbeat is not None:
+        text += f"heartbeat={addresses.heartbeat}\n"
+    for address in addresses.to:
+        text += f"to={address}\n"
     with replaced(path) as new:
         new.touch(0o600)
-        new.write_text(
-            "".join(f"{name}={address}\n" for name, address in named if address is not None)
-        )
+        new.write_text(text)

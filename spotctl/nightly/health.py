@@ -101,7 +101,8 @@ def history(state_dir: StateDir) -> tuple[NightHistory, list[str]]:
         cure = "remove the file; the next start makes a new one"
         damaged.append(f"{state_dir.starts.path}: {counted(lines, 'line')} cannot be read; {cure}")
 
-    last, result = readable(lambda: state_dir.last), readable(lambda: state_dir.result)
+    last = readable(lambda: state_dir.last)
+    result = readable(lambda: state_dir.result)
     reported_at = 0 if result is None else result.end
     return NightHistory(state_dir.name, starts, last, reported_at, state_dir.is_running), damaged
 
@@ -119,7 +120,8 @@ def problems(state_dir: StateDir, hours: Hours, now: int, zone: tzinfo) -> list[
             f" see spotctl logs {nights.name}, and stop it with: spotctl stop {nights.name}"
         )
 
-    begin, last = hours.night(now, zone).begin, nights.last
+    begin = hours.night(now, zone).begin
+    last = nights.last
     is_recorded = last is not None and last.begin >= begin
     begun = is_recorded or any(start.began_us >= begin - SECOND for start in nights.starts)
     if not begun and state_dir.installed_at <= begin and now >= begin + GRACE:
@@ -153,19 +155,20 @@ def latest_end(starts: Sequence[NightStart], hours: Hours, since: int, zone: tzi
     if deadline is not None:
         return deadline + GRACE
 
-    lengths = [
-        start.ended - start.began
-        for start in starts
-        if start.ended is not None and start.status == 0
-    ]
+    lengths = list[int]()
+    for start in starts:
+        if start.ended is not None and start.status == 0:
+            lengths.append(start.ended - start.began)
 
     if not lengths:
         return since + LONGEST_NIGHT
-    return since + min(LONGEST_NIGHT, LONGEST_RETRY + _FACTOR * round(median(lengths) * SECOND))
+    usual = round(median(lengths) * SECOND)
+    return since + min(LONGEST_NIGHT, LONGEST_RETRY + _FACTOR * usual)
 
 
 def _failed(nights: NightHistory, zone: tzinfo) -> str:
-    start, last = nights.failed_start, nights.last
+    start = nights.failed_start
+    last = nights.last
     if start is not None:
         cure = _FIX_AND_RUN if start.ended is not None else "spotctl nightly run {name} resumes it"
         return f"{ending_text(start, zone)}; {cure.format(name=nights.name)}"
@@ -192,12 +195,12 @@ def unreported(starts: Sequence[NightStart], reported_at: int) -> list[NightStar
 
     One that was killed is resumed by the next one, whose message is about both.
     """
-    return [
-        start
-        for start in starts
-        if not (start.reported or start.is_alive)
-        and (start.ended is not None or reported_at < start.began_us)
-    ]
+    silent = list[NightStart]()
+    for start in starts:
+        is_known = start.ended is not None or reported_at < start.began_us
+        if is_known and not (start.reported or start.is_alive):
+            silent.append(start)
+    return silent
 
 
 def ending_text(start: NightStart, zone: tzinfo) -> str:
@@ -241,17 +244,17 @@ def check(state_dir: StateDir, timers: Timers, now: int, zone: tzinfo) -> Nightl
     if nightly is None:
         return NightlyCheck(None, obstacle, [obstacle])
 
-    obstacle = trouble(state_dir, nightly, timers)
-    known = [*([obstacle] if obstacle else []), *problems(state_dir, nightly.hours, now, zone)]
-    return NightlyCheck(
-        nightly, obstacle, known, "" if obstacle else renewal(state_dir, nightly, timers)
-    )
+    known = problems(state_dir, nightly.hours, now, zone)
+    if obstacle := trouble(state_dir, nightly, timers):
+        return NightlyCheck(nightly, obstacle, [obstacle, *known])
+    return NightlyCheck(nightly, "", known, renewal(state_dir, nightly, timers))
 
 
 def _hours(job: Mapping[str, Any]) -> str:
-    return printable(
-        job["at"] or "" if job["deadline"] is None else f"{job['at']}-{job['deadline']}"
-    )
+    text = job["at"] or ""
+    if job["deadline"] is not None:
+        text = f"{text}-{job['deadline']}"
+    return printable(text)
 
 
 def _outcome(job: Mapping[str, Any]) -> str:
@@ -286,7 +289,8 @@ JOB: tuple[Column[Mapping[str, Any]], ...] = (
         "scheduler",
         "what starts it: `systemd` or `cron`",
         heading="by",
-        cell=lambda job: printable(job["scheduler"] or ""),
+        show=printable,
+        unknown="",
         rank=3,
     ),
     Column("metrics", "file or port where each night publishes metrics; empty for none"),
@@ -294,7 +298,8 @@ JOB: tuple[Column[Mapping[str, Any]], ...] = (
         "next",
         "next start in this computer's time zone",
         heading="next",
-        cell=lambda job: printable(job["next"] or ""),
+        show=printable,
+        unknown="",
         rank=1,
     ),
     Column("next_utc", "next start in UTC"),
@@ -321,11 +326,11 @@ JOB: tuple[Column[Mapping[str, Any]], ...] = (
 )
 INSTALLED: tuple[Column[Any], ...] = (
     Column("done", "`installed`, `changed` or `unchanged`"),
-    Column("to_do", "what remains to be done by hand", lambda added: list(added.to_do)),
+    Column("to_do", "what remains to be done by hand", form=list),
     Column(
         "missing",
         "secrets that the environment file does not have yet",
-        lambda added: list(added.missing),
+        form=list,
     ),
 )
 INSTALL = (*JOB, *INSTALLED)
@@ -349,13 +354,17 @@ def job_answer(state_dir: StateDir, timers: Timers) -> dict[str, Any]:
     now, (zone, zone_name) = wall_us(), local_zone()
     checked = check(state_dir, timers, now, zone)
     nightly = checked.nightly
-    begin = None if nightly is None else nightly.hours.next_begin(now, zone)
-    kept = {} if nightly is None else nightly.to_json()
-    figures = {
-        **{key: kept.get(key) for key in ("file", "at", "deadline", "scheduler", "metrics")},
+    figures: dict[str, Any] = dict.fromkeys(
+        ("file", "at", "deadline", "scheduler", "metrics", "next", "next_utc")
+    )
+    if nightly is not None:
+        begin = nightly.hours.next_begin(now, zone)
+        figures |= nightly.to_json()
+        figures["next"] = clock_text(begin, zone)
+        figures["next_utc"] = format_time(begin)
+
+    figures |= {
         "name": state_dir.name,
-        "next": None if begin is None else clock_text(begin, zone),
-        "next_utc": None if begin is None else format_time(begin),
         "zone": zone_name,
         "last_night": _last_night(state_dir, zone),
         "trouble": checked.trouble,
@@ -372,7 +381,8 @@ def job_answer(state_dir: StateDir, timers: Timers) -> dict[str, Any]:
 def _last_night(state_dir: StateDir, zone: tzinfo) -> dict[str, Any] | None:
     """The last night, or a later start that failed before its night was recorded."""
     nights, _ = history(state_dir)
-    last, start = nights.last, nights.failed_start
+    last = nights.last
+    start = nights.failed_start
     unfinished = "running" if nights.is_running else "interrupted"
     if start is not None and (last is None or last.since < start.began_us):
         outcome = unfinished if start.ended is None else NOT_STARTED

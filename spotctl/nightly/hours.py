@@ -82,9 +82,13 @@ class Hours:
         on such days.
         """
         today = to_datetime(now).astimezone(zone).date()
-        days = (today + timedelta(days=ahead) for ahead in range(_DAYS_SEARCHED))
-        begins = (to_datetime(moment_of(day, self.at, zone)).astimezone(zone) for day in days)
-        return tuple(dict.fromkeys([self.at, *(begin.time().replace(fold=0) for begin in begins)]))
+        times = [self.at]
+        for ahead in range(_DAYS_SEARCHED):
+            begins = moment_of(today + timedelta(days=ahead), self.at, zone)
+            begin = to_datetime(begins).astimezone(zone).time().replace(fold=0)
+            if begin not in times:
+                times.append(begin)
+        return tuple(times)
 
     def _deadline(self, begin: int, zone: tzinfo) -> int | None:
         if self.deadline is None:
@@ -95,26 +99,23 @@ class Hours:
 def moment_of(day: date, at: time, zone: tzinfo) -> int:
     """The moment of a local time on a day."""
     local = datetime.combine(day, at)
-    first, second = (
-        to_micros(local.replace(tzinfo=zone, fold=fold).astimezone(UTC)) for fold in (0, 1)
-    )
+    first = to_micros(local.replace(tzinfo=zone, fold=0).astimezone(UTC))
+    second = to_micros(local.replace(tzinfo=zone, fold=1).astimezone(UTC))
     if first <= second:
         return first
-    # Skipped: with the old offset the time is after the change, and with the new one before it.
-    return _change(second, first, zone)
 
-
-def _change(before: int, after: int, zone: tzinfo) -> int:
-    """The moment between two at which the UTC offset changes, to the second."""
-    old = _offset(before, zone)
+    # Skipped: with the old offset the time is after the change of the offset, and with the new one
+    # before it. The change itself, to the second, lies between them.
+    before = second
+    after = first
+    old = to_datetime(before).astimezone(zone).utcoffset()
     while after - before > SECOND:
         middle = (before + after) // 2 // SECOND * SECOND
-        before, after = (middle, after) if _offset(middle, zone) == old else (before, middle)
+        if to_datetime(middle).astimezone(zone).utcoffset() == old:
+            before = middle
+        else:
+            after = middle
     return after
-
-
-def _offset(moment: int, zone: tzinfo) -> timedelta | None:
-    return to_datetime(moment).astimezone(zone).utcoffset()
 
 
 def _next(now: int, at: time, zone: tzinfo) -> date:

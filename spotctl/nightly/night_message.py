@@ -117,13 +117,13 @@ class NightTotals:
     @staticmethod
     def of(runs: Sequence[RunState]) -> "NightTotals":
         billed = [run for run in runs if not run.is_replayed]
-        return NightTotals(
-            _total(billed or runs, "spent"),
-            _total(billed or runs, "on_demand"),
-            bool(runs) and not billed,
-            sum(run.evictions for run in runs),
-            sum(len(run.alive) for run in runs),
-        )
+        counted_runs = billed or runs
+        spent = _total(counted_runs, "spent")
+        on_demand = _total(counted_runs, "on_demand")
+        evictions = sum(run.evictions for run in runs)
+        alive = sum(len(run.alive) for run in runs)
+        is_replayed = bool(runs) and not billed
+        return NightTotals(spent, on_demand, is_replayed, evictions, alive)
 
 
 def night_message(
@@ -134,41 +134,52 @@ def night_message(
     figures: Mapping[str, Any] | None = None,
 ) -> Message:
     """The message about a night; `figures` are those of its cost report."""
-    good, totals = result.outcome == DONE, NightTotals.of(runs)
-    spent, on_demand = (
-        None if amount is None else usd(amount) for amount in (totals.spent, totals.on_demand)
-    )
+    good = result.outcome == DONE
+    totals = NightTotals.of(runs)
+    spent = None if totals.spent is None else usd(totals.spent)
+    on_demand = None if totals.on_demand is None else usd(totals.on_demand)
     if spent is None and figures is not None:
         # For a run that has not ended, the ledger has the cost so far.
-        spent, on_demand = figures["total_usd"], figures["on_demand_usd"]
+        spent = figures["total_usd"]
+        on_demand = figures["on_demand_usd"]
 
-    model = runs[-1].ended.facts.get("model") if runs and runs[-1].ended else None
-    attempts = f" ({len(runs)} attempts)" if len(runs) > 1 else ""
-    so_far = " so far" if totals.spent is None and spent is not None else ""
-    cost = f"{cost_text(spent, on_demand, replayed=totals.replayed)}{so_far}"
+    model: str | None = None
+    key = f"{paths.name}-{day.isoformat()}"
+    cost = "nothing; no machines were rented"
+    if runs:
+        last = runs[-1]
+        key = last.run
+        cost = cost_text(spent, on_demand, replayed=totals.replayed)
+        if totals.spent is None and spent is not None:
+            cost += " so far"
+        kept = None if last.ended is None else last.ended.facts.get("model")
+        model = None if kept is None else str(kept)
 
     if totals.alive:
         stop = f"spotctl stop {paths.name}"
-        held = (
-            f"{counted(totals.alive, 'machine')}, until the leases end; to return them now: {stop}"
-        )
+        machines = counted(totals.alive, "machine")
+        held = f"{machines}, until the leases end; to return them now: {stop}"
         advice = f"continue it: spotctl nightly run {paths.name}; or return its machines: {stop}"
     else:
         held = "nothing"
         advice = _ADVICE.get(result.outcome, "")
         advice = advice.format(name=paths.name, file=paths.file, environment=paths.environment)
 
-    lines = {
-        "What happened": f"{result.message or 'the job is done'}{attempts}",
-        "Cost": cost if runs else "nothing; no machines were rented",
-        "Spent on": "" if figures is None else figures["in_short"],
-        "Evictions": str(totals.evictions) if runs else "",
-        "Still running": held,
-        "What to do": advice,
-        "Model": "" if model is None else str(model),
-        "Report": paths.report or "",
-        "Log": paths.log,
-    }
+    happened = result.message or "the job is done"
+    if len(runs) > 1:
+        happened += f" ({len(runs)} attempts)"
+
+    lines = {"What happened": happened, "Cost": cost}
+    if figures is not None:
+        lines["Spent on"] = figures["in_short"]
+    if runs:
+        lines["Evictions"] = str(totals.evictions)
+    lines["Still running"] = held
+    lines["What to do"] = advice
+    lines["Model"] = model or ""
+    lines["Report"] = paths.report or ""
+    lines["Log"] = paths.log
+    shown = {name: text for name, text in lines.items() if text}
 
     facts = {
         "event": "night ended",
@@ -182,15 +193,14 @@ def night_message(
         "replayed": totals.replayed,
         "evictions": totals.evictions,
         "left_running": totals.alive,
-        "model": None if model is None else str(model),
+        "model": model,
         "log": paths.log,
         "report": paths.report,
         "cost_report": None if figures is None else dict(figures),
     }
 
     title = _title(paths.name, day, result.outcome)
-    key = runs[-1].run if runs else f"{paths.name}-{day.isoformat()}"
-    return Message(key, title, good, {name: text for name, text in lines.items() if text}, facts)
+    return Message(key, title, good, shown, facts)
 
 
 def failure_message(name: str, day: date, result: NightResult, log: str) -> Message:
@@ -213,7 +223,8 @@ def failure_message(name: str, day: date, result: NightResult, log: str) -> Mess
     }
 
     title = _title(name, day, result.outcome)
-    return Message(f"{name}-{day.isoformat()}-failed", title, good=False, lines=lines, facts=facts)
+    key = f"{name}-{day.isoformat()}-failed"
+    return Message(key, title, good=False, lines=lines, facts=facts)
 
 
 def _title(name: str, day: date, outcome: str) -> str:

@@ -19,6 +19,7 @@ from bidbrain.billing import usd
 from pricing_data.units import SECOND
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec, Within
+from spotctl.home.callbacks import unheard
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, MissingSecret
 from spotctl.home.paths import Paths
@@ -50,11 +51,10 @@ from spotctl.nightly.steps import (
     next_step,
     runs_since,
 )
+from spotctl.run.following import RunEnd, RunObserver, stop_signals
 from spotctl.run.notify import hidden, notify_of_alarm, secret_values
 from spotctl.run.start import runs
 from spotctl.run.start.admission import check_launchable, check_machine_packages
-from spotctl.run.start.observing import RunEnd, RunObserver
-from spotctl.run.stop_signals import stop_signals
 from spotctl.show.metrics import NightFigures
 from spotctl.show.runs import lines as run_lines
 
@@ -69,9 +69,9 @@ class NightRunner:
     zone: tzinfo
     scheduled: bool
     clock: Callable[[], int] = wall_us
-    publish: Callable[[RunState], None] = lambda _: None
+    publish: Callable[[RunState], None] = unheard
     """Gets each state of a run, for metrics."""
-    publish_night: Callable[[NightFigures], None] = lambda _: None
+    publish_night: Callable[[NightFigures], None] = unheard
     """Gets whether a night is going on, and how the last one ended, for metrics."""
     reporter: NightReporter = field(init=False)
     log: NightLog = field(init=False)
@@ -83,7 +83,8 @@ class NightRunner:
 
     def run(self, night: Night | None = None) -> StartReport:
         """Does what this night needs, and reports it."""
-        now, hours = self.clock(), self.nightly.hours
+        now = self.clock()
+        hours = self.nightly.hours
         if night is None:
             night = (
                 hours.night(now, self.zone) if self.scheduled else hours.from_now(now, self.zone)
@@ -131,7 +132,8 @@ class NightRunner:
             self.log.write([f"nothing to do: {skipped}"])
             return StartReport(NightResult(DONE, skipped), None, self.log.path)
 
-        before, record = state.record, self._record_begin(state, night, step)
+        before = state.record
+        record = self._record_begin(state, night, step)
         self._publish_night(running=True)
         self.reporter.beat("/start")
         try:
@@ -151,7 +153,8 @@ class NightRunner:
 
     def _runs(self) -> list[RunState]:
         """The runs of the last night and the latest run of the job, oldest first."""
-        path, record = Paths(self.settings.home).log, self.state_dir.last
+        path = Paths(self.settings.home).log
+        record = self.state_dir.last
         if not path.exists():
             return []
         with EventLog(path) as log:
@@ -170,9 +173,9 @@ class NightRunner:
     def _state(self) -> NightState:
         runs = self._runs()
         latest = runs[-1] if runs else None
-        folder = (
-            Path(latest.began.folder) if latest is not None and latest.began is not None else None
-        )
+        folder = None
+        if latest is not None and latest.began is not None:
+            folder = Path(latest.began.folder)
         can_resume = latest is None or not latest.orders or (folder is not None and folder.is_dir())
         return NightState(self.state_dir.last, runs, can_resume)
 
@@ -230,7 +233,8 @@ class NightRunner:
 
         while ended.outcome == NO_CAPACITY:
             # Another attempt, unless there is no time for one, or a signal asked to end.
-            now, attempts = self.clock(), len(runs_since(self._runs(), record.since))
+            now = self.clock()
+            attempts = len(runs_since(self._runs(), record.since))
             pause = night.pause(attempts, now)
             if pause is None:
                 break
@@ -275,7 +279,8 @@ class NightRunner:
     def _check_secrets(self, secrets: tuple[str, ...]) -> None:
         missing = environment.missing(secrets, os.environ)
         if missing:
-            names, verb = ", ".join(missing), "is" if len(missing) == 1 else "are"
+            names = ", ".join(missing)
+            verb = "is" if len(missing) == 1 else "are"
             cure = f"add {missing[0]}=... to {self.state_dir.environment}"
             raise MissingSecret(f"{names} {verb} not in the environment of the night; {cure}")
 
@@ -370,7 +375,7 @@ class NightRunner:
 
     def _cost_report(self, record: NightRecord) -> tuple[str | None, Mapping[str, Any] | None]:
         """The path and the figures of the night's cost report; None if it cannot be made."""
-        from spotctl.nightly.costs import write_report
+        from spotctl.nightly.reporting import write_report
 
         path = self.state_dir.reports / f"{record.day.isoformat()}.html"
         try:
@@ -390,13 +395,12 @@ def with_night_deadline(spec: JobSpec, night: Night, now: int, zone: tzinfo) -> 
     if night.stop_at is None:
         return spec
 
-    own, remaining = spec.deadline, max(night.stop_at - now, SECOND)
+    own = spec.deadline
+    remaining = max(night.stop_at - now, SECOND)
     if spec.is_local:
-        return (
-            spec
-            if own is not None
-            else replace(spec, deadline=Within(round(remaining * spec.local.speed)))
-        )
+        if own is not None:
+            return spec
+        return replace(spec, deadline=Within(round(remaining * spec.local.speed)))
     if own is not None and own.moment(now, zone) <= night.stop_at:
         return spec
 

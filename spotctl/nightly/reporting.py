@@ -1,7 +1,8 @@
 """How nights are logged and reported, however much of a job's files can be read.
 
 A scheduled start cannot fail silently: `run_watched` records and reports its begin, its end and
-every failure.
+every failure. The cost report of a night is an HTML page, and the same figures as JSON, which the
+night's answer has.
 """
 
 import os
@@ -10,10 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, tzinfo
 from pathlib import Path
+from typing import Any
 
 from pricing_data.units import to_datetime
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec, Notify
+from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.printable import printable
 from spotctl.log.outcomes import DONE, STOPPED, AlreadyRunning
@@ -22,6 +25,10 @@ from spotctl.nightly.hours import day_of
 from spotctl.nightly.night_message import NightResult, failure_message
 from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.run.notify import Message, deliver, post, secret_values
+from spotctl.show.columns import Column
+from spotctl.show.costs import answers, page
+from spotctl.show.costs.accounts import gather, write
+from spotctl.show.costs.periods import By, Period
 
 MAX_BYTES = 1 << 20
 
@@ -108,7 +115,8 @@ class NightReporter:
 
     def _addresses(self) -> Notify:
         """The addresses of the job file, or those that were last read from it."""
-        spec, path = self.job(), self.state_dir.addresses
+        spec = self.job()
+        path = self.state_dir.addresses
         if spec is not None:
             known = spec.notify
             with suppress(OSError):
@@ -169,3 +177,53 @@ def _report(
     reporter.send(message, "/fail")
 
     return reporter.delivered, message.lines["What happened"]
+
+
+NIGHT: tuple[Column[Any], ...] = (
+    Column("outcome", "how the night ended"),
+    Column("message", "the same in words"),
+    Column("log", "log file of the night"),
+    Column("event", "`night ended`"),
+    Column("name", "name of the job"),
+    Column("night", "day on which the night began"),
+    Column("runs", "runs of the night"),
+    Column("cost_usd", "cost of the night; null if unknown"),
+    Column("on_demand_usd", "cost of the same work on on-demand machines; null if it is unknown"),
+    Column(
+        "replayed",
+        "whether the night was on the local market: then these amounts were replayed, and nothing "
+        "was billed",
+    ),
+    Column("evictions", "number of evictions"),
+    Column("left_running", "number of machines still held"),
+    Column("model", "file of the model; null without one"),
+    Column("report", "page with the cost report; null if there is none"),
+    Column(
+        "cost_report",
+        "cost report of the night; null if nothing was rented",
+        of=(
+            *answers.REPORT,
+            Column("in_short", "what the money was spent on, in a sentence"),
+            Column("markdown", "the report as a Markdown table"),
+        ),
+    ),
+)
+"""The JSON of `spotctl nightly run`: the end of the night, and the facts of its message."""
+
+
+def write_report(settings: Settings, job: str, since: int, now: int, path: Path) -> dict[str, Any]:
+    """Writes the page on the runs of a job from `since` on.
+
+    Returns the JSON of `report cost --json` with a summary: `in_short` in a sentence, `markdown`
+    for a chat.
+    """
+    period = Period(since)
+    report = gather(settings, (job,), period, (By.RUN,), now)
+    if not report.runs:
+        # Earlier nights were on a cloud, this one on the local market.
+        report = gather(settings, (job,), period, (By.RUN,), now, local=True)
+
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write(path, [page.html(report)])
+    in_short, markdown = answers.cost_summary(report, path)
+    return {**answers.as_json(report), "in_short": in_short, "markdown": markdown}

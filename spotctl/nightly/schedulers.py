@@ -68,9 +68,9 @@ def supervised(name: str, supervisor: Path, command: Sequence[str]) -> str:
 def lines_of_block(table: bytes, name: str) -> bytes:
     """The lines between the marks of a job; empty if it has none."""
     span = _span(table, name)
-    return (
-        b"" if span is None else b"".join(table[span[0] : span[1]].splitlines(keepends=True)[1:-1])
-    )
+    if span is None:
+        return b""
+    return b"".join(table[span[0] : span[1]].splitlines(keepends=True)[1:-1])
 
 
 def _marks(name: str) -> tuple[bytes, bytes]:
@@ -263,7 +263,8 @@ class UserManager:
 
         # A unit of another home is not replaced.
         home = re.compile(r'"--home" ("(?:[^"\\]|\\.)*")')
-        theirs, ours = home.search(self.service_text(name)), home.search(service_text)
+        theirs = home.search(self.service_text(name))
+        ours = home.search(service_text)
         if theirs is not None and ours is not None and theirs[1] != ours[1]:
             raise BadRequest(
                 f"{self.folder / service_unit(name)}: belongs to a nightly job of the same name in "

@@ -88,16 +88,17 @@ class NightStart:
         return b"nightly" in words and b"run" in words
 
     def line(self) -> bytes:
-        ending = "" if self.ended is None else f" ended={self.ended} status={self.status}"
-        why = " ".join(_NOT_KEPT.sub("", " ".join(self.why.split())).split())[:_LONGEST_WHY]
-        text = (
-            f"number={self.number} began={self.began} pid={self.pid}{ending} "
-            f"reported={_YES[self.reported]}"
-        )
-        return f"{text} why={why}".encode() if why else text.encode()
+        text = f"number={self.number} began={self.began} pid={self.pid}"
+        if self.ended is not None:
+            text += f" ended={self.ended} status={self.status}"
+        text += " reported=yes" if self.reported else " reported=no"
 
-
-_YES = {True: "yes", False: "no"}
+        # Before and after what is not kept, spaces may come to stand together.
+        spaced = " ".join(self.why.split())
+        why = " ".join(_NOT_KEPT.sub("", spaced).split())
+        if why:
+            text += f" why={why[:_LONGEST_WHY]}"
+        return text.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +129,17 @@ class StartRecord:
             ) from None
 
         lines = [content[at : at + LINE_BYTES] for at in range(0, len(content), LINE_BYTES)]
-        starts = [_parsed(line) for line in lines]
-        known = {start.number: start for start in starts if start is not None}
-        used = sum(1 for line in lines if line.strip())
-        damaged = used - sum(1 for start in starts if start is not None)
+        known = dict[int, NightStart]()
+        damaged = abs(SLOTS - len(lines))
+        for line in lines:
+            if line.strip():
+                start = _parsed(line)
+                if start is None:
+                    damaged += 1
+                else:
+                    known[start.number] = start
 
-        return [known[number] for number in sorted(known)], damaged + abs(SLOTS - len(lines))
+        return [known[number] for number in sorted(known)], damaged
 
     def begin(self, now: int) -> NightStart:
         """Records a start of this process, which no script supervises."""
@@ -214,21 +220,17 @@ class Installed:
 
     @staticmethod
     def of_json(stored: Mapping[str, Any]) -> "Installed":
+        at = time.fromisoformat(stored["at"])
         deadline = stored["deadline"]
-        hours = Hours(
-            time.fromisoformat(stored["at"]),
-            None if deadline is None else time.fromisoformat(deadline),
-        )
-        optional = (stored.get("webhook"), stored.get("heartbeat"), stored.get("metrics", ""))
+        until = None if deadline is None else time.fromisoformat(deadline)
+        file = Path(stored["file"])
+        scheduler = stored["scheduler"]
+        webhook = stored.get("webhook")
+        heartbeat = stored.get("heartbeat")
+        metrics = stored.get("metrics", "")
 
-        return Installed(
-            stored["name"],
-            Path(stored["file"]),
-            hours,
-            stored["scheduler"],
-            stored["path"],
-            *optional,
-        )
+        own = (stored["name"], file, Hours(at, until), scheduler, stored["path"])
+        return Installed(*own, webhook, heartbeat, metrics)
 
 
 class NightRecord(
@@ -327,13 +329,10 @@ class StateDir:
 
     def uninstall(self) -> None:
         """Removes the record of the installation. Logs, reports and the environment file stay."""
-        for path in (
-            self.folder / "installed.json",
-            self.starts.path,
-            self.supervisor,
-            self.addresses,
-        ):
-            path.unlink(missing_ok=True)
+        (self.folder / "installed.json").unlink(missing_ok=True)
+        self.starts.path.unlink(missing_ok=True)
+        self.supervisor.unlink(missing_ok=True)
+        self.addresses.unlink(missing_ok=True)
 
     @property
     def last(self) -> NightRecord | None:
@@ -396,11 +395,10 @@ def state_dirs(home: Path) -> list[StateDir]:
     """The state folders of all installed nightly jobs, also of those whose installation cannot be
     read.
     """
-    names = {
-        path.parent.name
-        for file in ("installed.json", "starts")
-        for path in (home / "nightly").glob(f"*/{file}")
-    }
+    names = set[str]()
+    for file in ("installed.json", "starts"):
+        for path in (home / "nightly").glob(f"*/{file}"):
+            names.add(path.parent.name)
     return [StateDir(home, name) for name in sorted(names)]
 
 

@@ -138,7 +138,8 @@ def environment_of(
 
     Raises MissingSecret, and TransferFailed if a training's data cannot be copied to the cache.
     """
-    results, published = paths.results(run), ""
+    results = paths.results(run)
+    published = ""
     location = spec.outputs.get("model", "")
     if "://" in location:
         published = location
@@ -147,12 +148,14 @@ def environment_of(
 
     # Everything is copied to rented machines; others are processes of this computer.
     on_machines = MachinePaths(layout.PYTHON, layout.JOB_FOLDER, layout.CACHE)
-    list_every, output = LIST_SECONDS, paths.output(run)
+    list_every = LIST_SECONDS
+    output = paths.output(run)
     if spec.is_local:
         on_machines = MachinePaths.here(spec.workdir, paths.cache)
         list_every = 0.0
 
-    variables, secrets = dict[str, str](), dict[str, str]()
+    variables = dict[str, str]()
+    secrets = dict[str, str]()
     if not ending:
         variables = dict(_variables(spec, paths.cache))
         secrets = dict(secrets_of(spec))

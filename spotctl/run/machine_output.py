@@ -108,9 +108,11 @@ class _Reading:
     """How far the output of one machine was read."""
 
     def __init__(self, machine: str, source: "CloudProvider | KeptOutput") -> None:
-        self._machine, self._source = machine, source
+        self._machine = machine
+        self._source = source
         self._at = self._times_at = 0
-        self._ends, self._times = array("q"), array("q")
+        self._ends = array("q")
+        self._times = array("q")
         self._over = False
 
     def new_lines(self, *, last: bool, gone: bool = False) -> Iterator[OutputLine]:

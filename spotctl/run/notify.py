@@ -67,11 +67,9 @@ class Delivery:
     @property
     def text(self) -> str:
         """A line for the log."""
-        return (
-            f"could not notify {self.receiver}: {self.failure}"
-            if self.failure
-            else f"notified {self.receiver}"
-        )
+        if self.failure:
+            return f"could not notify {self.receiver}: {self.failure}"
+        return f"notified {self.receiver}"
 
 
 def deliver(message: Message, addresses: Notify) -> list[Delivery]:
@@ -324,7 +322,8 @@ def notify_of_end(spec: JobSpec, state: RunState, ended: RunEnded) -> list[Deliv
 
 def message_of_end(job: str, state: RunState, ended: RunEnded) -> Message:
     """The message about the end of a run."""
-    answer, alive = final_figures(state, ended), len(state.alive)
+    answer = final_figures(state, ended)
+    alive = len(state.alive)
     lines = {
         "What happened": ended.message,
         "Cost": cost_text(answer["cost_usd"], answer["on_demand_usd"], replayed=state.is_replayed),

@@ -23,7 +23,7 @@ from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, ShownMachine, i
 from spotctl.home.paths import Paths
 from spotctl.log.jobs import is_running, runner_of
 from spotctl.log.statuses import read_log
-from spotctl.run.waits import REACH_SECONDS, UNPRICED, in_time
+from spotctl.run.following import REACH_SECONDS, UNPRICED, in_time
 
 _NOT_RUNNING = (MachineState.GONE, MachineState.LEAVING)
 
@@ -55,7 +55,8 @@ def shown_machines(
     settings: Settings, say: Callable[[str], object]
 ) -> tuple[list[ShownMachine], list[str]]:
     """The machines that the providers show running; and the clouds that could not be searched."""
-    shown, failures = list[ShownMachine](), list[str]()
+    shown = list[ShownMachine]()
+    failures = list[str]()
     for cloud, is_used, answer in _asked(
         settings, (), partial(_running, settings, ""), say, SEARCH_SECONDS
     ):
@@ -87,7 +88,8 @@ def return_shown(
         with suppress(OSError):
             os.kill(cast("int", process), signal.SIGTERM)
 
-    shown, left = dict[str, ShownMachine](), dict[str, ShownMachine]()
+    shown = dict[str, ShownMachine]()
+    left = dict[str, ShownMachine]()
     patient_until = time.monotonic() + seconds / 2
 
     def returned(provider: CloudProvider) -> PartlyListed | None:

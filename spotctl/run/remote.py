@@ -49,7 +49,8 @@ def target_of(job: str, node: str, settings: Settings) -> tuple[str, CloudProvid
         )
 
     provider = provider_of(settings, restored(state.began.spec, paths.home))
-    machine, running = node or "0", [held.id for held in state.alive]
+    machine = node or "0"
+    running = [held.id for held in state.alive]
     if not running:
         raise BadRequest(f"job {job} has no machine at the moment (see 'spotctl status {job}')")
 

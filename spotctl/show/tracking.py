@@ -29,7 +29,7 @@ from spotctl.log.folding import fold
 from spotctl.log.outcomes import DONE, STOPPED
 from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
-from spotctl.run.waits import waits_said
+from spotctl.run.following import waits_said
 from spotctl.show.runs.reading import RunViews
 from spotctl.show.runs.run_view import RunView
 

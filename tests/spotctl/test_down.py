@@ -10,8 +10,8 @@ from spotctl.home.errors import SpotctlError
 from spotctl.log import statuses
 from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.state import RunState
+from spotctl.run.following import RunEnd
 from spotctl.run.start import runs
-from spotctl.run.start.observing import RunEnd
 from tests.spotctl.command_line import spotctl
 
 

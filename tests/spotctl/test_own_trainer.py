@@ -14,7 +14,7 @@ import pytest
 from spotctl.files.job.reader import load
 from spotctl.home import config
 from spotctl.log.state import RunState
-from spotctl.run.start.observing import RunObserver
+from spotctl.run.following import RunObserver
 from spotctl.run.start.runs import launch
 from tests.samples import LAUNCH
 from tests.spotctl.command_line import spotctl

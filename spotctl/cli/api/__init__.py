@@ -4,21 +4,43 @@ values as results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import html
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import datetime
+from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spotctl.cli.api.values import CostReport, LaunchedJob, PlannedJob
+from rich.console import RenderableType
+
+from pricing_data.units import to_datetime
 from spotctl.cli.report import gather_report
 from spotctl.cli.runs import launches
 from spotctl.cli.session import Session
 from spotctl.files.job import reader
-from spotctl.home.errors import BadRequest, Interrupted
+from spotctl.home.errors import BadRequest, Interrupted, requiring_extras
+from spotctl.log.ledger.same_work import final_figures
+from spotctl.planning.forecast import finish_by
 from spotctl.run.start.launch_plans import stored_plans
+from spotctl.show.costs import answers, page, tables
+from spotctl.show.layout import PrintableConsole
+from spotctl.show.plans import plan_answers, plan_tables
+from spotctl.show.runs import lines as run_lines
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from spotctl.files.job.spec import JobSpec
+    from spotctl.log.events import RunEnded
+    from spotctl.log.state import RunState
+    from spotctl.planning.values import JobPlan
+    from spotctl.run.start.launch_plans import JobPlans
+    from spotctl.show.costs.cost import Report
+
 
 __all__ = ["launch", "plan", "report"]
 
@@ -60,8 +82,10 @@ def launch(
     """
     session = _session(home)
     spec = _spec(job, session.settings.home)
-    jobs = launches.prepare(session, [spec], str(max_cost), attached=attached)
-    ending = launches.run(session, jobs.order(fresh=fresh), jobs.planned.plans)[0].ending
+    order, planned = launches.prepare(
+        session, [spec], str(max_cost), attached=attached, fresh=fresh
+    )
+    ending = launches.run(session, order, planned.plans)[0].ending
 
     if ending is None:
         raise Interrupted(
@@ -99,3 +123,170 @@ def _spec(job: JobFile, home: Path) -> JobSpec:
     raise BadRequest(
         f"job is of type {type(job).__name__}; pass the path of a job file, or a dict of its fields"
     )
+
+
+_WIDTH = 120
+_HTML = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;font-family:ui-monospace,monospace">{code}</pre>'
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A command's result: `str()` is its text on the terminal, `json()` its answer with
+    `--json`."""
+
+    _answer: Mapping[str, Any] = field(repr=False)
+    _view: Callable[[int], RenderableType] = field(repr=False, compare=False)
+
+    def json(self) -> dict[str, Any]:
+        """The command's answer with `--json`."""
+        return deepcopy(dict(self._answer))
+
+    def __str__(self) -> str:
+        width = shutil.get_terminal_size((_WIDTH, 0)).columns
+        console = PrintableConsole(
+            file=StringIO(), width=width, highlight=False, color_system=None, force_jupyter=False
+        )
+        with console.capture() as drawn:
+            console.print(self._view(width))
+        return "\n".join(line.rstrip() for line in drawn.get().rstrip().splitlines())
+
+    def _repr_html_(self) -> str:
+        console = PrintableConsole(
+            file=StringIO(), width=_WIDTH, highlight=False, record=True, force_jupyter=False
+        )
+        console.print(self._view(_WIDTH))
+        return console.export_html(inline_styles=True, code_format=_HTML)
+
+
+@dataclass(frozen=True)
+class PlannedJob(Drawn):
+    """A job's plan: the median of its cost in dollars with P10 and P90, of its hours, and its cost
+    on demand.
+
+    Cost, hours and end are None for a job of unknown length. `remarks` are about the data that the
+    plan rests on.
+    """
+
+    job: str
+    cost_usd: float | None
+    cost_p10_usd: float | None
+    cost_p90_usd: float | None
+    hours: float | None
+    finish_by: datetime | None
+    on_demand_usd: float
+    remarks: tuple[str, ...]
+    _plan: JobPlan = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, planned: JobPlans) -> PlannedJob:
+        """The plan of a single job."""
+        (plan,) = planned.plans
+        (answer,) = plan_answers.answers(planned)
+        expected = answer["expected"]
+        return cls(
+            answer,
+            lambda width: plan_tables.plan_view(plan, width, explain=False),
+            job=answer["job"],
+            cost_usd=expected["cost_usd"],
+            cost_p10_usd=expected["cost_p10_usd"],
+            cost_p90_usd=expected["cost_p90_usd"],
+            hours=expected["hours"],
+            finish_by=None if expected["finish_by"] is None else to_datetime(finish_by(plan)),
+            on_demand_usd=answer["on_demand_usd"],
+            remarks=planned.remarks,
+            _plan=plan,
+        )
+
+    def plot(self, path: str | PathLike[str]) -> None:
+        """Writes the picture of `spotctl plan --plot`: a .png or .svg file."""
+        with requiring_extras():
+            from spotctl.show.plans import plots as plan_plots
+        plan_plots.draw([self._plan], Path(path))
+
+    def _repr_html_(self) -> str:
+        try:
+            from spotctl.show.plans import plots as plan_plots
+        except ModuleNotFoundError:
+            return super()._repr_html_()
+        return f"{plan_plots.svg([self._plan])}{super()._repr_html_()}"
+
+
+@dataclass(frozen=True)
+class LaunchedJob(Drawn):
+    """How a run ended: its `outcome` (`done`, `failed`, `stopped`, `budget reached`, ...) and its
+    figures.
+
+    Costs are None if nothing was rented; `replayed` means that nothing was billed, because the
+    market was the local one. `hours` are those of the market. `model` is the file of a training's
+    model.
+    """
+
+    run: str
+    outcome: str
+    message: str
+    cost_usd: float | None
+    on_demand_usd: float | None
+    replayed: bool
+    hours: float
+    evictions: int
+    model: Path | None
+
+    @classmethod
+    def of(cls, state: RunState, ended: RunEnded) -> LaunchedJob:
+        """The end of a run."""
+        answer = final_figures(state, ended)
+        return cls(
+            answer,
+            lambda _: run_lines.summary(state, ended),
+            run=state.run,
+            outcome=ended.outcome,
+            message=ended.message,
+            cost_usd=answer["cost_usd"],
+            on_demand_usd=answer["on_demand_usd"],
+            replayed=answer["replayed"],
+            hours=answer["hours"],
+            evictions=state.evictions,
+            model=Path(answer["model"]) if "model" in answer else None,
+        )
+
+
+@dataclass(frozen=True)
+class CostReport(Drawn):
+    """The cost of runs, and of the same work on demand; None where that is unknown.
+
+    `replayed`: the runs were on the local market, and nothing was billed. No report has both kinds
+    of money. `page` is the report as a self-contained HTML page, which a notebook shows.
+    """
+
+    page: str = field(repr=False)
+    total_usd: float
+    on_demand_usd: float | None
+    saved_pct: float | None
+    replayed: bool
+    evictions: int
+
+    @classmethod
+    def of(cls, report: Report) -> CostReport:
+        """The values of a report."""
+        answer = answers.as_json(report)
+        return cls(
+            answer,
+            lambda width: tables.terminal_report(report, width),
+            page=page.html(report),
+            total_usd=answer["total_usd"],
+            on_demand_usd=answer["on_demand_usd"],
+            saved_pct=answer["saved_pct"],
+            replayed=report.is_replayed,
+            evictions=answer["evictions"],
+        )
+
+    def frame(self) -> DataFrame:
+        """The groups of the report as a pandas DataFrame, with the fields that `--json` gives a
+        group.
+        """
+        from pandas import json_normalize
+
+        return json_normalize(self._answer["groups"])
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{html.escape(self.page)}" style="width:100%;height:40em;border:0"></iframe>'

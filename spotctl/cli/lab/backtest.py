@@ -166,7 +166,8 @@ def _answer_results(
     from spotctl.lab.backtest import strategies
     from spotctl.show.columns import as_json, table
 
-    results, billing = played[0], windows[0].scenario.billing.name
+    results = played[0]
+    billing = windows[0].scenario.billing.name
     summaries = summarize(results)
     compared = list[PairedDifference]()
     if against:
@@ -212,7 +213,8 @@ def _answer_frontier(
     frontiers = [
         points(window.scenario, results) for window, results in zip(windows, played, strict=True)
     ]
-    seconds, billing = time.monotonic() - started, windows[0].scenario.billing.name
+    seconds = time.monotonic() - started
+    billing = windows[0].scenario.billing.name
     if out is not None:
         shown.write(out, *frontiers[0])
 

@@ -103,7 +103,8 @@ def calibrate(
 
         check_picture(out)
 
-    planned, names = beta.plan(window, history, horizon), beta.bid_names(deltas)
+    planned = beta.plan(window, history, horizon)
+    names = beta.bid_names(deltas)
     with counting(session, "calibrating", len(names)) as done:
         scored = beta.calibrations(session.library, glob, planned, names, done)
     if out is not None:

@@ -194,7 +194,7 @@ def simulate(
     """
     from bidbrain.lab.gavel.simulator.engine import simulate as play
     from bidbrain.lab.gavel.simulator.results import summarize
-    from spotctl.cli.progress import reaching
+    from spotctl.cli.progress import counting
     from spotctl.lab.gavel import simulate as gavel_simulation
     from spotctl.show.columns import as_json
 
@@ -208,7 +208,7 @@ def simulate(
     dispatcher = gavel_simulation.dispatcher(options, simulation)
     session.remark(*remarks)
 
-    with reaching(session, "simulating", simulation.measured.stop) as progress:
+    with counting(session, "simulating", simulation.measured.stop) as progress:
         started = time.perf_counter()
         outcome = play(simulation, dispatcher, progress)
         seconds = time.perf_counter() - started

@@ -226,13 +226,11 @@ def simulate(
         raise BadRequest(f"--timeline {timeline}: the name must end in .html or .json")
 
     given = load_plan(str(plan))
-    fleet = (
-        simulate_fleet(
+    fleet = None
+    if trace:
+        fleet = simulate_fleet(
             given, parallel.read_fleet(trace), parse_duration(warning, zero=True) / SECOND
         )
-        if trace
-        else None
-    )
 
     played = play(given, batches)
     if timeline:

@@ -112,7 +112,8 @@ def train(
     if plan:
         _check_one_machine(os.environ)
         given = load_plan(plan)
-        microbatch, nodes = given.microbatch, given.devices
+        microbatch = given.microbatch
+        nodes = given.devices
         built = model_factory(model)(microbatch)
         steps = planned_training(given, built, batches)
     else:

@@ -74,7 +74,8 @@ def reproduce(
         )
         return
 
-    started, files = time.monotonic(), results.PaperData(data)
+    started = time.monotonic()
+    files = results.PaperData(data)
     asked = results.chosen(names or [], seeds)
     session.remark(*(f"{each.name}: {papers.planned(each, seeds)}" for each in asked))
     runs = results.tasks(asked, files, seeds)

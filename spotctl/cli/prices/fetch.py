@@ -415,7 +415,8 @@ def snapshot(
     clouds = cloud or sorted(
         {market.cloud for market in store.markets() if not market.is_synthetic}
     )
-    written, lines = [], []
+    written = []
+    lines = []
 
     for name in clouds:
         table = store.table(market for market in store.markets() if market.cloud == name)
@@ -423,7 +424,8 @@ def snapshot(
             taken = snapshots.take(table, name, date)
             if taken.table.markets or cloud:
                 path = snapshots.write(taken, out)
-                markets, events = len(taken.table.markets), len(taken.table)
+                markets = len(taken.table.markets)
+                events = len(taken.table)
                 written.append(
                     {
                         "file": str(path),

@@ -23,7 +23,6 @@ from spotctl.cli.options import (
     RegionOption,
     TypeOption,
     VcpusOption,
-    check_accelerator,
     check_regions,
     recent,
     selection,
@@ -104,7 +103,10 @@ def ls(
         return _check(session, set_aside=set_aside, json_=json_)
 
     library = session.library
-    check_accelerator(library.catalog, accelerator)
+    accelerators = library.catalog.accelerators
+    if not any(accelerator.lower() in known.lower() for known in accelerators):
+        why = library.catalog.unknown_accelerator(accelerator, ())
+        raise BadRequest(f"--accelerator {accelerator}: {why}")
     chosen = selection(glob, cloud, region, type_, accelerator, vcpus)
     if gaps:
         _gaps(session, library.require(chosen), json_=json_)
@@ -130,7 +132,8 @@ def _list(
     library = session.library
     if json_:
         clouds = freshness_of_stored(library, markets)
-        now, lost = wall_us(), library.store.lost()
+        now = wall_us()
+        lost = library.store.lost()
         answer = {
             "markets": markets,
             "clouds": clouds,
@@ -162,7 +165,8 @@ def _stats(session: Session, markets: Sequence[Market], last: str, *, json_: boo
     else:
         all_stats = library.statistics(markets)
 
-    now, lost = wall_us(), library.store.lost()
+    now = wall_us()
+    lost = library.store.lost()
     session.answer(
         json_,
         as_json(price_answers.STATISTICS, {"markets": all_stats, "lost": lost}, now),
@@ -238,7 +242,8 @@ def show(
     session: Session = context.obj
     library = session.library
     series = recent(library.series(Market.parse(market)), last)
-    market_stats, now = describe(series, library.catalog), wall_us()
+    market_stats = describe(series, library.catalog)
+    now = wall_us()
     figures = library.interruptions(series.market)
     corrected = [made for made in library.store.corrections() if made.market == series.market]
     name = (series.market.cloud, series.market.instance_type)

@@ -150,7 +150,8 @@ def best(
     if for_ or webhook or keep or no_fetch:
         raise BadRequest("best: --for, --no-fetch, --webhook and --keep belong to --below")
 
-    now, oldest = wall_us(), parse_duration(max_age) if max_age else STALE
+    now = wall_us()
+    oldest = parse_duration(max_age) if max_age else STALE
     offers = _offers_that_fit(session, wish, lost)
     current = [
         offer
@@ -232,9 +233,9 @@ def _watch(watcher: _PriceWatcher, every: str, for_: str, *, fetches: bool, keep
         if watcher.look() and not keeps:
             return FAILED if watcher.undelivered else DONE
         if end is not None and wall_us() + pause > end:
-            return (
-                FAILED if watcher.undelivered else DONE if watcher.has_held else watcher.give_up()
-            )
+            if watcher.undelivered:
+                return FAILED
+            return DONE if watcher.has_held else watcher.give_up()
         time.sleep(pause / 1e6)
 
 
@@ -272,13 +273,11 @@ class _PriceWatcher:
         work next time.
         """
         from spotctl.clouds import wiring
-        from spotctl.run.start.watching import fetch_spot_prices
+        from spotctl.run.start.live_markets import fetch_spot_prices
 
-        settings, chosen, types = (
-            self.session.settings,
-            self.wish.selection,
-            self.wish.selection.types,
-        )
+        settings = self.session.settings
+        chosen = self.wish.selection
+        types = self.wish.selection.types
 
         if self.wish.gpu and not types:
             known = wiring.library(settings).catalog.types
@@ -306,7 +305,8 @@ class _PriceWatcher:
         # Synthetic prices buy nothing, and waiting does not change them.
         real = [offer for offer in offers if not offer.market.is_synthetic]
         met = self.condition.met_by(offer for offer in real if offer.is_current(now, self.max_age))
-        is_new, self._holds = bool(met) and not self._holds, bool(met)
+        is_new = bool(met) and not self._holds
+        self._holds = bool(met)
         self.has_held |= self._holds
         if not is_new:
             return self._holds

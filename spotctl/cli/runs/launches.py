@@ -1,5 +1,12 @@
-"""Launches and resumed runs in this process: what `spotctl launch`, `spotctl.launch` and a runner
-share.
+"""A launch, from its job files to its end: read, plan, admit, record, rent.
+
+`spotctl launch`, `spotctl.launch` and a runner in a process of its own share this page.
+`prepare` checks the jobs that were read, each alone and then together, plans them within the
+quotas that their clouds state now, and asks the clouds whether they would admit the orders. What
+it returns, the user agrees to, and any process can carry out: `launch_here` records each run in
+its log, and only then rents (`runs.launch_locked`, one run; `concurrent_runs`, several).
+
+Nothing before `run` may cost money, or change anything but what is kept of the clouds' answers.
 """
 
 from __future__ import annotations
@@ -9,10 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from pricing_data.units import MAX_USD, parse_usd
-from spotctl.cli.progress import planning, waiting
+from spotctl.cli.progress import waiting
 from spotctl.cli.runs import remote_runner
 from spotctl.cli.runs.live_runs import live_view
-from spotctl.cli.runs.run_end import finish, finish_all, finish_withdrawn
+from spotctl.cli.runs.run_lines import finish, finish_all, finish_withdrawn
 from spotctl.home import account_quotas
 from spotctl.home.callbacks import unheard
 from spotctl.home.paths import Paths
@@ -31,7 +38,7 @@ from spotctl.run.start.admission import (
 )
 from spotctl.run.start.concurrent_runs import Launched, begin_late
 from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
-from spotctl.run.start.local_market import on_one_market
+from spotctl.run.start.live_markets import on_one_market
 from spotctl.run.turn.live_strategy import expectation
 from spotctl.show.metrics import publishing
 from spotctl.show.runs.reading import RunViews
@@ -45,29 +52,6 @@ if TYPE_CHECKING:
     from spotctl.log.events import Planned
     from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Jobs that can be launched: their plans, and whether the runner moves to a machine.
-
-    A job `on_ray` rents nothing, has no plan, and is alone.
-    """
-
-    planned: JobPlans
-    moves: bool
-    on_ray: JobSpec | None = None
-
-    def order(
-        self, files: Sequence[Path] = (), *, fresh: bool = False, metrics: str = ""
-    ) -> LaunchOrder:
-        """The launch of these jobs, from their files."""
-        if self.on_ray is not None:
-            return LaunchOrder((self.on_ray,), tuple(files), {}, self.moves, fresh, metrics)
-        plans = self.planned.plans
-        expected = {plan.job.spec.name: expectation(plan) for plan in plans}
-        specs = tuple(plan.job.spec for plan in plans)
-        return LaunchOrder(specs, tuple(files), expected, self.moves, fresh, metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +71,45 @@ class LaunchOrder:
 
 
 def prepare(
-    session: Session, specs: Sequence[JobSpec], max_cost: str, *, attached: bool
-) -> Prepared:
-    """Checks and plans jobs; nothing is rented yet."""
+    session: Session,
+    specs: Sequence[JobSpec],
+    max_cost: str,
+    files: Sequence[Path] = (),
+    *,
+    attached: bool,
+    fresh: bool = False,
+    metrics: str = "",
+) -> tuple[LaunchOrder, JobPlans]:
+    """Checks, plans and admits jobs whose files were read; nothing is rented yet, and nothing is in
+    the log. A job on Ray rents nothing, has no plan, and is alone."""
     for spec in specs:
         check_launchable(spec)
         check_installed(spec)
 
     limit = parse_usd(max_cost, "--max-cost", MAX_USD, unit="") if max_cost else None
     if len(specs) == 1 and specs[0].on_ray:
-        return Prepared(JobPlans(), moves=False, on_ray=specs[0])
+        return LaunchOrder(tuple(specs), tuple(files), {}, False, fresh, metrics), JobPlans()
 
     concurrent_runs.check_together(specs)
     specs, remarks = on_one_market(specs)
     session.remark(*remarks)
     moves = not attached and remote_runner.moves(specs, session)
-    with planning(session, len(specs)):
+
+    with waiting(session, f"planning {len(specs)} jobs" if len(specs) > 1 else "planning"):
         planned = plans_to_launch(specs, session.settings, limit)
+    _admit(session, planned.plans, specs, moves=moves)
+
+    expected = {plan.job.spec.name: expectation(plan) for plan in planned.plans}
+    limited = tuple(plan.job.spec for plan in planned.plans)
+    return LaunchOrder(limited, tuple(files), expected, moves, fresh, metrics), planned
+
+
+def _admit(
+    session: Session, plans: Sequence[JobPlan], specs: Sequence[JobSpec], *, moves: bool
+) -> None:
+    """Refuses what the clouds would refuse, and says what else they would."""
     with waiting(session, "asking the clouds about the orders"):
-        orders = [checked(plan, session.settings) for plan in planned.plans]
+        orders = [checked(plan, session.settings) for plan in plans]
 
     for checked_orders in orders:
         checked_orders.refuse()
@@ -114,13 +118,11 @@ def prepare(
         }
         session.remark(*bad.values())
 
-    say_which_data_is_far(session, planned.plans)
+    say_which_data_is_far(session, plans)
     with waiting(session, "choosing the machines' packages"):
         for spec in specs:
             of_runner = packages_on(spec.resources.clouds[0], spec.notify) if moves else ()
             check_machine_packages(spec, session.settings, of_runner)
-
-    return Prepared(planned, moves)
 
 
 def say_which_data_is_far(session: Session, plans: Sequence[JobPlan]) -> None:
@@ -189,7 +191,8 @@ def run(
     Another process than the one that made the `plans` makes them again. `show` is called with each
     new state of a run.
     """
-    spec, several = order.specs[0], len(order.specs) > 1
+    spec = order.specs[0]
+    several = len(order.specs) > 1
     with publishing(order.metrics, RunViews(session.settings), session.remark) as publish:
 
         def both(state: RunState) -> None:

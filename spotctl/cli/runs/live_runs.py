@@ -22,11 +22,9 @@ from spotctl.log.jobs import runner_of, waiting_jobs
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
+from spotctl.run.following import RunObserver, noticing, stop_signals, waits_said
 from spotctl.run.notify import hidden, secret_values
 from spotctl.run.start import runs
-from spotctl.run.start.observing import RunObserver
-from spotctl.run.stop_signals import noticing, stop_signals
-from spotctl.run.waits import waits_said
 from spotctl.show.runs import lines as run_lines
 from spotctl.show.runs.lines import LiveLines
 from spotctl.show.runs.reading import RunViews
@@ -98,11 +96,16 @@ class LiveRuns:
     def __init__(
         self, session: Session, view: LiveLines, stopped: Event, from_here: bool, ends_runs: bool
     ) -> None:
-        self.view, self.stopped = view, stopped
+        self.view = view
+        self.stopped = stopped
         self.seen: dict[str, RunState] = {}
-        self._session, self._from_here, self._ends_runs = session, from_here, ends_runs
+        self._session = session
+        self._from_here = from_here
+        self._ends_runs = ends_runs
         self._views = RunViews(session.settings)
-        self._remarked, self._noticed, self._lock = set[tuple[str, int]](), False, Lock()
+        self._remarked = set[tuple[str, int]]()
+        self._noticed = False
+        self._lock = Lock()
 
     def show_turn(self, state: RunState) -> None:
         """Shows what happened in a turn of a run."""
@@ -142,7 +145,8 @@ class LiveRuns:
                 return
             self._noticed = True
 
-        states, said = list(self.seen.values()), _AGAIN
+        states = list(self.seen.values())
+        said = _AGAIN
         if self._ends_runs:
             machines = sum(len(state.alive) for state in states)
             said = f"stopping; {_AGAIN}"

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from spotctl.log.events import Planned
     from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
+    from spotctl.run.following import RunEnd
     from spotctl.run.remote_runner.client import RunnerClient
     from spotctl.run.remote_runner.place import RunPlace
-    from spotctl.run.start.observing import RunEnd
 
 
 _REFRESH_SECONDS = 60.0
@@ -45,11 +45,9 @@ def moves(specs: Sequence[JobSpec], session: Session) -> bool:
     if all(spec.is_local for spec in specs):
         return False
 
-    why = (
-        stays_because(specs[0])
-        if len(specs) == 1
-        else "jobs that are launched together share the runner"
-    )
+    why = "jobs that are launched together share the runner"
+    if len(specs) == 1:
+        why = stays_because(specs[0])
 
     if why:
         session.remark(f"the runner stays on this computer, because {why}; {_KEEP_AWAKE}")
@@ -75,9 +73,9 @@ def refresh(session: Session, job: str = "") -> set[str]:
     if not places:
         return set()
 
+    from spotctl.run.following import in_time
     from spotctl.run.remote_runner.client import RunnerClient, refresh_run
-    from spotctl.run.remote_runner.start import RunnerLost
-    from spotctl.run.waits import in_time
+    from spotctl.run.remote_runner.place import RunnerLost
 
     def refreshed(place: RunPlace) -> set[str]:
         try:
@@ -126,7 +124,7 @@ def has_moved(session: Session, job: str) -> bool:
 def pass_on(session: Session, job: str, *words: str, terminal: bool = False) -> None:
     """If the runner of a job lives on a machine, runs a command there and exits with its exit
     code."""
-    from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.remote_runner.place import RunnerLost
 
     client = client_of(session, job)
     if client is None:
@@ -148,10 +146,9 @@ def stop(session: Session, job: str) -> RunEnd | None:
     """Stops a run whose runner lives elsewhere; None if the job has no such run. RunnerLost: the
     run's object store is silent, and its machines go on."""
     from spotctl.cli.runs.live_runs import live_view
+    from spotctl.run.following import UNPRICED, in_time
     from spotctl.run.remote_runner.client import RunnerClient, stop_run
-    from spotctl.run.remote_runner.place import known_place
-    from spotctl.run.remote_runner.start import RunnerLost
-    from spotctl.run.waits import UNPRICED, in_time
+    from spotctl.run.remote_runner.place import RunnerLost, known_place
 
     place = known_place(job, session.settings)
     if place is None:
@@ -196,8 +193,8 @@ def launch(
     """Launches a job whose runner moves to its first reliable machine, and follows it from
     there."""
     from spotctl.cli.runs.live_runs import live_view
+    from spotctl.run.following import RunObserver
     from spotctl.run.remote_runner.handover import launch_and_hand_over
-    from spotctl.run.start.observing import RunObserver
 
     stopped = Event()
     with live_view(session, leaving=stopped, publish=publish) as view:
@@ -223,7 +220,8 @@ def follow(
     from spotctl.cli.runs.live_runs import live_view
     from spotctl.run.remote_runner.client import RunnerClient, clear_up
 
-    left, client = Event(), RunnerClient(place, session.settings)
+    left = Event()
+    client = RunnerClient(place, session.settings)
     with live_view(session, from_here=True, leaving=left, publish=publish) as view:
         ended = client.follow(view.on_turn, left.is_set, session.remark)
     if ended is None:

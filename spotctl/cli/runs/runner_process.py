@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from spotctl.cli.app import end_at_once
 from spotctl.cli.boundary import DONE, exit_code_of
-from spotctl.cli.runs.handover import ResumeOrder
 from spotctl.cli.runs.launches import launch_here, resume_here
+from spotctl.cli.runs.window import ResumeOrder
 from spotctl.cli.session import Session
 from spotctl.home.paths import Paths
 
 if TYPE_CHECKING:
-    from spotctl.cli.runs.handover import RunnerTask
+    from spotctl.cli.runs.window import RunnerTask
 
 
 def main() -> None:
@@ -44,7 +44,8 @@ def main() -> None:
 
 
 def _carry_out(task: RunnerTask) -> None:
-    session, order = Session(task.home, in_window=True), task.order
+    session = Session(task.home, in_window=True)
+    order = task.order
     if isinstance(order, ResumeOrder):
         resume_here(session, order.job, order.metrics)
     else:

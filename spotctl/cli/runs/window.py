@@ -1,49 +1,56 @@
 """The window of runs: a terminal shows what a runner in another process does, and can be closed at
 any time.
+
+The window starts that process and hands the order over, or finds one at work. The runner goes on
+when the terminal is closed; only a question that its user answers, or a signal, stops its runs.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
 import tty
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 import typer
 from rich.live import Live
 
+from agileml.runtime.ground import move
 from pricing_data.units import counted
+from spotctl.cli.boundary import DONE
 from spotctl.cli.runs import remote_runner
-from spotctl.cli.runs.handover import FoundRunner, ResumeOrder, RunnerTask, started_runner
 from spotctl.cli.runs.live_runs import LiveRuns
-from spotctl.cli.runs.run_end import EXIT_CODES
+from spotctl.cli.runs.run_lines import EXIT_CODES
 from spotctl.home.callbacks import unheard
-from spotctl.home.paths import Paths
+from spotctl.home.paths import Paths, make_private_folder
 from spotctl.log.folding import fold
 from spotctl.log.jobs import is_running, left_behind, runner_of, waiting_jobs
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
-from spotctl.run.remote_runner.start import RunnerLost
+from spotctl.run.remote_runner.place import RunnerLost
+from spotctl.run.start.runs import request_stop
 from spotctl.show.runs import lines as run_lines
 from spotctl.show.runs.lines import LiveLines
 from spotctl.show.runs.run_view import run_view
 from spotctl.show.runs.status import waiting_text, ways_on
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from spotctl.cli.runs.handover import AttendedRuns
     from spotctl.cli.runs.launches import LaunchOrder
     from spotctl.cli.session import Session
-    from spotctl.run.start.observing import RunEnd
+    from spotctl.home.config import Settings
+    from spotctl.run.following import RunEnd
 
 
 _LOOK_SECONDS = 0.2
@@ -109,24 +116,21 @@ class RunWindow:
         print_lines: Callable[[RunState], None] = unheard,
     ) -> None:
         self._print_lines = print_lines
-        self._session, self._log, self._jobs, self._runner, self._before = (
-            session,
-            log,
-            jobs,
-            runner,
-            before,
-        )
+        self._session = session
+        self._log = log
+        self._jobs = jobs
+        self._runner = runner
+        self._before = before
 
         self._states = dict[str, RunState]()
-        hint = (
-            f"{_PAGE_KEY} opens the page of all runs, to set budgets and stop runs"
-            if session.in_terminal
-            else ""
-        )
+        hint = ""
+        if session.in_terminal:
+            hint = f"{_PAGE_KEY} opens the page of all runs, to set budgets and stop runs"
 
         lines = LiveLines(several=len(jobs) > 1, hint=hint)
         self._live = LiveRuns(session, lines, Event(), from_here=runner.is_older, ends_runs=False)
-        self._stopped, self._paths = False, Paths(session.settings.home)
+        self._stopped = False
+        self._paths = Paths(session.settings.home)
         self._page = OpenedPage(session.settings.home)
 
     @property
@@ -228,7 +232,8 @@ class OpenedPage:
     """The page of `spotctl ui`, in a process that ends with the window."""
 
     def __init__(self, home: Path) -> None:
-        self._home, self._stack = home, ExitStack()
+        self._home = home
+        self._stack = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
 
     def open(self) -> None:
@@ -312,3 +317,106 @@ def _interruptions(interrupted: Event) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+_RUNNER = "spotctl.cli.runs.runner_process"
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeOrder:
+    """A run to resume, and the file or port where its figures are published."""
+
+    job: str
+    metrics: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerTask:
+    """An order, and the home of its runs. The runner has the environment and the working directory
+    of the window.
+    """
+
+    home: Path
+    order: LaunchOrder | ResumeOrder
+    debug: bool
+
+
+class StartedRunner:
+    """A runner that this process has started, and the file in which the runner prints."""
+
+    is_older = False
+
+    def __init__(self, child: subprocess.Popen[bytes], output: BinaryIO) -> None:
+        self._child = child
+        self._output = output
+        self._stopped = False
+        self.process = child.pid
+
+    def exit_code(self) -> int | None:
+        """The exit code of the runner, below 0 if a signal killed it; None while it runs."""
+        return self._child.poll()
+
+    def new_lines(self) -> list[str]:
+        """Lines that the runner has printed since the last call."""
+        start = self._output.tell()
+        text = self._output.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._output.seek(start + len(whole))
+        return whole.decode(errors="replace").splitlines()
+
+    def stop(self) -> None:
+        """Asks the runner to stop its runs, and to return their machines."""
+        # A second signal would end the process at once.
+        if not self._stopped:
+            self._stopped = True
+            self._child.terminate()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRunner:
+    """A runner that was found at work: another terminal started it."""
+
+    job: str
+    process: int | None
+    settings: Settings
+    is_older: bool = True
+
+    def exit_code(self) -> int | None:
+        return None if is_running(Paths(self.settings.home).locks, self.job) else DONE
+
+    def new_lines(self) -> list[str]:
+        return []
+
+    def stop(self) -> None:
+        request_stop(self.job, self.settings)
+
+
+AttendedRuns = StartedRunner | FoundRunner
+"""A runner in another process, as a window sees it; one that `is_older` attended to its run
+before."""
+
+
+@contextmanager
+def started_runner(task: RunnerTask) -> Iterator[StartedRunner]:
+    """Starts a runner in a process of its own: neither Ctrl-C nor the end of this terminal reaches
+    it.
+    """
+    paths = Paths(task.home)
+    folder = paths.runner_output(0).parent
+    make_private_folder(folder)
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", _RUNNER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            start_new_session=True,
+        )
+        path = move(Path(file.name), paths.runner_output(child.pid))
+
+    assert child.stdin is not None
+    with path.open("rb") as output:
+        # A runner that has ended already has said why.
+        with suppress(BrokenPipeError), child.stdin:
+            pickle.dump(task, child.stdin)
+        yield StartedRunner(child, output)

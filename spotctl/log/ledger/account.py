@@ -191,17 +191,19 @@ class RunPart:
         """The account as the log keeps it: the timeline with the sums, and the rows, both in
         JSON."""
         columns = dict[str, list[Any]]()
-        for name, column in zip(LedgerRow._fields, zip(*self.rows, strict=True), strict=False):
+        by_column = zip(*self.rows, strict=True)
+        for name, column in zip(LedgerRow._fields, by_column, strict=False):
             columns[name] = list(column)
 
         # Most rows have the same few markets, so a row names the position of its market.
         markets = list(dict.fromkeys(row.market for row in self.rows))
         number = {market: i for i, market in enumerate(markets)}
         columns["market"] = [number[row.market] for row in self.rows]
-        lines = msgspec.json.encode((markets, columns), enc_hook=str)
-        account = msgspec.json.encode((self.run, self.sums, len(self.rows)), enc_hook=str)
 
-        return account.decode(), lines.decode()
+        rows = msgspec.json.encode((markets, columns), enc_hook=str)
+        head = (self.run, self.sums, len(self.rows))
+        account = msgspec.json.encode(head, enc_hook=str)
+        return account.decode(), rows.decode()
 
 
 def from_stored(costs: Iterable[tuple[str, str]]) -> list[RunPart]:
@@ -251,7 +253,8 @@ def rounded(run: RunTimeline, rows: Iterable[LedgerRow]) -> Iterator[RoundedRow]
     exact cost, rounded once, and no run changes the digits of another. The parts of a row have
     together what the row has.
     """
-    worked, useful = run.same_work.useful.denominator, run.same_work.useful.numerator
+    worked = run.same_work.useful.denominator
+    useful = run.same_work.useful.numerator
     paid = on_demand = doubtful = waited = paid_before = listed_before = doubtful_before = (
         waited_before
     ) = 0
@@ -280,7 +283,8 @@ def rounded(run: RunTimeline, rows: Iterable[LedgerRow]) -> Iterator[RoundedRow]
 
 def sums_of(run: RunTimeline, rows: Iterable[RoundedRow]) -> Sums:
     """The sums over rows of one run."""
-    uses, steps = dict.fromkeys(Use, 0), dict.fromkeys(STEPS, 0)
+    uses = dict.fromkeys(Use, 0)
+    steps = dict.fromkeys(STEPS, 0)
     on_demand = other_charges = unsettled = doubtful = free = machine_micros = 0
     for row, amount, of_row, in_doubt, waited in rows:
         kind = row.kind
@@ -301,7 +305,8 @@ def sums_of(run: RunTimeline, rows: Iterable[RoundedRow]) -> Sums:
     work = run.same_work
     low = on_demand * work.low // work.amount if work.amount else on_demand
     high = on_demand * work.high // work.amount if work.amount else on_demand
-    by_use, by_step = tuple(uses.values()), tuple(steps.values())
+    by_use = tuple(uses.values())
+    by_step = tuple(steps.values())
 
     return Sums(
         on_demand,
@@ -352,8 +357,11 @@ def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
         shares = is_work and (alone or not row.reliable)
         weights.append(max(row.listed, 1) * (row.end - row.begin) if shares else 0)
 
-    whole, total = run.same_work.amount, sum(weights) or 1
-    costed, so_far, before = list[LedgerRow](), 0, 0
+    whole = run.same_work.amount
+    total = sum(weights) or 1
+    costed = list[LedgerRow]()
+    so_far = 0
+    before = 0
     for row, weight in zip(rows, weights, strict=True):
         so_far += weight
         upto = whole * so_far // total
@@ -369,6 +377,9 @@ _KINDS, _USES = {kind.value: kind for kind in ChargeKind}, {use.value: use for u
 def _rows(stored: str) -> Iterator[LedgerRow]:
     """The rows that the log keeps in JSON, by columns."""
     markets, columns = msgspec.json.decode(stored, type=tuple[list[Market], dict[str, list[Any]]])
-    for name, values in (("market", markets), ("kind", _KINDS), ("use", _USES)):
+    values_of: dict[str, Any] = {"market": markets, "kind": _KINDS, "use": _USES}
+    for name, values in values_of.items():
         columns[name] = [values[key] for key in columns.get(name, ())]
-    return map(LedgerRow, *(columns.get(name, ()) for name in LedgerRow._fields))
+
+    in_order = [columns.get(name, ()) for name in LedgerRow._fields]
+    return map(LedgerRow, *in_order)

@@ -39,7 +39,8 @@ def timeline_of(
     """The timeline of one run from its log rows, and the state that follows from them; `is_least`
     says whether there are costs that no row has."""
     state = state or fold(rows)
-    stages, minimum_bids = list[tuple[int, int]](), list[MinimumBid]()
+    stages = list[tuple[int, int]]()
+    minimum_bids = list[MinimumBid]()
     stage: int | None = None
     for row in rows:
         event = row.event
@@ -49,7 +50,8 @@ def timeline_of(
         elif isinstance(event, ev.HostsListed) and event.hosts:
             minimum_bids.append(MinimumBid(row.at, event.market, event.least))
 
-    began, ended = state.began, state.ended
+    began = state.began
+    ended = state.ended
     assert began is not None, "a run begins with RunBegan"
     given = began.spec.get("tags")
     tags = dict[str, str]()
@@ -59,7 +61,8 @@ def timeline_of(
     evictions = list[Eviction]()
     for held in state.machines.values():
         if held.end_reason == EVICTED and held.ended is not None:
-            market, warned = state.allocations[held.allocation].market, held.warned_until
+            market = state.allocations[held.allocation].market
+            warned = held.warned_until
             evictions.append(Eviction(held.ended, held.id, market, warned is not None))
     evictions.sort(key=attrgetter("at", "machine"))
 
@@ -69,17 +72,25 @@ def timeline_of(
         received = sum(traffic.received for traffic in counted)
         sent = sum(traffic.sent for traffic in counted)
 
+    wall_ended = outcome = samples = None
+    message = ""
+    if ended is not None:
+        wall_ended = ended.wall_us
+        outcome = ended.outcome
+        message = ended.message
+        samples = ended.facts.get("samples")
+
     return RunTimeline(
         run=state.run,
         job=began.job,
         provider=began.provider,
         tags=tags,
         wall_began=began.wall_us,
-        wall_ended=None if ended is None else ended.wall_us,
+        wall_ended=wall_ended,
         began=state.started,
         until=state.at,
-        outcome=None if ended is None else ended.outcome,
-        message="" if ended is None else ended.message,
+        outcome=outcome,
+        message=message,
         work=_work(state),
         evictions=tuple(evictions),
         mixes=_mixes(state),
@@ -87,7 +98,7 @@ def timeline_of(
         minimum_bids=tuple(minimum_bids),
         expected=_expected(began, state),
         same_work=same_work(state, state.at),
-        samples=None if ended is None else ended.facts.get("samples"),
+        samples=samples,
         received=received,
         sent=sent,
         left_plan=state.left_plan,
@@ -107,7 +118,8 @@ def _mixes(state: RunState) -> tuple[KindCounts, ...]:
             if at is not None:
                 changes.setdefault(at, [0] * len(_MIXED))[kind] += sign
 
-    mixes, counts = list[KindCounts](), [0] * len(_MIXED)
+    mixes = list[KindCounts]()
+    counts = [0] * len(_MIXED)
     for at in sorted(changes):
         counts = [count + change for count, change in zip(counts, changes[at], strict=True)]
         if any(changes[at]):
@@ -131,15 +143,18 @@ def _work(state: RunState) -> int | None:
 
 
 def _expected(began: ev.RunBegan, state: RunState) -> Expected:
-    planned, parts = state.planned, str(began.spec.get("budget", "")).split()
+    planned = state.planned
+    parts = str(began.spec.get("budget", "")).split()
     budget = float(parts[0]) if parts else None
     if state.budget_set is not None:
         budget = usd(state.budget_set)
     if planned is None:
         return Expected(budget_usd=budget)
 
-    low, high = planned.usd_low, planned.usd_high
-    on_demand, assumed = planned.on_demand_usd, planned.assumed
+    low = planned.usd_low
+    high = planned.usd_high
+    on_demand = planned.on_demand_usd
+    assumed = planned.assumed
     return Expected(
         planned.usd, low, high, planned.hours, on_demand, assumed, budget, planned.turns
     )

@@ -69,9 +69,12 @@ def project_run(
 
     until = state.at if now is None or state.ended is not None else max(now, state.at)
     watched = attended if state.ended is None else not state.lost
-    tariff, settled = recorded(state, tariff), is_settled(state)
+    tariff = recorded(state, tariff)
+    settled = is_settled(state)
     seen = state if watched else charged(state, until)
-    billing, rows, is_whole = tariff if watched else at_most(state, tariff), list[LedgerRow](), True
+    billing = tariff if watched else at_most(state, tariff)
+    rows = list[LedgerRow]()
+    is_whole = True
     renewed = replacements(state)
 
     for held in _in_order(seen):
@@ -80,7 +83,8 @@ def project_run(
             if not watched and state.machines[held.id].alive:
                 of_machine = doubted(of_machine, least(state, state.machines[held.id], tariff))
         except _UNKNOWN_PRICE:
-            is_whole, of_machine = False, []
+            is_whole = False
+            of_machine = []
         rows += of_machine
 
     rows += _egress(state, settled=settled)
@@ -88,10 +92,9 @@ def project_run(
     is_whole &= not state.lost and (watched or not state.has_open_order)
     spent = None if state.ended is None else state.ended.facts.get("spent")
     if not is_whole and spent is not None:
-        rows = [
-            *(row._replace(doubtful=0) for row in rows),
-            *_rest(state, spent - sum(row.amount for row in rows)),
-        ]
+        missing = spent - sum(row.amount for row in rows)
+        rows = [row._replace(doubtful=0) for row in rows]
+        rows += _rest(state, missing)
 
     is_least = bool(state.lost) or (not is_whole and spent is None)
     for event in state.corrections:
@@ -109,10 +112,10 @@ def spending(state: RunState, tariff: Tariff, now: int, *, attended: bool) -> Co
     if spent is not None:
         amount = spent + sum(correction.amount for correction in state.corrections)
         return CostSoFar(amount, amount, bool(state.lost))
+
     ledger = project_run(state, tariff, now, attended=attended)
-    return CostSoFar(
-        ledger.amount, ledger.amount - sum(row.doubtful for row in ledger.rows), ledger.is_least
-    )
+    doubtful = sum(row.doubtful for row in ledger.rows)
+    return CostSoFar(ledger.amount, ledger.amount - doubtful, ledger.is_least)
 
 
 def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False) -> list[LedgerRow]:
@@ -148,18 +151,18 @@ def priced(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
             if allocation.market == market and allocation.bid is not None
         }
         lives = [life_of(held, now) for held in state.machines.values() if held.allocation in spot]
-        times, prices = tuple[int, ...](), tuple[int, ...]()
+        times = tuple[int, ...]()
+        prices = tuple[int, ...]()
         rule = tariff.rule(market).name
         if lives:
-            begin, end = min(life.start for life in lives), max(life.end for life in lives)
+            begin = min(life.start for life in lives)
+            end = max(life.end for life in lives)
             whole = tariff.prices(market, now).window(begin, end)
             # Repeated prices can go, but the last one says until when prices are known.
             changed = np.diff(whole.prices, prepend=0) != 0
             changed[-1] = True
-            times, prices = (
-                tuple(whole.times[changed].tolist()),
-                tuple(whole.prices[changed].tolist()),
-            )
+            times = tuple(whole.times[changed].tolist())
+            prices = tuple(whole.prices[changed].tolist())
         events.append(Priced(market, rule, times, prices))
 
     return events
@@ -171,23 +174,26 @@ def unrecorded(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
     """
     news = list[Priced]()
     allocations = state.allocations
-    for market in dict.fromkeys(allocations[held.allocation].market for held in state.alive):
-        on_market = (held for held in state.alive if allocations[held.allocation].market == market)
-        started = [
-            held.started for held in on_market if allocations[held.allocation].bid is not None
-        ]
+    started_on = dict[Market, list[int]]()
+    for held in state.alive:
+        allocation = allocations[held.allocation]
+        started = started_on.setdefault(allocation.market, [])
+        if allocation.bid is not None:
+            started.append(held.started)
+
+    for market, started in started_on.items():
         if not started:
             continue
         known = state.prices.get(market)
         since = min(started) if known is None or not known.times else known.times[-1]
         whole = tariff.prices(market, now)
-        new = whole.window(max(since, whole.first), max(min(now, whole.last), since))
-        changed = (
-            np.diff(new.prices, prepend=0 if known is None or not known.times else known.prices[-1])
-            != 0
-        )
+        until = max(min(now, whole.last), since)
+        new = whole.window(max(since, whole.first), until)
+        newest = 0 if known is None or not known.times else known.prices[-1]
+        changed = np.diff(new.prices, prepend=newest) != 0
         if changed.any():
-            times, prices = new.times[changed].tolist(), new.prices[changed].tolist()
+            times = new.times[changed].tolist()
+            prices = new.prices[changed].tolist()
             news.append(Priced(market, tariff.rule(market).name, tuple(times), tuple(prices)))
 
     return news
@@ -203,7 +209,8 @@ def is_settled(state: RunState) -> bool:
 
     lasting = {market: priced.times[-1] for market, priced in state.prices.items() if priced.times}
     for held in state.machines.values():
-        allocation, end = state.allocations[held.allocation], held.ended or state.at
+        allocation = state.allocations[held.allocation]
+        end = held.ended or state.at
         if allocation.bid is not None and end > lasting.get(allocation.market, 0):
             return False
 
@@ -229,9 +236,9 @@ def recorded(state: RunState, otherwise: Tariff) -> Tariff:
         if market not in series:
             return otherwise.prices(market, now)
         whole = series[market].held_until(now)
-        return (
-            whole if state.ended is not None else whole.window(whole.first, max(now, whole.first))
-        )
+        if state.ended is not None:
+            return whole
+        return whole.window(whole.first, max(now, whole.first))
 
     return Tariff(rule, prices)
 
@@ -253,13 +260,11 @@ class _Page:
     def __init__(
         self, state: RunState, held: Held, now: int, *, replaces: bool, settled: bool
     ) -> None:
-        self.state, self.held, self.now, self.replaces, self.settled = (
-            state,
-            held,
-            now,
-            replaces,
-            settled,
-        )
+        self.state = state
+        self.held = held
+        self.now = now
+        self.replaces = replaces
+        self.settled = settled
 
         self._spans = list[UseSpan]()
         for begin, end, use in use_spans(state, held, life_of(held, now).end):
@@ -274,11 +279,13 @@ class _Page:
         Time that a rule bills beyond the end of a life (the rest of an hour, a minimum) was paid
         and not used.
         """
-        whole, billed = life_of(self.held, self.now), 0
+        whole = life_of(self.held, self.now)
+        billed = 0
         for charge in bill.charges:
             last = billed + charge.seconds
             for begin, end, use in self._spans:
-                since, until = max(begin, charge.begin), min(end, charge.end)
+                since = max(begin, charge.begin)
+                until = min(end, charge.end)
                 if since < until:
                     upto = min(max(self._second(until), billed), last)
                     yield from self._charged(charge, since, until, use, upto - billed)
@@ -314,9 +321,9 @@ class _Page:
         """A row of the machine. Time that only an eviction made necessary has no on-demand
         price."""
         allocation = self.state.allocations[self.held.allocation]
-        needed = use is not Use.REDONE and not (
-            self.replaces and use in (Use.STARTING, Use.LOADING)
-        )
+        if use is Use.REDONE or (self.replaces and use in (Use.STARTING, Use.LOADING)):
+            listed = 0
+        list_price = allocation.listed if kind in _MACHINE_TIME else price
         return LedgerRow(
             self.state.run,
             self.state.job,
@@ -330,9 +337,9 @@ class _Page:
             use,
             price,
             amount,
-            listed if needed else 0,
+            listed,
             self.settled,
-            allocation.listed if kind in _MACHINE_TIME else price,
+            list_price,
         )
 
     def _second(self, at: int) -> int:
@@ -347,7 +354,8 @@ def _egress(state: RunState, *, settled: bool) -> Iterator[LedgerRow]:
     """The traffic of the run's machines, without those whose rows are lost."""
     for sent in state.sent:
         if sent.id in state.machines:
-            amount, held = sent_amount(sent), state.machines[sent.id]
+            amount = sent_amount(sent)
+            held = state.machines[sent.id]
             page = _Page(state, held, state.at, replaces=False, settled=settled)
             row = page.row(
                 ChargeKind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount
@@ -364,18 +372,9 @@ def _rest(state: RunState, amount: int) -> Iterator[LedgerRow]:
         markets = [Market(clouds[0], "unknown", NO_ZONE, "unknown")]
 
     if amount:
-        row = (
-            state.run,
-            state.job,
-            "",
-            markets[0],
-            False,
-            False,
-            state.at,
-            state.at,
-            ChargeKind.UNKNOWN,
-        )
-        yield LedgerRow(*row, Use.WORKING, 0, amount, 0, settled=True)
+        of_run = (state.run, state.job, "", markets[0], False, False)
+        of_time = (state.at, state.at, ChargeKind.UNKNOWN, Use.WORKING)
+        yield LedgerRow(*of_run, *of_time, 0, amount, 0, settled=True)
 
 
 # -- machines whose end is not known ---------------------------------------------------------------
@@ -410,10 +409,12 @@ def least(state: RunState, held: Held, tariff: Tariff) -> int:
     """The least that a machine without a known end has cost: it may have been evicted, and that
     hour may be free.
     """
-    allocation, until = state.allocations[held.allocation], known_until(state, held)
+    allocation = state.allocations[held.allocation]
+    until = known_until(state, held)
     ends = (End.LEFT,) if allocation.bid is None else (End.LEFT, End.EVICTED)
     upto = max(until, held.started)
-    prices, rule = tariff.paid(allocation, held, upto), tariff.rule(allocation.market)
+    prices = tariff.paid(allocation, held, upto)
+    rule = tariff.rule(allocation.market)
     bills = [rule.bill(Life(held.started, upto, end), prices).amount for end in ends]
     others = (allocation.disk + allocation.address) * seconds_of(held, until)
     return min(bills) + others
@@ -429,17 +430,16 @@ def at_most(state: RunState, tariff: Tariff) -> Tariff:
             return tariff.prices(market, now)
 
         known = tariff.prices(market, state.at)
-        of_market = [
-            (allocation, held)
-            for held in state.machines.values()
-            if (allocation := state.allocations[held.allocation]).market == market
-        ]
+        prices_of_bids = list[int]()
+        for held in state.machines.values():
+            allocation = state.allocations[held.allocation]
+            if allocation.market == market:
+                price = 0 if held.bid is None else allocation.highest_price(held.bid)
+                prices_of_bids.append(price)
 
-        highest = max(
-            0 if held.bid is None else allocation.highest_price(held.bid)
-            for allocation, held in of_market
-        )
-        times, amounts = np.append(known.times, now), np.append(known.prices, highest)
+        highest = max(prices_of_bids)
+        times = np.append(known.times, now)
+        amounts = np.append(known.prices, highest)
         amounts[-2] = max(highest, amounts[-2])
 
         return PriceSeries(market, times, amounts)
@@ -451,7 +451,8 @@ def doubted(rows: Sequence[LedgerRow], least: int) -> list[LedgerRow]:
     """The rows of a machine, with what they say beyond the least as their doubtful part, the latest
     rows first.
     """
-    doubt, marked = max(sum(row.amount for row in rows) - least, 0), list[LedgerRow]()
+    doubt = max(sum(row.amount for row in rows) - least, 0)
+    marked = list[LedgerRow]()
     for row in reversed(rows):
         part = min(max(row.amount, 0), doubt)
         marked.append(row._replace(doubtful=part) if part else row)

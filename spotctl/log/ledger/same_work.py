@@ -53,10 +53,12 @@ def use_spans(state: RunState, held: Held, end: int) -> list[UseSpan]:
 
     # It starts, loads, works with interruptions until the run stops, and then is idle.
     whole: list[UseSpan] = [(held.started, ran, Use.STARTING)]
-    at, before = ran, Use.LOADING
+    at = ran
+    before = Use.LOADING
     for begin, until in zip(within[::2], within[1::2], strict=True):
         whole += [(at, begin, before), *_with_redone(begin, until, redone)]
-        at, before = until, Use.IDLE
+        at = until
+        before = Use.IDLE
 
     if before is Use.LOADING:
         whole.append((at, over, before))
@@ -88,7 +90,8 @@ def _with_redone(begin: int, end: int, redone: Iterable[tuple[int, int]]) -> Ite
     """Working time, and periods of redone work, which may overlap."""
     at = begin
     for since, until in sorted(redone):
-        first, last = max(since, at), min(until, end)
+        first = max(since, at)
+        last = min(until, end)
         if first < last:
             yield at, first, Use.WORKING
             yield first, last, Use.REDONE
@@ -99,7 +102,8 @@ def _with_redone(begin: int, end: int, redone: Iterable[tuple[int, int]]) -> Ite
 def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
     """The figures that `spotctl launch --json` prints, and that a message about the run has."""
     facts = dict(ended.facts)
-    spent, on_demand = facts.pop("spent", None), facts.pop("on_demand", None)
+    spent = facts.pop("spent", None)
+    on_demand = facts.pop("on_demand", None)
     cost_usd = None if spent is None else usd(spent)
     on_demand_usd = None if on_demand is None else usd(on_demand)
     return {
@@ -125,9 +129,8 @@ def busy(state: RunState) -> float | None:
     """The share of the machines' time that was useful work; work that was redone counts once."""
     whole = working = 0
     for held in state.machines.values():
-        for begin, end, use in use_spans(
-            state, held, state.at if held.ended is None else held.ended
-        ):
+        until = state.at if held.ended is None else held.ended
+        for begin, end, use in use_spans(state, held, until):
             whole += end - begin
             working += (end - begin) * (use is Use.WORKING)
     return working / whole if whole else None
@@ -203,10 +206,12 @@ def same_work(state: RunState, now: int) -> SameWork:
     spread = _UNMEASURED_SPREAD if offer.spread is None else offer.spread
     if used == {offer.market.instance_type}:
         spread = 0.0
-    rule, costs = rule_of_cloud(offer.market.cloud), list[int]()
+    rule = rule_of_cloud(offer.market.cloud)
+    costs = list[int]()
     for work in (needed, least * exp(-spread), most * exp(spread)):
         span = round(work / (offer.machines * offer.nu)) + offer.startup
-        costs.append(offer.machines * rule.bill(Life(0, span, End.LEFT), offer.price).amount)
+        bill = rule.bill(Life(0, span, End.LEFT), offer.price)
+        costs.append(offer.machines * bill.amount)
 
     return SameWork(costs[0], min(costs[:2]), max(costs[0], costs[2]), Fraction(min(useful, 1.0)))
 
@@ -234,11 +239,17 @@ def _of_command(
     demand."""
     whole = sum((end - begin) * nu for begin, end, nu in working)
     until = now if state.stopped is None else state.stopped
-    spells = sum(spell.worked for spell in state.work.spells)
-    tried = spells + (state.work.until(until) - state.work.base if state.work.runs else 0)
-    kept = whole * min(state.work.done(until) / tried, 1.0) if tried > 0 else 0.0
+    work = state.work
+    tried = sum(spell.worked for spell in work.spells)
+    if work.runs:
+        tried += work.until(until) - work.base
+
+    kept = 0.0
+    if tried > 0:
+        kept = whole * min(work.done(until) / tried, 1.0)
     needed = kept if offer.work is None else min(kept, offer.work)
-    return needed / whole if whole else 0.0, needed, needed, kept
+    useful = needed / whole if whole else 0.0
+    return useful, needed, needed, kept
 
 
 def _of_clocks(
@@ -255,13 +266,16 @@ def _of_clocks(
     moments = np.array([state.started, *(at for at, _ in state.paces)])
     whole = sum((end - begin) * nu for begin, end, nu in working)
     begins, ends, speeds = np.array(working, dtype=float).reshape(-1, 3).T
-    worked = (np.minimum(np.maximum(moments[:, None], begins), ends) - begins) @ speeds
+    until = np.minimum(np.maximum(moments[:, None], begins), ends)
+    worked = (until - begins) @ speeds
     shared = _time_in(moments, working)
     every = [*working, *_working(state, now, reliable=True)]
-    for_alone, with_others = np.diff(_time_in(moments, every) - shared), np.diff(shared)
+    for_alone = np.diff(_time_in(moments, every) - shared)
+    with_others = np.diff(shared)
     strictly, loosely = (for_alone > with_others * most for most in _MAX_ALONE)
     is_alone = strictly if (with_others[~strictly] > 0).any() else loosely
-    times, alone = np.diff(worked).tolist(), is_alone.tolist()
+    times = np.diff(worked).tolist()
+    alone = is_alone.tolist()
 
     # A resumed training does not begin with clock 0. If the log does not say with which, the first
     # entry says only how long its clocks took together.
@@ -291,9 +305,12 @@ def _of_clocks(
     by_reliable = sum(count for count, lone in zip(counts, alone, strict=True) if lone)
     by_others = sum(counts) - by_reliable
     useful = min(by_others * middle / whole, 1.0) if whole else 1.0
-    needed, least, most = (
-        min(by_others * each, whole) + by_reliable * each for each in (middle, low, high)
-    )
+    amounts = list[float]()
+    for each in (middle, low, high):
+        of_others = min(by_others * each, whole)
+        amounts.append(of_others + by_reliable * each)
+
+    needed, least, most = amounts
     return useful, needed, least, most
 
 
@@ -314,7 +331,8 @@ def _time_in(moments: Ints, spells: Iterable[_Working]) -> Ints:
 
 def _quantiles(weighted: Sequence[tuple[float, float]]) -> tuple[float, ...]:
     """The median and the quartiles."""
-    ordered, total = sorted(weighted), sum(weight for _, weight in weighted)
+    ordered = sorted(weighted)
+    total = sum(weight for _, weight in weighted)
     quantiles = []
     for share in _QUANTILES:
         so_far = 0.0

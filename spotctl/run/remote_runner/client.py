@@ -32,6 +32,7 @@ from spotctl.log.folding import fold
 from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
 from spotctl.run.environment import LAUNCHER
+from spotctl.run.following import UNPRICED, RunEnd, RunObserver, end_awaited, in_time, waits_said
 from spotctl.run.remote_runner.fence import (
     SETTLE_SECONDS,
     SILENT_SECONDS,
@@ -43,11 +44,9 @@ from spotctl.run.remote_runner.fence import (
     settle,
 )
 from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing, fetch_output
-from spotctl.run.remote_runner.place import RunPlace
-from spotctl.run.remote_runner.start import COMMAND, RunnerLost
+from spotctl.run.remote_runner.place import RunnerLost, RunPlace
+from spotctl.run.remote_runner.service import COMMAND
 from spotctl.run.start import runs
-from spotctl.run.start.observing import RunEnd, RunObserver
-from spotctl.run.waits import UNPRICED, end_awaited, in_time, waits_said
 
 LOOK_SECONDS = 3.0
 LEFTOVER_SECONDS = 90.0
@@ -72,7 +71,8 @@ class RunnerClient:
     """
 
     def __init__(self, place: RunPlace, own_settings: Settings) -> None:
-        self.place, self.own_settings = place, own_settings
+        self.place = place
+        self.own_settings = own_settings
         self._copy = LogCopy(place.store(LAUNCHER))
 
     @cached_property
@@ -140,7 +140,10 @@ class RunnerClient:
         RunnerLost: its runner is not there, or the object store fails for longer than its machines
         wait for it.
         """
-        watch, answered_at, is_noted, state = Watch(), time.monotonic(), False, self.state
+        watch = Watch()
+        answered_at = time.monotonic()
+        is_noted = False
+        state = self.state
         with waits_said(lambda: end_awaited(state), note):
             while not left():
                 try:
@@ -154,9 +157,11 @@ class RunnerClient:
                     if not is_noted:
                         note(f"{error}; trying again")
                     # The runner cannot renew its claim either.
-                    watch, is_noted = Watch(), True
+                    watch = Watch()
+                    is_noted = True
                 else:
-                    answered_at, is_noted = time.monotonic(), False
+                    answered_at = time.monotonic()
+                    is_noted = False
                     on_turn(state)
                     if state.ended is not None:
                         return state, state.ended
@@ -166,7 +171,8 @@ class RunnerClient:
 
     def _look(self, watch: Watch) -> RunState:
         """The state of the run. RunnerLost: no runner is at work on it."""
-        state, claim = self.read_state(), self.claim()
+        state = self.read_state()
+        claim = self.claim()
         if state.ended is None and claim is not None:
             if claim.failure:
                 raise RunnerLost(
@@ -254,7 +260,8 @@ class RunnerClient:
         return done.returncode == 0
 
     def _invocation(self, words: Sequence[str]) -> Invocation:
-        provider, machine = self.provider, self.runner()
+        provider = self.provider
+        machine = self.runner()
         try:
             return provider.invocation(machine, words)
         except ProviderError as error:
@@ -291,10 +298,8 @@ def take_over(
 ) -> RunEnd:
     """Becomes the runner, and ends the run: returns every machine that the copied log or the cloud
     knows. RunnerLost: the object store does not take the claim of this process."""
-    name, costs = (
-        f"the claim of run {client.place.run}",
-        f"{bid_usd(hourly(client.state))} an hour at most meanwhile",
-    )
+    name = f"the claim of run {client.place.run}"
+    costs = f"{bid_usd(hourly(client.state))} an hour at most meanwhile"
     calls = {name: lambda: (client.claim(), Fence(client.place.claim(LAUNCHER), ""))}
 
     try:
@@ -350,7 +355,8 @@ def take_over(
         settle(fence)
 
     start = len(client.rows())
-    own_log, run = Paths(client.settings.home).log, client.place.run
+    own_log = Paths(client.settings.home).log
+    run = client.place.run
     with EventLog(own_log) as log:
         add_missing(log, run, client.rows())
     copier = LogCopier(client.place.store(LAUNCHER), own_log, run, fence.epoch, start)
@@ -430,10 +436,8 @@ def clear_up(
         return nothing_left
 
     # The wait ends even if the cloud or the store does not answer.
-    name, limit = (
-        f"the machine of the runner of {client.place.run}",
-        max(seconds, 0.0) + 2 * _CLEAR_SECONDS,
-    )
+    name = f"the machine of the runner of {client.place.run}"
+    limit = max(seconds, 0.0) + 2 * _CLEAR_SECONDS
     answers = in_time(
         {name: cleared}, limit, "to be gone after the run's end, and for its output", UNPRICED, note
     )
@@ -456,7 +460,8 @@ def _ask(client: RunnerClient) -> None:
     gone."""
     watch = Watch(SILENT_SECONDS)
     while not client.ask(["stop", client.place.job], _ASK_SECONDS):
-        state, claim = client.read_state(), client.claim()
+        state = client.read_state()
+        claim = client.claim()
         if state.stopping is not None or state.ended is not None:
             return
         if _is_gone(client):

@@ -33,7 +33,7 @@ from spotctl.clouds.provider import (
     MachineState,
     Resource,
 )
-from spotctl.run.remote_runner.start import Superseded
+from spotctl.home.errors import SpotctlError
 
 if TYPE_CHECKING:
     pass
@@ -53,6 +53,10 @@ SILENT_SECONDS = 35.0
 it should stop."""
 
 _RENEW_EVERY = MINUTE
+
+
+class Superseded(SpotctlError):
+    """Another runner has taken over the run: this one may change nothing any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,8 @@ class Watch:
         """Whether the claim has been the same for too long; `now` is a moment of a monotonic
         clock."""
         if claim != self._seen:
-            self._seen, self._since = claim, now
+            self._seen = claim
+            self._since = now
         return not claim.ended and now - self._since > self._stale_after
 
 
@@ -126,7 +131,9 @@ class Fence:
     ) -> None:
         """Takes over. ObjectChanged: another process did so at the same time."""
         stored = cell.read()
-        self._cell, self._clock, self._lock = cell, clock, Lock()
+        self._cell = cell
+        self._clock = clock
+        self._lock = Lock()
         epoch = 1 if stored is None else Claim.from_bytes(stored.data).epoch + 1
         self._claim = Claim(epoch, holder, secrets.token_hex(8), at=time.time())
         self._superseded = False
@@ -164,7 +171,8 @@ class Fence:
                 self._claim, beat=self._claim.beat + 1, ended=ended, failure=failure, at=time.time()
             )
             self._version = self._write(claim)
-            self._claim, self._open_until = claim, began + WINDOW_SECONDS
+            self._claim = claim
+            self._open_until = began + WINDOW_SECONDS
 
     def _write(self, claim: Claim) -> str:
         try:
@@ -201,8 +209,11 @@ class FencedProvider(ForwardingProvider):
         lease: int,
     ) -> None:
         super().__init__(provider)
-        self._fence, self._copy_log = fence, copy_log
-        self._own, self._stops, self._lease = own, stops, lease
+        self._fence = fence
+        self._copy_log = copy_log
+        self._own = own
+        self._stops = stops
+        self._lease = lease
         self._is_returned = False
         self._renewed = 0
 

@@ -27,22 +27,22 @@ from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import LAUNCHER, RunEnvironment, secrets_of
+from spotctl.run.following import RunEnd, RunObserver
 from spotctl.run.remote_runner import homes
 from spotctl.run.remote_runner.fence import Fence
 from spotctl.run.remote_runner.homes import LogCopier, add_missing
 from spotctl.run.remote_runner.installing import RunnerArchives, RunnerMachine, packages_on
 from spotctl.run.remote_runner.place import RunPlace, keep, place_of_run, publish
-from spotctl.run.remote_runner.start import JOB, RunnerStart
+from spotctl.run.remote_runner.service import JOB, RunnerStart
 from spotctl.run.start import runs
-from spotctl.run.start.observing import RunEnd, RunObserver
-from spotctl.run.start.workloads import check_checkpoint_is_free, prepare_places, workload_of
-from spotctl.run.stored_data.storing import store_data
+from spotctl.run.start.admission import check_checkpoint_is_free
+from spotctl.run.stored_data.storing import prepare_places, store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner
 from spotctl.run.work import resume_state
-from spotctl.run.work.workload import Workload
+from spotctl.run.work.workload import Workload, workload_of
 
 LOOK_SECONDS = 0.3
 
@@ -94,7 +94,8 @@ def launch_and_hand_over(
 ) -> Moved | RunEnd:
     """Launches a planned job. Returns where the runner lives now, or the end of the run if the run
     ended before the move. The observer gets a remark for each step of the move."""
-    spec, paths = plan.job.spec, Paths(settings.home)
+    spec = plan.job.spec
+    paths = Paths(settings.home)
     with JobLock(paths.locks, spec.name):
         with EventLog(paths.log) as own_log:
             check_checkpoint_is_free(spec, own_log)
@@ -139,9 +140,13 @@ class _Move:
         journal: Journal,
         environment: RunEnvironment,
     ) -> None:
-        self._plan, self._spec, self._observer = plan, plan.job.spec, observer
-        self._settings, self._run_settings = settings, run_settings
-        self._journal, self._environment = journal, environment
+        self._plan = plan
+        self._spec = plan.job.spec
+        self._observer = observer
+        self._settings = settings
+        self._run_settings = run_settings
+        self._journal = journal
+        self._environment = environment
         self._note = partial(observer.on_remark, self._spec.name)
         self.place = place_of_run(self._spec, journal.run)
 
@@ -157,7 +162,9 @@ class _Move:
 
     def carry_out(self) -> str | None:
         """Moves the runner, and returns its machine. None: the log says why the run is to end."""
-        spec, run, environment = self._spec, self._journal.run, self._environment
+        spec = self._spec
+        run = self._journal.run
+        environment = self._environment
         resume_state.make_rendezvous(environment.rendezvous)
         if spec.kind is ProgramKind.AGILEML:
             resume_state.restore(
@@ -217,7 +224,10 @@ class _Move:
 
         The run goes on while the runner is sent there, so that no lease ends.
         """
-        spec, plan, journal, environment = self._spec, self._plan, self._journal, self._environment
+        spec = self._spec
+        plan = self._plan
+        journal = self._journal
+        environment = self._environment
         rules = rules_of(spec, journal, environment, lambda: plan)
 
         def strategy() -> tuple[Strategy, StrategyTerms]:
@@ -257,12 +267,14 @@ class _Move:
         if machine is None:
             return None
 
-        target, sending = RunnerMachine(machine, provider, self._note), Future[RunnerMachine]()
+        target = RunnerMachine(machine, provider, self._note)
+        sending = Future[RunnerMachine]()
         folder = homes.archives_of(self._settings.home)
 
         def send() -> None:
             try:
-                there, archives = target.platform(), packed
+                there = target.platform()
+                archives = packed
                 if not there.runs_packages_of(here()):
                     packages = packages_for(folder, packages_on(cloud, self._spec.notify), there)
                     archives = replace(packed, packages=packages.pack().path.read_bytes())

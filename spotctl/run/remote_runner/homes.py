@@ -35,7 +35,7 @@ from spotctl.log.events import RunBegan
 from spotctl.log.loss import rows_written
 from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
-from spotctl.run.remote_runner.start import Superseded
+from spotctl.run.remote_runner.fence import Superseded
 from spotctl.run.work import resume_state
 
 SEGMENT_ROWS = 500
@@ -77,7 +77,8 @@ def copy_home(settings: Settings, run: str, workdir: str, into: Path) -> None:
     """Copies the home of a run to a folder that is sent to a machine, where the job's folder is
     `workdir`.
     """
-    home, into_paths = settings.home, Paths(into)
+    home = settings.home
+    into_paths = Paths(into)
     into.mkdir(parents=True, mode=0o700)
     shutil.copy2(home / "installation", into / "installation")
     shutil.copytree(home / "prices", into / "prices")
@@ -149,7 +150,8 @@ def _toml(value: object) -> str:
 
 def to_line(row: LogRow) -> bytes:
     """A row in the copy: its time and its event."""
-    kind, body = type(row.event).__name__, json.loads(to_json(row.event))
+    kind = type(row.event).__name__
+    body = json.loads(to_json(row.event))
     return json.dumps({"at": row.at, "kind": kind, "body": body}).encode() + b"\n"
 
 
@@ -202,10 +204,16 @@ class LogCopier:
     """
 
     def __init__(self, store: BlobStore, path: Path, run: str, epoch: int, start: int) -> None:
-        self._store, self._path, self._run, self._epoch = store, path, run, epoch
+        self._store = store
+        self._path = path
+        self._run = run
+        self._epoch = epoch
         self._lock = Lock()
-        self._skip, self._after = start, 0
-        self._first, self._segment, self._changed = start, list[LogRow](), False
+        self._skip = start
+        self._after = 0
+        self._first = start
+        self._segment = list[LogRow]()
+        self._changed = False
 
     def copy(self) -> None:
         """Adds the new rows of the log. Raises OSError; the next call then copies the rows that are
@@ -241,7 +249,9 @@ class OutputCopier:
     """
 
     def __init__(self, folder: Path, location: str, hold: Callable[[], None]) -> None:
-        self._folder, self._location, self._hold = folder, f"{location}/output", hold
+        self._folder = folder
+        self._location = f"{location}/output"
+        self._hold = hold
         self._sizes: dict[str, int] = {}
         self._lock = Lock()
 

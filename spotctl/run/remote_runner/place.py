@@ -21,7 +21,7 @@ from spotctl.files.job.forms import JOB_NAME
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.cloud import cloud_of
-from spotctl.home.errors import BadRequest
+from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.installation import read_or_create
 from spotctl.home.paths import Paths
 
@@ -36,6 +36,10 @@ _KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]+={0,2} spotctl")
 _OPTIONS = "restrict,port-forwarding,pty"
 
 _RECORD, _DESCRIPTION = "place.json", "run"
+
+
+class RunnerLost(SpotctlError):
+    """The runner on a rented machine does not answer, or has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +211,8 @@ class Admission:
     """Admits keys that were asked for, each once."""
 
     def __init__(self, store: BlobStore, authorized: Path) -> None:
-        self._store, self._authorized = store, authorized
+        self._store = store
+        self._authorized = authorized
         self._seen: set[str] = set()
 
     def turn(self) -> None:

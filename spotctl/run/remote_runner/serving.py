@@ -38,6 +38,7 @@ from spotctl.log.folding import fold
 from spotctl.log.outcomes import FAILED
 from spotctl.log.state import Held, RunState
 from spotctl.log.store import EventLog
+from spotctl.run.following import RunObserver
 from spotctl.run.notify import notify_of_alarm, notify_of_end
 from spotctl.run.remote_runner import homes
 from spotctl.run.remote_runner.fence import (
@@ -45,6 +46,7 @@ from spotctl.run.remote_runner.fence import (
     Claim,
     Fence,
     FencedProvider,
+    Superseded,
     Watch,
     is_anothers,
     settle,
@@ -59,17 +61,8 @@ from spotctl.run.remote_runner.homes import (
 )
 from spotctl.run.remote_runner.installing import RunnerArchives, RunnerMachine
 from spotctl.run.remote_runner.place import Admission, RunPlace
-from spotctl.run.remote_runner.start import (
-    CODE,
-    HOME,
-    JOB,
-    PACKAGES,
-    RENDEZVOUS,
-    RunnerStart,
-    Superseded,
-)
+from spotctl.run.remote_runner.service import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, RunnerStart
 from spotctl.run.start import runs
-from spotctl.run.start.observing import RunObserver
 
 COPY_SECONDS = 5.0
 """How often the log is copied. Orders are copied before they are placed."""
@@ -85,13 +78,15 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
     standby is there.
     """
     settings = config.load(os.environ, Path(HOME))
-    place, paths = RunPlace(start.job, start.run, start.location), Paths(settings.home)
+    place = RunPlace(start.job, start.run, start.location)
+    paths = Paths(settings.home)
     with EventLog(paths.log) as log:
         began = fold(log.of_run(start.run)).began
     assert began is not None
     spec = restored(began.spec, paths.home)
     homes.restore_rendezvous(Path(RENDEZVOUS), Path(began.folder))
-    claim, stop_with = place.claim(MACHINE), None
+    claim = place.claim(MACHINE)
+    stop_with = None
 
     if start.standby:
         up()
@@ -125,7 +120,8 @@ def _serve(
     lease: int,
     stop_with: StopRequested | None,
 ) -> None:
-    paths, store = Paths(settings.home), place.store(MACHINE)
+    paths = Paths(settings.home)
+    store = place.store(MACHINE)
     copier = LogCopier(store, paths.log, start.run, fence.epoch, len(LogCopy(store).rows()))
     own: list[FencedProvider] = []
     stops = _Stops(paths.log, start.run)
@@ -172,7 +168,8 @@ class _Stops:
     """Whether a run is to end, from its log."""
 
     def __init__(self, path: Path, run: str) -> None:
-        self._path, self._run = path, run
+        self._path = path
+        self._run = run
         self._known = False
 
     def __call__(self) -> bool:
@@ -272,7 +269,9 @@ class StandbyKeeper:
     """Keeps a standby on one of the other machines of the run, as long as there is one."""
 
     def __init__(self, start: RunnerStart, settings: Settings, note: Callable[[str], None]) -> None:
-        self._start, self._settings, self._note = start, settings, note
+        self._start = start
+        self._settings = settings
+        self._note = note
         self._now_on: str | None = None
         self._target: RunnerMachine | None = None
         self._looks = 0
@@ -290,11 +289,9 @@ class StandbyKeeper:
     def turn(self) -> None:
         with EventLog(Paths(self._settings.home).log) as log:
             state = fold(log.of_run(self._start.run))
-        wanted = (
-            None
-            if state.stopping is not None
-            else host_of(state, self._start.machine, self._now_on)
-        )
+        wanted = None
+        if state.stopping is None:
+            wanted = host_of(state, self._start.machine, self._now_on)
 
         self._looks += 1
         if wanted is not None and (wanted != self._now_on or self._target is None):
@@ -303,7 +300,8 @@ class StandbyKeeper:
         elif wanted is not None and self._looks % LOOKS_PER_CHECK == 0:
             # A standby that has died is started again; one that runs ignores this. If the start
             # fails, the next look installs the standby again.
-            target, self._target = self._target, None
+            target = self._target
+            self._target = None
             assert target is not None
             target.start(replace(self._start, machine=wanted, standby=True))
             self._target = target
@@ -312,7 +310,8 @@ class StandbyKeeper:
 
     def _install(self, state: RunState, machine: str) -> RunnerMachine:
         assert state.began is not None
-        home, run = self._settings.home, self._start.run
+        home = self._settings.home
+        run = self._start.run
         spec = restored(state.began.spec, home)
 
         # The standby gets a provider of its own: the run's provider belongs to the run's thread.

@@ -40,12 +40,20 @@ from spotctl.clouds.remote.platforms import (
 )
 from spotctl.clouds.wiring import buckets_of, cloud_provider
 from spotctl.files.job.checks import launch_problems
-from spotctl.files.job.data_places import bucket_at, bucket_of, store_packages, stored_folders
+from spotctl.files.job.data_places import (
+    bucket_at,
+    bucket_of,
+    paths_of,
+    store_packages,
+    stored_folders,
+)
 from spotctl.files.job.spec import ANY, JobSpec, ProgramKind
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG, installation_id
 from spotctl.log.state import covers
+from spotctl.log.statuses import not_ended
+from spotctl.log.store import EventLog
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import LAUNCHER, secrets_of
 from spotctl.run.start.stored_facts import own_images
@@ -70,6 +78,29 @@ def check_launchable(spec: JobSpec) -> None:
                 raise BadRequest(f"{spec.name}: {error}") from error
 
 
+def checkpoint_place(spec: JobSpec) -> str | None:
+    """The path or location where a command keeps its checkpoint."""
+    path = paths_of(spec).get(("checkpoint", "path"))
+    return None if path is None else path.rstrip("/")
+
+
+def check_checkpoint_is_free(spec: JobSpec, log: EventLog) -> None:
+    """Refuses a place for checkpoints where the run of another job, which has not ended, keeps its
+    own.
+    """
+    if (place := checkpoint_place(spec)) is None:
+        return
+    for run, began in not_ended(log).items():
+        theirs = (began.spec.get("checkpoint") or {}).get("path", "").rstrip("/")
+        if began.job != spec.name and place == theirs:
+            raise BadRequest(
+                f"{spec.name}: checkpoint.path is {place}, where run {run} of job {began.job}, "
+                "which has not ended,"
+                f" keeps its checkpoint; write another path, or stop that run (spotctl stop "
+                f"{began.job})"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedOrders:
     """The findings about a plan's orders, each once. If no order of the plan can succeed, why the
@@ -83,22 +114,19 @@ class CheckedOrders:
         """Raises the first reason why no order of the plan can succeed. NotPermitted: permissions
         are missing.
         """
-        if self.obstacles:
-            kind = (
-                NotPermitted
-                if any(finding.level is Level.NO_ACCESS for finding in self.obstacles)
-                else ProviderError
-            )
-            # What nobody but an administrator can change comes first.
-            raise kind(
-                str(max(self.obstacles, key=lambda finding: finding.level is Level.NO_ACCESS))
-            )
+        # What nobody but an administrator can change comes first.
+        for finding in self.obstacles:
+            if finding.level is Level.NO_ACCESS:
+                raise NotPermitted(str(finding))
+        for finding in self.obstacles:
+            raise ProviderError(str(finding))
 
 
 def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
     """Asks the clouds of a plan about the orders that it begins with, all at the same time. A zone
     without a network is no reason against orders in others."""
-    findings, failing = dict[tuple[str, str, str], Finding](), list[tuple[Market, list[Finding]]]()
+    findings = dict[tuple[str, str, str], Finding]()
+    failing = list[tuple[Market, list[Finding]]]()
     requests = _requests(plan, installation_id(settings.home))
     for cloud in dict.fromkeys(request.market.cloud for request in requests):
         with closing(cloud_provider(settings, (cloud,), answers=Answers())) as provider:

@@ -34,12 +34,11 @@ from spotctl.log.outcomes import WITHDRAWN
 from spotctl.log.queue import JobJoined
 from spotctl.log.store import EventLog
 from spotctl.planning.values import JobPlan
+from spotctl.run.following import RunEnd, RunObserver
 from spotctl.run.start import runs
-from spotctl.run.start.admission import check_launchable
-from spotctl.run.start.local_market import begin_market
-from spotctl.run.start.observing import RunEnd, RunObserver
+from spotctl.run.start.admission import check_launchable, checkpoint_place
+from spotctl.run.start.live_markets import begin_market
 from spotctl.run.start.shared_queue import SharedQueue, queue_of
-from spotctl.run.start.workloads import checkpoint_place
 
 _LOOK_SECONDS = 0.2
 
@@ -88,7 +87,9 @@ def launch(
 
     This process locks all jobs before any begins, so that no other one launches a job that waits.
     """
-    paths, held, specs = Paths(settings.home), list[JobLock](), [plan.job.spec for plan in plans]
+    paths = Paths(settings.home)
+    held = list[JobLock]()
+    specs = [plan.job.spec for plan in plans]
     with ExitStack() as locks:
         for spec in specs:
             held.append(locks.enter_context(JobLock(paths.locks, spec.name)))
@@ -105,7 +106,8 @@ def launch(
             if plan.share.claim is None or queue.parts(name) is not None:
                 continue
             locks.callback(remove_waiting, paths, name)
-            ahead, begins = queue.ahead(name), plan.share.turn.begin
+            ahead = queue.ahead(name)
+            begins = plan.share.turn.begin
             add_waiting(
                 paths,
                 WaitingJob(
@@ -117,10 +119,8 @@ def launch(
         # From here on, each job's thread decides.
         locks.pop_all()
 
-    jobs, turns = (
-        [Launched(spec) for spec in specs],
-        _Turns(queue, settings, observer, fresh, expected),
-    )
+    jobs = [Launched(spec) for spec in specs]
+    turns = _Turns(queue, settings, observer, fresh, expected)
     if len(jobs) == 1:
         turns.run(jobs[0], plans[0], held[0])
         return jobs
@@ -140,7 +140,9 @@ def launch(
 
 def _joined(plan: JobPlan) -> JobJoined:
     """A planned job as the queue keeps it."""
-    program, decider, claim = plan.job.spec.program, plan.decider, plan.share.claim
+    program = plan.job.spec.program
+    decider = plan.decider
+    claim = plan.share.claim
     assert claim is not None
     on_demand = {quota.name: quota.amount for quota in plan.share.on_demand_quotas}
     deadline = (
@@ -258,7 +260,8 @@ class _Turns:
 def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> RunEnd | None:
     """Waits for the turn of a job whose launcher was killed, and runs it as a new launch of its
     file. None if it was withdrawn while it waited."""
-    paths, spec = Paths(settings.home), load(Path(job.file), home=settings.home, to_launch=True)
+    paths = Paths(settings.home)
+    spec = load(Path(job.file), home=settings.home, to_launch=True)
     if spec.name != job.name:
         raise BadRequest(
             f"{job.file} now describes job {spec.name}, not {job.name}: 'spotctl launch "

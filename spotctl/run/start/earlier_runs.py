@@ -23,7 +23,7 @@ from spotctl.log.events import Checkpointed, Progressed, RunBegan
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import recorded, rows_of
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
-from spotctl.log.ledger_reader import events_of, stored
+from spotctl.log.ledger_reader import events_of, stored_prices
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED, LogRow, RunState
 from spotctl.planning.facts import MAX_RUNS, OVERHEADS, Learned, Observed, learn, most_machines
@@ -53,7 +53,8 @@ def speeds_of_others(
     """By other job of this home, the newest: throughputs by type, as its file states them, or as
     its last run before a moment of this computer's clock measured them. Only jobs that know those
     of several types tell anything."""
-    paths, named = Paths(settings.home), {spec.name for spec in specs}
+    paths = Paths(settings.home)
+    named = {spec.name for spec in specs}
     if not store.exists(paths.log):
         return ()
 
@@ -65,10 +66,8 @@ def speeds_of_others(
             return ()
         runs = [(began, tuple(log.of_run(run))) for began, run in newest]
 
-    tariff, vcpus = (
-        stored(lambda: known),
-        {machine.name: machine.steady_vcpus for machine in known.catalog.types},
-    )
+    tariff = stored_prices(settings, known)
+    vcpus = {machine.name: machine.steady_vcpus for machine in known.catalog.types}
     every = list[dict[str, float]]()
 
     for began, events in runs:
@@ -96,7 +95,7 @@ def _learn(settings: Settings, known: Library, spec: JobSpec, before: int) -> Le
         return began.job == spec.name and began.wall_us < before and _work(began.spec) == ours
 
     runs = events_of(settings, is_comparable, MAX_RUNS)
-    tariff = stored(lambda: known)
+    tariff = stored_prices(settings, known)
     observations = [
         observation
         for events in runs
@@ -174,7 +173,8 @@ def _work_by_size(
     if counts:
         edges += [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)]
 
-    clocks, hours = defaultdict[int, float](float), defaultdict[int, dict[str, float]](dict)
+    clocks = defaultdict[int, float](float)
+    hours = defaultdict[int, dict[str, float]](dict)
     for (begin, before), (end, after) in pairwise(edges):
         inside = list(_within(spans, begin, end))
         estimate = sum(sum(types.values()) for _, types in inside)
@@ -200,7 +200,8 @@ def _spans(working: Sequence[LedgerRow]) -> list[_WorkSpan]:
         counts[row.begin][name] = counts[row.begin].get(name, 0) + 1
         counts[row.end][name] = counts[row.end].get(name, 0) - 1
 
-    spans, now = list[_WorkSpan](), dict[str, int]()
+    spans = list[_WorkSpan]()
+    now = dict[str, int]()
     for begin, end in pairwise(marks):
         for name, change in counts[begin].items():
             now[name] = now.get(name, 0) + change
@@ -276,7 +277,8 @@ def _evidence(state: RunState) -> Iterator[Evidence]:
         allocation = state.allocations[held.allocation]
         if allocation.bid is None or held.ended is None:
             continue
-        prices, price = state.prices.get(allocation.market), 0
+        prices = state.prices.get(allocation.market)
+        price = 0
         if prices is not None and prices.times:
             price = prices.prices[max(bisect_right(prices.times, held.ended) - 1, 0)]
         taken = held.end_reason == EVICTED and price <= allocation.bid

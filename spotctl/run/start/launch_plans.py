@@ -101,7 +101,9 @@ def _plans(
     specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms, at: int
 ) -> JobPlans:
     facts = read_facts(specs, settings, terms)
-    plans, account, catalog = plan_jobs(facts), facts.account, facts.snapshot.catalog
+    plans = plan_jobs(facts)
+    account = facts.account
+    catalog = facts.snapshot.catalog
     lacking = on_demand_remarks(
         plans, account.on_demand, list(account.on_demand_held.values()), catalog
     )
@@ -124,7 +126,15 @@ def plans_to_launch(
     """
     if max_cost is None:
         return _within_account(specs, settings)
-    shares = [max_cost] if len(specs) == 1 else _shares(max_cost, _within_account(specs, settings))
+
+    shares = [max_cost]
+    if len(specs) > 1:
+        unlimited = _within_account(specs, settings).plans
+        costs = [forecast_of(plan).usd.median for plan in unlimited]
+        shares = [max_cost // len(costs)] * len(costs)
+        if any(costs):
+            shares = [int(max_cost * cost / sum(costs)) for cost in costs]
+
     limited = [
         replace(spec, budget=share if spec.budget is None else min(spec.budget, share))
         for spec, share in zip(specs, shares, strict=True)
@@ -132,18 +142,12 @@ def plans_to_launch(
     return _within_account(limited, settings)
 
 
-def _shares(max_cost: int, plans: JobPlans) -> list[int]:
-    costs = [forecast_of(plan).usd.median for plan in plans.plans]
-    if not any(costs):
-        return [max_cost // len(costs)] * len(costs)
-    return [int(max_cost * cost / sum(costs)) for cost in costs]
-
-
 def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
     """The plans, made again until no quota of a planned market is left to ask for."""
     asked: set[Market] = set()
     while True:
-        plans, markets = stored_plans(specs, settings), set[Market]()
+        plans = stored_plans(specs, settings)
+        markets = set[Market]()
         for plan in plans.plans:
             if not plan.job.spec.is_local:
                 # Where the plan rents, or may rent on demand.
@@ -157,7 +161,13 @@ def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
         if not unasked:
             return plans
         asked |= unasked
-        ask_quotas(unasked, settings)
+        places = groupby(sorted(unasked, key=str), key=attrgetter("cloud", "region"))
+        for (cloud, region), there in places:
+            # A quota that cannot be read stays unknown: the cloud decides at the purchase.
+            provider = cloud_provider(settings, [cloud], [region])
+            with closing(provider), suppress(SpotctlError):
+                if stated := provider.quotas(region, {market.instance_type for market in there}):
+                    account_quotas.keep(settings, stated, wall_us())
 
 
 def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Market]:
@@ -182,16 +192,3 @@ def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Marke
             for quota in read
         )
     }
-
-
-def ask_quotas(markets: Collection[Market], settings: Settings) -> None:
-    """Asks the clouds that state quotas, and keeps the answers.
-
-    A quota that cannot be read stays unknown: the cloud decides at the purchase.
-    """
-    places = groupby(sorted(markets, key=str), key=attrgetter("cloud", "region"))
-    for (cloud, region), there in places:
-        provider = cloud_provider(settings, [cloud], [region])
-        with closing(provider), suppress(SpotctlError):
-            if stated := provider.quotas(region, {market.instance_type for market in there}):
-                account_quotas.keep(settings, stated, wall_us())

@@ -40,24 +40,19 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import on_demand_price
 from spotctl.planning.values import JobPlan
 from spotctl.run.environment import LAUNCHER, RunEnvironment, environment_of, secrets_of
+from spotctl.run.following import RunEnd, RunObserver, end_awaited, turn_reports, waits_said
 from spotctl.run.machine_output import delete_old
-from spotctl.run.ray import training as ray_training
-from spotctl.run.start.local_market import begin_market, continue_market
-from spotctl.run.start.observing import RunEnd, RunObserver, turn_reports
+from spotctl.run.start import ray_training
+from spotctl.run.start.admission import check_checkpoint_is_free
+from spotctl.run.start.live_markets import OtherRuns, begin_market, continue_market, fresh_prices
 from spotctl.run.start.shared_queue import queue_of
-from spotctl.run.start.watching import OtherRuns, fresh_prices
-from spotctl.run.start.workloads import (
-    check_checkpoint_is_free,
-    prepare_places,
-    workload_of,
-)
 from spotctl.run.stored_data.regional import RegionalCopies
-from spotctl.run.stored_data.storing import store_data
+from spotctl.run.stored_data.storing import prepare_places, store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.service import Runner
-from spotctl.run.waits import end_awaited, waits_said
 from spotctl.run.work import resume_state
+from spotctl.run.work.workload import workload_of
 
 LOOK_SECONDS = 0.2
 ON_REQUEST = StopRequested(STOPPED, "stopped on request")
@@ -146,8 +141,10 @@ def begin_run(
         spec = replace(spec, resources=replace(spec.resources, reservations=plan.job.reserved))
 
     spec = replace(spec, tags={**settings.tags, **spec.tags})
-    paths, provider = Paths(settings.home), provider_of(settings, spec)
-    run, folder = f"{spec.name}-{secrets.token_hex(3)}", resume_state.new_rendezvous()
+    paths = Paths(settings.home)
+    provider = provider_of(settings, spec)
+    run = f"{spec.name}-{secrets.token_hex(3)}"
+    folder = resume_state.new_rendezvous()
     environment = environment_of(spec, run, folder, provider, paths)
     journal = Journal(log, run, environment.clock)
     deadline = deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
@@ -199,10 +196,8 @@ def resume(
             )
         if stop is None:
             resume_state.check_rendezvous(folder)
-        spec, ending = (
-            restored(state.began.spec, paths.home),
-            stop is not None or state.stopping is not None,
-        )
+        spec = restored(state.began.spec, paths.home)
+        ending = stop is not None or state.stopping is not None
         if not ending:
             # Opening a cloud takes seconds, and a missing secret is known at once.
             secrets_of(spec)
@@ -293,7 +288,8 @@ def _conduct(
 ) -> RunEnd:
     began = journal.state.began
     assert began is not None
-    spec, kept = restored(began.spec, settings.home), Paths(settings.home).kept(began.job)
+    spec = restored(began.spec, settings.home)
+    kept = Paths(settings.home).kept(began.job)
     if spec.on_ray:
         ended = ray_training.train(
             spec, journal, environment, lambda: observer.on_turn(journal.state), wall_us
@@ -319,7 +315,8 @@ def _conduct(
     )
 
     plan = _planner(journal, settings, made)
-    queue, others = queue_of(spec, settings), OtherRuns(settings)
+    queue = queue_of(spec, settings)
+    others = OtherRuns(settings)
     rules = replace(
         rules_of(spec, journal, environment, plan), shared=others.shared, fits=others.leave_room
     )
@@ -372,9 +369,11 @@ def _conduct(
 def awaits_programs(spec: JobSpec, state: RunState) -> bool:
     """Whether a run has the machines that it needs, and none works: those of a training load their
     libraries until its first clock, and those of a command wait to be told what to run."""
-    least, works = 1, state.progress is not None
+    least = 1
+    works = state.progress is not None
     if isinstance(spec.program, Command):
-        least, works = spec.program.nodes.least, state.work.runs
+        least = spec.program.nodes.least
+        works = state.work.runs
     staying = [
         held
         for held in state.alive

@@ -61,19 +61,22 @@ class SharedQueue:
     in the log, so that the processes of several launches agree."""
 
     def __init__(self, settings: Settings, name: str, now: Callable[[], int]) -> None:
-        self._settings, self._name, self._clock = settings, name, now
-        self._paths, self._known = Paths(settings.home), JobsQueued()
+        self._settings = settings
+        self._name = name
+        self._clock = now
+        self._paths = Paths(settings.home)
+        self._known = JobsQueued()
         # When machines outside of the queue were last looked at, and the ends of the leases of jobs
         # without a process.
-        self._looked, self._leases = 0.0, dict[str, int]()
+        self._looked = 0.0
+        self._leases = dict[str, int]()
 
     def join(self, jobs: Sequence[JobJoined]) -> None:
         """Puts jobs into the queue, all at the same moment."""
         with EventLog(self._paths.log) as log:
             while True:
                 known = self._read(log)
-                # Plans know what is left of the quotas now.
-                jobs = [replace(each, quotas=self._whole(each.quotas)) for each in jobs]
+                jobs = [self._whole(each) for each in jobs]
                 self._check_amounts(known, jobs)
                 for each in jobs:
                     self._check_terms(known, each.terms, each.job.name)
@@ -126,17 +129,20 @@ class SharedQueue:
         """A job's parts of the quotas in the present round, by name: what its machines use, and
         what no job uses. None if it holds nothing."""
         known = self._decided()
-        joined, last = known.joined.get(job), known.last
+        joined = known.joined.get(job)
+        last = known.last
         if joined is None or last is None or not last.machines.get(job):
             return None
 
         parts = dict[str, int]()
-        for quota in (
-            quota
-            for quota in last.queue.quotas
-            if quota.name in {own.name for own in joined.quotas}
-        ):
-            uses = {name: _use(quota, held) for name, held in last.machines.items()}
+        names = {own.name for own in joined.quotas}
+        for quota in last.queue.quotas:
+            if quota.name not in names:
+                continue
+            uses = dict[str, float]()
+            for name, machines in last.machines.items():
+                of_kinds = (quota.per_machine.get(kind, 0.0) * n for kind, n in machines.items())
+                uses[name] = sum(of_kinds)
             # Machines outside of the queue may have taken what jobs keep.
             free = max(quota.amount - sum(uses.values()), 0.0)
             parts[quota.name] = int(uses[job] + free + 1e-6)
@@ -169,11 +175,9 @@ class SharedQueue:
         text = ", ".join(
             str(replace(quota, amount=(parts or {}).get(quota.name, quota.amount))) for quota in own
         )
-        return (
-            None
-            if (text, parts is None) == (state.quotas, state.waits)
-            else QuotasShared(text, parts is None)
-        )
+        if (text, parts is None) == (state.quotas, state.waits):
+            return None
+        return QuotasShared(text, parts is None)
 
     def surplus(self, state: RunState) -> tuple[str, ...]:
         """The machines by which a run exceeds its parts of the quotas, the newest first."""
@@ -226,7 +230,8 @@ class SharedQueue:
                 if not known.joined:
                     return known
                 now = self._now()
-                jobs, last = [name for name in known.joined if self._counts(name, log)], known.last
+                jobs = [name for name in known.joined if self._counts(name, log)]
+                last = known.last
                 is_changed = (
                     known.changed
                     or last is None
@@ -264,21 +269,24 @@ class SharedQueue:
         if not outside:
             return tuple(quotas)
 
-        catalog, stated = library(self._settings).catalog, self._stated(quotas)
+        catalog = library(self._settings).catalog
+        stated = self._stated(quotas)
         taken = {name: used(whole, outside, catalog) for name, whole in stated.items()}
         return tuple(
             replace(quota, amount=max(quota.amount - taken.get(quota.name, 0), 0.0))
             for quota in quotas
         )
 
-    def _whole(self, quotas: Sequence[QueueQuota]) -> tuple[QueueQuota, ...]:
-        """The quotas with their amounts before any run takes something of them, as far as these are
-        known.
-        """
-        amounts = {name: float(quota.amount) for name, quota in self._stated(quotas).items()}
-        return tuple(
-            replace(quota, amount=amounts.get(quota.name, quota.amount)) for quota in quotas
-        )
+    def _whole(self, joined: JobJoined) -> JobJoined:
+        """The job with its quotas as they are before any run takes something of them, as far as
+        that is known: plans know what is left of them now."""
+        stated = self._stated(joined.quotas)
+        quotas = list[QueueQuota]()
+        for quota in joined.quotas:
+            known = stated.get(quota.name)
+            amount = quota.amount if known is None else float(known.amount)
+            quotas.append(replace(quota, amount=amount))
+        return replace(joined, quotas=tuple(quotas))
 
     def _stated(self, quotas: Sequence[QueueQuota]) -> dict[str, Quota]:
         """The known quotas by name, those for every region in the regions of the queue."""
@@ -298,7 +306,8 @@ class SharedQueue:
 
         if job not in self._leases:
             # No process renews these leases.
-            state, now = latest_run(log, job), self._clock()
+            state = latest_run(log, job)
+            now = self._clock()
             alive = () if state is None else state.alive
             self._leases[job] = max(
                 (held.lease_until for held in alive if held.exists_at(now)), default=now
@@ -308,7 +317,9 @@ class SharedQueue:
 
     def _present(self, known: JobsQueued, name: str, now: float, log: EventLog) -> QueueJob:
         """A job as it is now: with the work that is left."""
-        job, joined, state = known.job(name, now), known.joined[name], latest_run(log, name)
+        job = known.job(name, now)
+        joined = known.joined[name]
+        state = latest_run(log, name)
         if state is None or state.started / SECOND < job.arrival:
             return job
 
@@ -316,18 +327,31 @@ class SharedQueue:
         high = None if job.work_high is None else job.work_high * left
         work = None if job.work is None else job.work * max(left, 1e-9)
         job = replace(job, work=work, work_low=job.work_low * left, work_high=high)
-        spot = [held for held in state.alive if not state.allocations[held.allocation].reliable]
-        paid = min((_paid_until(state, held, self._clock()) for held in spot), default=0) / SECOND
 
-        return replace(_measured(job, joined, state, self._clock()), paid_until=paid)
+        # The end of the hour that is paid already, of the machine whose hour ends first; 0 where
+        # machines cost only the time that they run.
+        now_us = self._clock()
+        paid = list[int]()
+        for held in state.alive:
+            allocation = state.allocations[held.allocation]
+            if allocation.reliable:
+                continue
+            is_by_hour = isinstance(rule_of_cloud(allocation.market.cloud), HourlyRefund)
+            hours_begun = -(-(now_us - held.started) // HOUR)
+            paid.append(held.started + hours_begun * HOUR if is_by_hour else 0)
+
+        measured = _measured(job, joined, state, now_us)
+        return replace(measured, paid_until=min(paid, default=0) / SECOND)
 
     def _check_terms(self, known: JobsQueued, terms: QueueTerms, job: str) -> None:
         """Refuses other terms than those of the jobs in the queue."""
         for name, each in known.joined.items():
             if name != job and each.terms != terms and is_running(self._paths.locks, name):
-                ours, theirs = _stated_terms(terms), _stated_terms(each.terms)
+                ours = _stated_terms(terms)
+                theirs = _stated_terms(each.terms)
                 if ours == theirs:
-                    ours, theirs = "other weights of users", "its weights"
+                    ours = "other weights of users"
+                    theirs = "its weights"
                 raise BadRequest(
                     f"{job} would share quotas by {ours}, but job {name} was launched with "
                     f"{theirs}: launch with the"
@@ -361,23 +385,9 @@ def _stated_terms(terms: QueueTerms) -> str:
     return f"policy {terms.policy} in rounds of {terms.round_seconds / 60:g} minutes"
 
 
-def _paid_until(state: RunState, held: Held, now: int) -> int:
-    """The end of the hour of a machine that is paid already; 0 where machines cost only the time
-    that they run.
-    """
-    rule = rule_of_cloud(state.allocations[held.allocation].market.cloud)
-    if not isinstance(rule, HourlyRefund):
-        return 0
-    return held.started + -(-(now - held.started) // HOUR) * HOUR
-
-
 def _kind(state: RunState, held: Held) -> str:
     market = state.allocations[held.allocation].market
     return "" if market.reservation else f"{market.cloud}/{market.region}/{market.instance_type}"
-
-
-def _use(quota: QueueQuota, machines: Mapping[str, int]) -> float:
-    return sum(quota.per_machine.get(kind, 0.0) * count for kind, count in machines.items())
 
 
 def _measured(job: QueueJob, joined: JobJoined, state: RunState, now: int) -> QueueJob:
@@ -387,7 +397,8 @@ def _measured(job: QueueJob, joined: JobJoined, state: RunState, now: int) -> Qu
     if joined.clocks is None or state.progress is None:
         return job
 
-    done, planned = state.progress.clock - (state.resumed_clock or 0), 0.0
+    done = state.progress.clock - (state.resumed_clock or 0)
+    planned = 0.0
     for held in state.machines.values():
         if state.allocations[held.allocation].reliable:
             continue

@@ -34,7 +34,7 @@ from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.quotas import AccountQuotas
 from spotctl.planning.values import Job
 from spotctl.run.start.earlier_runs import learn_from_runs, speeds_of_others
-from spotctl.run.start.local_market import market_now
+from spotctl.run.start.live_markets import market_now
 from spotctl.run.start.shared_queue import queue_of, queue_terms
 
 _LOCALTIME = Path("/etc/localtime")
@@ -73,13 +73,17 @@ def read_facts(
     known = library(settings)
     # These tell users apart, too.
     specs = [replace(spec, tags={**settings.tags, **spec.tags}) for spec in specs]
-    table, catalog, images = price_table(known, specs), known.catalog, own_images(settings)
+    table = price_table(known, specs)
+    catalog = known.catalog
+    images = own_images(settings)
     records = records_of_evictions(known, specs)
-    account, remarks = AccountQuotas(), tuple[str, ...]()
+    account = AccountQuotas()
+    remarks = tuple[str, ...]()
 
     if isinstance(terms, LoggedTerms):
         before = terms.launched
-        begin, quotas = terms.started, terms.quotas
+        begin = terms.started
+        quotas = terms.quotas
     else:
         before = now = wall_us()
         # A remark for each quota that the jobs' clouds stated, with its age.
@@ -101,7 +105,8 @@ def read_facts(
         # The queue divides what its jobs hold again.
         others = {job: machines for job, machines in account.spot_held.items() if job not in queued}
         account = replace(account, spot_held=others, queue=queue)
-        quotas, held = account.left(catalog), account.remarks(catalog)
+        quotas = account.left(catalog)
+        held = account.remarks(catalog)
         if queued:
             held += (
                 f"quotas are shared with {', '.join(sorted(queued))}: rounds of their queue divide "
@@ -110,7 +115,8 @@ def read_facts(
         begin, remarks = beginning(specs, table, now, market, terms.at)
         remarks += stated + held
 
-    learned, profiles = learn_from_runs(settings, known, specs, before), profiles_of(specs)
+    learned = learn_from_runs(settings, known, specs, before)
+    profiles = profiles_of(specs)
     jobs = [
         _job(spec, terms, begin, learned.get(spec.name), profiles.get(spec.name, ()))
         for spec in specs
@@ -169,10 +175,8 @@ def own_images(settings: Settings) -> frozenset[str]:
 
 def read_account(settings: Settings, now: int) -> AccountQuotas:
     """The known quotas, and what running jobs of this home hold of them."""
-    spot, on_demand = (
-        account_quotas.known(settings, now),
-        account_quotas.known(settings, now, spot=False),
-    )
+    spot = account_quotas.known(settings, now)
+    on_demand = account_quotas.known(settings, now, spot=False)
     running = unfinished_runs(settings) if spot or on_demand else {}
 
     return AccountQuotas(

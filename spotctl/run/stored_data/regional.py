@@ -57,10 +57,8 @@ def reserved(
     buckets = dict(spec.data_buckets)
     for region, bucket in spec.data_buckets.items():
         for name, location in spec.data.items():
-            first, near = (
-                SetLocation.parse(location),
-                SetLocation.parse(copy_in(bucket.rstrip("/"), location)),
-            )
+            first = SetLocation.parse(location)
+            near = SetLocation.parse(copy_in(bucket.rstrip("/"), location))
             if first is None or near is None:
                 continue
             try:
@@ -113,20 +111,23 @@ def copy_set(
     `check` waits for the seconds that it is given, and raises if the copy is to end.
     StoreRefused: one of the buckets refuses it.
     """
-    source, target = _bucket(first, identity), _bucket(near, identity)
+    source = _bucket(first, identity)
+    target = _bucket(near, identity)
     content = set_content(source, first.digest)
     listed = DataSet.of(content)
     claim(target, listed.digest, content, installation, lambda: check(_WAIT_SECONDS))
     present = {key.removeprefix(FILES) for key in target.list(FILES)}
     missing = {digest: size for digest, size in listed.contents.items() if digest not in present}
 
-    # Within one store, the store itself copies.
-    copies = _copies(first.bucket, near.bucket, identity)
+    scheme, _, from_bucket = first.bucket.partition("://")
+    other, _, to_bucket = near.bucket.partition("://")
+    cloud = clouds_by_scheme()[scheme]
 
     def copy(digest: str) -> None:
         check(0.0)
-        if copies is not None:
-            copies(FILES + digest)
+        if scheme == other:
+            # Within one store, the store itself copies.
+            buckets_of(cloud).copy(FILES + digest, from_bucket, to_bucket, identity(cloud))
         else:
             target.write(FILES + digest, lambda: _checked(source, digest, check))
 
@@ -157,18 +158,6 @@ def _checked(source: Bucket, digest: str, check: Callable[[float], object]) -> I
         )
 
 
-def _copies(first: str, near: str, identity: StoreIdentity) -> Callable[[str], None] | None:
-    """Has a store copy an object of this name between two of its buckets; None if they are in two
-    stores.
-    """
-    (scheme, _, source), (other, _, target) = (bucket.partition("://") for bucket in (first, near))
-    if scheme != other:
-        return None
-    cloud = clouds_by_scheme()[scheme]
-    copy = buckets_of(cloud).copy
-    return lambda key: copy(key, source, target, identity(cloud))
-
-
 def _bucket(location: SetLocation, identity: StoreIdentity) -> Bucket:
     place = place_of(location.bucket, identity)
     assert place is not None
@@ -187,12 +176,10 @@ class RegionalCopies:
         identity: StoreIdentity,
         say: Callable[[str], object],
     ) -> None:
-        self._spec, self._installation, self._identity, self._say = (
-            spec,
-            installation,
-            identity,
-            say,
-        )
+        self._spec = spec
+        self._installation = installation
+        self._identity = identity
+        self._say = say
 
         self._seen = set[str]()
         self._threads: dict[str, threading.Thread] = {}
@@ -235,7 +222,8 @@ class RegionalCopies:
 
     def _copy(self, bucket: str, region: str) -> None:
         for name, location in self._spec.data.items():
-            first, near = SetLocation.parse(location), SetLocation.parse(copy_in(bucket, location))
+            first = SetLocation.parse(location)
+            near = SetLocation.parse(copy_in(bucket, location))
             if first is None or near is None:
                 continue
             try:
@@ -250,7 +238,8 @@ class RegionalCopies:
                 )
                 return
             if copied:
-                size, files = gigabytes(sum(copied.values())), counted(len(copied), "file")
+                size = gigabytes(sum(copied.values()))
+                files = counted(len(copied), "file")
                 self._lines.append(
                     f"data {name}: {files}, {size}, copied to {bucket} for machines in {region}"
                 )

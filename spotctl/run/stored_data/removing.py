@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from math import inf
@@ -99,7 +99,8 @@ def remove_data(
 ) -> list[str]:
     """Removes data sets; returns what could not be removed. BadRequest: a launch is storing
     data."""
-    home, failures = Paths(settings.home).data, list[str]()
+    home = Paths(settings.home).data
+    failures = list[str]()
     ordered = sorted(unused, key=_bucket)
     with store_lock(home, to_remove=True):
         # A launch may have used some of it since it was listed.
@@ -175,7 +176,8 @@ def unused_copies(settings: Settings, days: int) -> list[UnusedCopy]:
     """The copies that no job has used for this many days; none while a run on this computer may
     need one.
     """
-    cache, before = Paths(settings.home).cache, wall_us() - days * DAY
+    cache = Paths(settings.home).cache
+    before = wall_us() - days * DAY
     if not cache.is_dir():
         return []
 
@@ -186,7 +188,12 @@ def unused_copies(settings: Settings, days: int) -> list[UnusedCopy]:
     if going is None or any(spec["resources"]["clouds"] == ["local"] for spec in going):
         return []
 
-    return [UnusedCopy(folder, _size(folder), _used(folder)) for folder in folders]
+    copies = list[UnusedCopy]()
+    for folder in folders:
+        files = (Path(root, name) for root, _, names in os.walk(folder) for name in names)
+        size = sum(file.lstat().st_size for file in files)
+        copies.append(UnusedCopy(folder, size, _used(folder)))
+    return copies
 
 
 def remove_copies(settings: Settings, copies: Sequence[UnusedCopy]) -> list[str]:
@@ -213,12 +220,6 @@ def _used(folder: Path) -> int:
     return folder.stat().st_mtime_ns // 1000
 
 
-def _size(folder: Path) -> int:
-    return sum(
-        Path(root, name).lstat().st_size for root, _, names in os.walk(folder) for name in names
-    )
-
-
 def missing_sets(bucket: str, locations: Iterable[SetLocation], identity: StoreIdentity) -> int:
     """How many data sets a bucket no longer has. StoreRefused: this identity may not read it."""
     place = place_of(bucket, identity)
@@ -239,18 +240,15 @@ def claim(
     while True:
         bucket.put(user_key(digest, installation), str(wall_us()).encode())
         bucket.write(SETS + digest, [listed])
-        since = time.time() - COLLECTING_SECONDS
-        if all(_since(bucket, key) <= since for key in bucket.list(COLLECTING)):
+        latest = time.time() - COLLECTING_SECONDS
+        goes_on = False
+        for key in bucket.list(COLLECTING):
+            # The object says when the removal began; it is gone once the removal has ended.
+            with suppress(NoSuchObject, ValueError):
+                goes_on |= int(read_whole(bucket, key)) > latest
+        if not goes_on:
             return
         wait()
-
-
-def _since(bucket: Bucket, key: str) -> float:
-    """When the removal that an object announces began; 0 once it has ended."""
-    try:
-        return int(read_whole(bucket, key))
-    except (NoSuchObject, ValueError):
-        return 0
 
 
 def user_key(digest: str, installation: str) -> str:
@@ -277,7 +275,8 @@ class DataUses:
     """The record of one home."""
 
     def __init__(self, folder: Path) -> None:
-        self._file, self._lock = folder / "sets.json", folder / ".lock"
+        self._file = folder / "sets.json"
+        self._lock = folder / ".lock"
 
     def all(self) -> list[DataUse]:
         """BadRequest: the record cannot be read."""
@@ -287,11 +286,9 @@ class DataUses:
                 location = SetLocation.parse(text)
                 if location is None:
                     raise ValueError(f"{text!r} is no place of data")
-                size, used, may_lack = (
-                    int(str(value["size"])),
-                    int(str(value["used"])),
-                    value.get("may_lack") is True,
-                )
+                size = int(str(value["size"]))
+                used = int(str(value["used"]))
+                may_lack = value.get("may_lack") is True
                 uses.append(DataUse(location, size, str(value["job"]), used, may_lack))
             return uses
         except FileNotFoundError:

@@ -9,16 +9,20 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
 from pricing_data.units import counted
+from spotctl.agent.cloud_parts import clouds_by_scheme
 from spotctl.agent.data.locations import StoreIdentity, place_of
 from spotctl.agent.data.sets import CONNECTIONS, FILES, DataSet, SetLocation, describe, gigabytes
 from spotctl.agent.data.stores import Bucket, StoreRefused
-from spotctl.agent.errors import TransferFailed
+from spotctl.agent.errors import AgentError, TransferFailed
 from spotctl.agent.files import replace_json
-from spotctl.files.job.data_places import bucket_of, stored_folders
+from spotctl.clouds.wiring import buckets_of
+from spotctl.files.job.data_places import bucket_of, stored_folders, written_places
+from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.callbacks import never
 from spotctl.home.config import Settings
@@ -69,8 +73,10 @@ def store_data(
                 "missing"
             )
 
-    home, stored = Paths(settings.home).data, dict[str, str]()
-    uses, own = DataUses(home), installation_id(settings.home)
+    home = Paths(settings.home).data
+    stored = dict[str, str]()
+    uses = DataUses(home)
+    own = installation_id(settings.home)
     with store_lock(home, to_remove=False):
         for name, path in folders.items():
             storing = _Storing(
@@ -149,22 +155,19 @@ class _Storing:
             self,
         )
 
-        files, size = counted(len(listed.files), "file"), gigabytes(listed.size)
-        sent = (
-            f"{len(missing)} of them sent, {gigabytes(sum(missing.values()))}"
-            if missing
-            else "nothing to send"
-        )
+        files = counted(len(listed.files), "file")
+        size = gigabytes(listed.size)
+        sent = "nothing to send"
+        if missing:
+            sent = f"{len(missing)} of them sent, {gigabytes(sum(missing.values()))}"
 
         self.say(f"data {self.name}: {files}, {size}, in {self.bucket}; {sent}")
 
 
 def _send_files(bucket: Bucket, files: Mapping[str, tuple[Path, int]], storing: _Storing) -> None:
-    total, sent, ended = (
-        sum(size for _, size in files.values()),
-        dict.fromkeys(files, 0),
-        threading.Event(),
-    )
+    total = sum(size for _, size in files.values())
+    sent = dict.fromkeys(files, 0)
+    ended = threading.Event()
 
     def send(digest: str, path: Path) -> None:
         bucket.write(FILES + digest, lambda: _checked_pieces(path, digest, sent, ended))
@@ -219,7 +222,8 @@ class KnownDigests:
 
     def __init__(self, home: Path, folder: Path, is_stopped: Callable[[], None]) -> None:
         key = hashlib.sha256(os.fsencode(folder)).hexdigest()[:_KEY_DIGITS]
-        self._file, self._check = home / "digests" / f"{key}.json", is_stopped
+        self._file = home / "digests" / f"{key}.json"
+        self._check = is_stopped
         self._known: dict[str, list[object]] = {}
         self._met: dict[str, list[object]] = {}
         self._saved_at = time.monotonic()
@@ -235,7 +239,9 @@ class KnownDigests:
             self._met[name] = known
             return str(known[-1])
 
-        read_at, hashed, size = time.time_ns(), hashlib.sha256(), 0
+        read_at = time.time_ns()
+        hashed = hashlib.sha256()
+        size = 0
         for piece in file_pieces(path):
             self._check()
             hashed.update(piece)
@@ -260,3 +266,34 @@ class KnownDigests:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             replace_json(self._file, dict(values))
         self._saved_at = time.monotonic()
+
+
+def prepare_places(spec: JobSpec, *, fresh: bool) -> None:
+    """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it
+    resumes from them. Removes the parts of files that killed machines, or launches, have left where
+    the job writes: they would be billed for ever."""
+    program = spec.program
+    if isinstance(program, Command) and program.checkpoint is not None:
+        from spotctl.agent.checkpoints.stored import discard_checkpoints
+
+        try:
+            discard_checkpoints(program.checkpoint.path, fresh=fresh, who=LAUNCHER)
+        except AgentError as error:
+            raise BadRequest(f"{spec.name}: {error}") from error
+
+    for location in sorted(written_places(spec)):
+        drop_abandoned_parts(location, LAUNCHER)
+
+
+def drop_abandoned_parts(location: str, who: StoreIdentity) -> None:
+    """Removes parts of objects that were left below a location more than a day ago, as far as `who`
+    may.
+    """
+    scheme, _, rest = location.partition("://")
+    name, _, prefix = rest.partition("/")
+    before = datetime.now(UTC) - timedelta(days=1)
+    cloud = clouds_by_scheme()[scheme]
+    with suppress(StoreRefused):
+        buckets_of(cloud).drop_abandoned(
+            name, f"{prefix.strip('/')}/".lstrip("/"), before, who(cloud)
+        )

@@ -41,12 +41,10 @@ class LiveBids:
         environment: RunEnvironment,
         work_left: Callable[[JobPlan, RunState, int], float],
     ) -> None:
-        self._plan, self._journal, self._environment, self._work_left = (
-            plan,
-            journal,
-            environment,
-            work_left,
-        )
+        self._plan = plan
+        self._journal = journal
+        self._environment = environment
+        self._work_left = work_left
         self._records: dict[Market, HostRecord] = {}
         self._look_at: dict[Market, int] = {}
 
@@ -54,12 +52,21 @@ class LiveBids:
         """The machines that are to be raised or let go; none until the hosts of a market are looked
         at again.
         """
-        every, now = self._environment.provider.look_at_hosts_every, self._journal.now()
+        every = self._environment.provider.look_at_hosts_every
+        now = self._journal.now()
         if every is None:
             return []
 
+        # Machines that run at a bid on a known host, and are to stay.
         state = self._journal.state
-        held = [each for each in state.alive if self._may_change(each)]
+        raised = {intent.id for intent in state.open.values() if isinstance(intent, ev.BidIntended)}
+        held = list[Held]()
+        for each in state.alive:
+            is_known = each.bid is not None and each.host is not None and each.ran is not None
+            stays = not each.returning and state.leaves_at(each) is None
+            if is_known and stays and each.id not in raised:
+                held.append(each)
+
         markets = dict.fromkeys(self._market(each) for each in held)
         due = [market for market in markets if now >= self._look_at.setdefault(market, now + every)]
         if not due:
@@ -105,7 +112,9 @@ class LiveBids:
 
     def _adviser(self, market: Market) -> BidAdviser | None:
         """The adviser after a look at a market's hosts; None if nothing is known of them now."""
-        plan, state, provider = self._plan(), self._journal.state, self._environment.provider
+        plan = self._plan()
+        state = self._journal.state
+        provider = self._environment.provider
         if (terms := plan.decider.bid_terms.get(market)) is None:
             return None
 
@@ -130,23 +139,11 @@ class LiveBids:
         )
         self._records[market] = record
         offer = next(offer for offer in plan.decider.offers if offer.market == market)
-        most = (
-            offer.on_demand
-            if plan.decider.most_bid is None
-            else min(plan.decider.most_bid, offer.on_demand)
-        )
+        most = offer.on_demand
+        if plan.decider.most_bid is not None:
+            most = min(plan.decider.most_bid, offer.on_demand)
 
         return BidAdviser.of(record, own_runs(state, market, record), terms, most)
-
-    def _may_change(self, held: Held) -> bool:
-        """Whether a machine runs at a bid on a known host, and is to stay."""
-        state = self._journal.state
-        raising = any(
-            isinstance(intent, ev.BidIntended) and intent.id == held.id
-            for intent in state.open.values()
-        )
-        known = held.bid is not None and held.host is not None and held.ran is not None
-        return known and not raising and not held.returning and state.leaves_at(held) is None
 
     def _market(self, held: Held) -> Market:
         return self._journal.state.allocations[held.allocation].market
@@ -160,7 +157,8 @@ def own_runs(state: RunState, market: Market, record: HostRecord) -> list[OwnRun
     for held in state.machines.values():
         if held.host is None or state.allocations[held.allocation].market != market:
             continue
-        end, fate = state.at if held.ended is None else held.ended, Fate.STAYS
+        end = state.at if held.ended is None else held.ended
+        fate = Fate.STAYS
         if held.end_reason == EVICTED:
             later = record.at[np.searchsorted(record.at, end, side="right") :]
             here = later.size > 0 and held.host in record.at_moment(int(later[0])).host

@@ -78,7 +78,8 @@ class PlayedRest:
         second, as in the cost so far: a play from here on does not know which hours the machines
         have begun.
         """
-        plan, job = self.plan, forecast_job(self.plan)
+        plan = self.plan
+        job = forecast_job(self.plan)
         longest = job.longest
         if job.timed:
             longest = job.overheads.startup + round(
@@ -119,14 +120,18 @@ class BudgetForecast:
         limit: int,
         note: Callable[[str], None] = unheard,
     ) -> None:
-        self._rest, self.limit, self._note = rest, limit, note
-        self._asked, self._expected = -1, 0
+        self._rest = rest
+        self.limit = limit
+        self._note = note
+        self._asked = -1
+        self._expected = 0
         self._playing: Future[int] | None = None
 
     def whole(self, used: int, share_done: float) -> int:
         """The latest forecast; 0 before the first one."""
         if self._playing is not None and self._playing.done():
-            error, self._expected = self._playing.exception(), round(used / share_done)
+            error = self._playing.exception()
+            self._expected = round(used / share_done)
             if error is None:
                 self._expected = self._playing.result()
             else:
@@ -138,7 +143,8 @@ class BudgetForecast:
         part = used * _PLAYS // self.limit
         if self._playing is None and part > self._asked:
             self._asked = part
-            rest, evenly = self._rest(share_done), round(used / share_done)
+            rest = self._rest(share_done)
+            evenly = round(used / share_done)
             if rest is None:
                 self._expected = evenly
             else:
@@ -151,7 +157,8 @@ class BudgetForecast:
         """The dollars that would finish a run which ends at its budget: the rest is played now,
         with enough money.
         """
-        evenly, rest = used / share_done, None
+        evenly = used / share_done
+        rest = None
         with suppress(SpotctlError, PricingDataError):
             rest = self._rest(share_done)
         whole = evenly if rest is None else _whole(rest.with_enough_money(), used, evenly)
@@ -194,7 +201,8 @@ class BudgetCheck:
         holdings: Callable[[Rent], int] = lambda _: 0,
         rest: Callable[[float], PlayedRest | None] = unheard,
     ) -> None:
-        self._holdings, self._rest = holdings, rest
+        self._holdings = holdings
+        self._rest = rest
         self._journal = journal
         self._tariff = tariff
         self._times = times
@@ -224,7 +232,9 @@ class BudgetCheck:
         if limit is None:
             return wanted
 
-        state, now, fitting = self._journal.state, self._journal.now(), list[Instruction]()
+        state = self._journal.state
+        now = self._journal.now()
+        fitting = list[Instruction]()
         # Refuse purchases for lack of money only once everything else is counted.
         spent = budget.committed(state, now, self._tariff, self._times.teardown) if wanted else 0
         for instruction in wanted:
@@ -253,7 +263,8 @@ class BudgetCheck:
         """Requests the end of the run when too few machines stay, before the leases of the others
         run out.
         """
-        state, limit = self._journal.state, self._limit_to_decide_on()
+        state = self._journal.state
+        limit = self._limit_to_decide_on()
         ending = [held for held in state.alive if held.leaves_at is not None and not held.returning]
         if limit is None or state.stopping is not None or not ending:
             return
@@ -283,7 +294,9 @@ class BudgetCheck:
 
         None if too few machines would be left to work.
         """
-        state, kept, ranked = self._journal.state, list[str](), list[tuple[bool, float, str]]()
+        state = self._journal.state
+        kept = list[str]()
+        ranked = list[tuple[bool, float, str]]()
         for name in wanted.machines:
             held = state.machines[name]
             allocation = state.allocations[held.allocation]
@@ -307,7 +320,8 @@ class BudgetCheck:
 
     def _run_out(self, wanted: Renew, kept: Collection[str], now: int) -> list[Instruction]:
         """Returns at the ends of the leases that are not renewed."""
-        state, groups = self._journal.state, dict[tuple[int, int], list[str]]()
+        state = self._journal.state
+        groups = dict[tuple[int, int], list[str]]()
         for held in (state.machines[name] for name in wanted.machines if name not in kept):
             at = max(held.lease_until - self._times.notice, now)
             groups.setdefault((held.allocation, at), []).append(held.id)
@@ -317,13 +331,15 @@ class BudgetCheck:
         """Reports, once and as soon as it shows, that the budget will not last to the end of the
         job.
         """
-        state, limit = self._journal.state, self._limit
+        state = self._journal.state
+        limit = self._limit
         if limit is None or ev.FINISH in state.over_budget:
             return
 
         if self._forecast.limit != limit:
             self._forecast = self._new_forecast()
-        planned, expected = state.planned, 0
+        planned = state.planned
+        expected = 0
         used = budget.used(state, self._journal.now(), self._tariff)
 
         if share_done is not None and self._tells(share_done, used):
@@ -343,7 +359,8 @@ class BudgetCheck:
     def _adds(self, instruction: Instruction, now: int) -> int:
         match instruction:
             case Buy(rent):
-                market, ceiling = rent.offer.market, rent.highest_price
+                market = rent.offer.market
+                ceiling = rent.highest_price
                 held = self._holdings(rent)
                 lease = first_lease(market, self._times) + self._times.teardown
                 return budget.bought(market, rent.machines, ceiling, lease, self._tariff, held)

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, repeat
 from math import inf
 from typing import Any
 
@@ -65,8 +64,11 @@ class EndOfRun:
     ) -> None:
         self._journal = journal
         self._speed = environment.provider.speed
-        self._rented, self._teardown = environment.rented, environment.lease_times.teardown
-        self._executor, self._tariff, self._budget = executor, tariff, check
+        self._rented = environment.rented
+        self._teardown = environment.lease_times.teardown
+        self._executor = executor
+        self._tariff = tariff
+        self._budget = check
         self.awaited = ""
         """The thing that the end waits for once all machines are gone, and until when."""
 
@@ -113,11 +115,9 @@ class EndOfRun:
             assert stop is not None
             outcome, missing = self._store(workload, stop.outcome)
             left = self._remove_leftovers() if self._rented and self._state.orders else ()
-            recorded, costs, message = (
-                {**stop.facts, **workload.facts()},
-                self._costs(outcome),
-                stop.message + missing,
-            )
+            recorded = {**stop.facts, **workload.facts()}
+            costs = self._costs(outcome)
+            message = stop.message + missing
             if left is None:
                 message += "; what is left of it in the cloud could not be listed: run spotctl gc"
             elif left:
@@ -132,10 +132,8 @@ class EndOfRun:
                     name: value for name, value in known.items() if value is not None
                 }
                 unfinished["checkpoint"] = recorded.get("checkpoint")
-                recorded, message = (
-                    {**recorded, **unfinished},
-                    f"{message}{unfinished_text(unfinished)}",
-                )
+                recorded = {**recorded, **unfinished}
+                message = f"{message}{unfinished_text(unfinished)}"
             if self._state.left_plan:
                 recorded["left_plan"] = list(self._state.left_plan)
             if costs is not None:
@@ -186,28 +184,22 @@ class EndOfRun:
         until = self._journal.now() + patience
         clock = " of the market's clock" if self._state.is_replayed else ""
         self.awaited = f"{awaited}, tried until {moment(until)}{clock}"
-        for pause in accumulate(
-            repeat(2), lambda pause, _: min(2 * pause, LONGEST_PAUSE), initial=1
-        ):
-            is_last = self._journal.now() >= until
-            yield is_last
-            if is_last:
-                return
+        pause = 1
+        while self._journal.now() < until:
+            yield False
             time.sleep(pause / self._speed)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        yield True
 
-    def end_leases(self, unlisted: tuple[str, ...]) -> None:
-        """Machines that cannot be listed have ended by the end of their leases."""
+    def end_hidden(self, unlisted: tuple[str, ...], *, ends_machines: bool) -> None:
+        """Settles orders without an answer where no machine can be listed: any machine that they
+        brought has ended by the end of its lease. So have those that are known, if the run `ends`
+        them."""
         over = self._journal.now() - self._teardown
-        for held in self._state.alive:
+        for held in self._state.alive if ends_machines else ():
             if held.id.startswith(unlisted) and over >= held.lease_until:
                 self._journal.write(ev.MachineEnded(held.id, held.lease_until, LEASE_ENDED))
-        self.end_hidden_orders(unlisted)
 
-    def end_hidden_orders(self, unlisted: tuple[str, ...]) -> None:
-        """Settles orders without an answer: any machine that they brought has ended by the end of
-        its lease.
-        """
-        over = self._journal.now() - self._teardown
         for intent in self._state.unclear:
             order = self._state.orders[intent]
             if observe.hidden(order.market, unlisted) and over >= order.lease_until:

@@ -137,17 +137,21 @@ def request_of(
     """The request that carries out an order: the same for every attempt, in every process of the
     run.
     """
-    run, image, market = environment.run, environment.image, order.market
+    run = environment.run
+    image = environment.image
+    market = order.market
     supplies = workload.supplies()
     own = {INSTALLATION_TAG: environment.installation, RUN_TAG: run, INTENT_TAG: str(order.intent)}
     tags = {**environment.labels, **own}
     ports = supplies.ports if environment.rented and mapped_ports(market.cloud) else ()
 
     # A job file that was changed since may not name it any more; the market's name is a plain id.
-    reservation, block = market.reservation, False
+    reservation = market.reservation
+    block = False
     reserved = environment.reservations.get(market.reservation)
     if reserved is not None:
-        reservation, block = reserved.id, reserved.block
+        reservation = reserved.id
+        block = reserved.block
 
     return MachineRequest(
         f"{run}-{order.intent}",
@@ -192,7 +196,8 @@ class Executor:
         self._journal = journal
         self._provider = environment.provider
         self._workload = workload
-        self._retries, self._fits = retries or RetryPolicy(), fits
+        self._retries = retries or RetryPolicy()
+        self._fits = fits
         self.crowded = False
         self._listed: tuple[Machine, ...] = ()
         """The provider's last list; machines that an earlier list had, where this one could not
@@ -236,7 +241,8 @@ class Executor:
     def settle(self) -> None:
         """Repeats requests that have no outcome yet."""
         for intent in list(self._journal.state.open.values()):
-            stops, now = self._journal.state.stopping is not None, self._journal.now()
+            stops = self._journal.state.stopping is not None
+            now = self._journal.now()
             if isinstance(intent, ev.RentIntended) and (stops or now >= intent.lease_until):
                 # Its machines are not needed any more; those that were created show up in the list.
                 if now > self._journal.state.ordered[intent.intent] + LISTING_DELAY:
@@ -261,7 +267,8 @@ class Executor:
         A cloud limits calls, so its list is kept for a while, unless the run has changed something
         since. Agents are asked each time.
         """
-        state, now = self._journal.state, time.monotonic()
+        state = self._journal.state
+        now = time.monotonic()
         situation = state.intents, tuple(state.unclear), state.stopping is not None
         if self._listed_in != situation or now >= self._listed_until:
             unlisted: tuple[str, ...] = ()
@@ -278,7 +285,8 @@ class Executor:
                 self.unlisted = ("",)
                 return None
             self._listed = tuple(map(self._without_paused, machines))
-            self.unlisted, self._listed_in = unlisted, situation
+            self.unlisted = unlisted
+            self._listed_in = situation
             self._listed_until = time.monotonic() + self._environment.list_every
 
         self.starting = ""
@@ -353,7 +361,8 @@ class Executor:
                 resources = self.retry(self._provider.resources, self._tags, refusals=_NOT_REPEATED)
                 left = resources
             except PartlyListed as error:
-                resources, failure = error.listed, error.failure
+                resources = error.listed
+                failure = error.failure
             if resources is None:
                 return None, True
             if resources:
@@ -371,11 +380,9 @@ class Executor:
         Returning a machine twice is no error. A machine that cannot be returned now ends with its
         lease.
         """
-        pause, left, why = (
-            self._retries.first_pause,
-            {held.id for held in self._journal.state.alive},
-            "",
-        )
+        pause = self._retries.first_pause
+        left = {held.id for held in self._journal.state.alive}
+        why = ""
 
         for _ in range(_RELEASE_ROUNDS):
             with suppress(SpotctlError, OSError):
@@ -460,7 +467,8 @@ class Executor:
             if self._journal.state.stopping is not None:
                 raise (Unanswered if unanswered else NotSent)("the run ends")
 
-            state, ordered = self._journal.state, self._journal.state.ordered[intent.intent]
+            state = self._journal.state
+            ordered = self._journal.state.ordered[intent.intent]
             # Those known when it was ordered: a repeated order must begin in the same zone.
             silent = (
                 held
@@ -506,29 +514,27 @@ class Executor:
 
     def _renew(self, intent: ev.RenewIntended) -> Event | None:
         def call() -> bool:
-            renewed = [self._extend(machine, intent.lease_until) for machine in intent.machines]
-            if not any(renewed):
+            has_answered = False
+            for machine in intent.machines:
+                try:
+                    self._provider.link(machine).renew(intent.lease_until)
+                    has_answered = True
+                except NotFound:
+                    # It is gone, which the next list shows.
+                    has_answered = True
+                except NotPermitted:
+                    raise
+                except ProviderError:
+                    # It does not hold up the others: the next renewal asks it again.
+                    continue
+
+            if not has_answered:
                 raise Unanswered(
                     "no machine answered; their leases end unless the next renewal reaches them"
                 )
             return True
 
         return None if self.retry(call) is None else ev.Renewed(intent.intent)
-
-    def _extend(self, machine: str, until: int) -> bool:
-        """Whether a machine's lease was renewed, or the machine is gone, which the next list shows.
-
-        A machine that does not answer does not hold up the others: the next renewal asks it again.
-        """
-        try:
-            self._provider.link(machine).renew(until)
-        except NotFound:
-            return True
-        except NotPermitted:
-            raise
-        except ProviderError:
-            return False
-        return True
 
     def _raise_bid(self, intent: ev.BidIntended) -> Event | None:
         (_, before), _ = self._journal.state.machines[intent.id].bids[-2:]

@@ -53,7 +53,10 @@ class LiveStrategy:
         usd_left: Callable[[], tuple[float, float]],
         tariff: Tariff,
     ) -> None:
-        self._plan, self._state, self._usd_left, self._tariff = plan, state, usd_left, tariff
+        self._plan = plan
+        self._state = state
+        self._usd_left = usd_left
+        self._tariff = tariff
 
     @property
     def name(self) -> str:
@@ -62,9 +65,11 @@ class LiveStrategy:
 
     def decide(self, situation: Situation) -> Decision:
         """The decision for a situation, completed from the log."""
-        state, now = self._state(), situation.now
+        state = self._state()
+        now = situation.now
         usd_left, usd_reserved = self._usd_left()
-        decider, done = self._plan.decider, state.work.done(now)
+        decider = self._plan.decider
+        done = state.work.done(now)
         trains = isinstance(self._plan.job.spec.program, Training)
 
         # Whether a move would lose no work: a checkpoint counts once it was written, not when it
@@ -92,7 +97,8 @@ class LiveStrategy:
     def departure(self, rent: Rent, now: int) -> str:
         """How a purchase departs from what the plan begins with, with the plan's reason and the
         figures of now; empty if it does not."""
-        plan, offer = self._plan, rent.offer
+        plan = self._plan
+        offer = rent.offer
         begins = list[str]()
         for choice in plan.cost.choice:
             planned = choice.rent
@@ -123,7 +129,8 @@ class LiveStrategy:
     def _spell(self, state: RunState, now: int, *, offered: bool) -> SpotSpell | None:
         """The present spell of spot capacity: as this run and earlier ones met it, or where only
         the price evicts, as prices have it."""
-        offers, history = self._plan.decider.offers, self._plan.fleet.market_history
+        offers = self._plan.decider.offers
+        history = self._plan.fleet.market_history
         capacity_decides = [
             offer.market for offer in offers if history.hazards.get(offer.market) is not None
         ]
@@ -148,7 +155,8 @@ class LiveStrategy:
 
 def history_until(plan: JobPlan, tariff: Tariff, market: Market, now: int) -> PriceSeries:
     """A market's prices as the plan knew them, and those since then."""
-    before, since = plan.fleet.market_history.histories[market], tariff.prices(market, now)
+    before = plan.fleet.market_history.histories[market]
+    since = tariff.prices(market, now)
     new = since.times > before.last
     return PriceSeries(
         market,
@@ -161,7 +169,8 @@ def rules_of(
     spec: JobSpec, journal: Journal, environment: RunEnvironment, plan: Callable[[], JobPlan]
 ) -> RunRules:
     """The rules of a run of a planned job; `plan` is called when the first decision is due."""
-    provider, times = environment.provider, environment.lease_times
+    provider = environment.provider
+    times = environment.lease_times
     stated = None if spec.budget is None else spec.budget * 3600
     tariff = budget.tariff_of(provider, journal.state.started)
 
@@ -185,14 +194,17 @@ def rules_of(
 
     def share_left() -> float | None:
         planned = plan()
-        left, total = work_left(planned, journal.state, journal.now()), planned.fleet.work
+        left = work_left(planned, journal.state, journal.now())
+        total = planned.fleet.work
         return left / total if isfinite(total) and total else None
 
     def rest(share_done: float) -> PlayedRest | None:
-        planned, now = plan(), journal.now()
+        planned = plan()
+        now = journal.now()
         if planned.demand.work.assumed:
             return None
-        left, budget_left = measured_left(planned, journal.state, now), usd_left()[0]
+        left = measured_left(planned, journal.state, now)
+        budget_left = usd_left()[0]
         markets = {offer.market for offer in planned.decider.offers}
         histories = {market: history_until(planned, tariff, market, now) for market in markets}
         return PlayedRest(planned, now, left, 1 - share_done, budget_left, histories)
@@ -218,7 +230,8 @@ def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:
 def expectation(plan: JobPlan) -> Planned:
     """The forecast of a plan for the log, where reports compare it with the actual run; of one hour
     if the job's length is unknown."""
-    forecast, assumed = forecast_of(plan), plan.demand.work.assumed
+    forecast = forecast_of(plan)
+    assumed = plan.demand.work.assumed
     cost = forecast.usd_per_hour if assumed else forecast.usd
     hours = 1.0 if assumed else forecast.hours.median
     rent = plan.cost.on_demand.rent
@@ -246,13 +259,15 @@ def work_left(plan: JobPlan, state: RunState, now: int) -> float:
     A training has done its clocks, and one that ends by time, the time since its first one. A
     command has done the work in its checkpoints, and the work since the last one.
     """
-    total, program = plan.fleet.work, plan.job.spec.program
+    total = plan.fleet.work
+    program = plan.job.spec.program
     if not isfinite(total):
         return total
     if not isinstance(program, Training):
         return max(total - state.work.done(now) * plan.decider.most_nu * plan.decider.speed, 0.0)
 
-    stop, done = program.stop, 0.0
+    stop = program.stop
+    done = 0.0
     if stop.clocks is not None and state.progress is not None:
         done = state.progress.clock / stop.clocks
     if stop.span is not None and state.paces:
@@ -269,7 +284,8 @@ def measured_left(plan: JobPlan, state: RunState, now: int) -> float:
     is time itself, which passes as planned.
     """
     left = work_left(plan, state, now)
-    done, program = plan.fleet.work - left, plan.job.spec.program
+    done = plan.fleet.work - left
+    program = plan.job.spec.program
     if (
         not isfinite(left)
         or not isinstance(program, Training)
@@ -305,7 +321,8 @@ def record_of(state: RunState, now: int) -> SpotRecord:
     """Evictions, on-demand purchases and useful time of a command so far, from the log."""
     transient = [allocation for allocation in state.allocations.values() if not allocation.reliable]
     since = now - RECORD_WINDOW
-    evicted, held_for = list[int](), 0
+    evicted = list[int]()
+    held_for = 0
     for allocation in transient:
         if allocation.bid is None:
             continue

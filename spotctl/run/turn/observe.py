@@ -26,7 +26,7 @@ _TRAFFIC_EVERY, _TRAFFIC_LEAST, _TRAFFIC_SHARE = MINUTE, 10_000_000, 50
 50th of it."""
 
 _SIGNS_EVERY = MINUTE // 2
-"""How often at most a sign of life within a stage of a boot is noted."""
+"""How often at most a sign of life within a phase of a boot is noted."""
 
 _REASONS = {
     EndReason.RETURNED: "returned",
@@ -100,12 +100,13 @@ def _changed(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Ev
 
 
 def _booting(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
-    """New stages of boots, and other signs of life now and then."""
+    """New phases of boots, and other signs of life now and then."""
     for machine in known:
-        held, is_ = state.machines[machine.id], machine.boot
+        held = state.machines[machine.id]
+        is_ = machine.boot
         if is_ is None or held.ran is not None:
             continue
-        further = STAGES.index(is_.stage) - STAGES.index(held.stage)
+        further = STAGES.index(is_.stage) - STAGES.index(held.phase)
         if further > 0 or (
             further == 0 and is_.sign != held.sign and now - held.signed_at >= _SIGNS_EVERY
         ):
@@ -115,7 +116,8 @@ def _booting(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Ev
 def _warned(state: RunState, known: Sequence[Machine], source: str) -> Iterator[Event]:
     """Warnings that are new, or give an earlier deadline than the one in the log."""
     for machine in known:
-        deadline, logged = machine.warned_until, state.machines[machine.id].warned_until
+        deadline = machine.warned_until
+        logged = state.machines[machine.id].warned_until
         if deadline is None or machine.state is MachineState.GONE:
             continue
         if logged is None or deadline < logged:
@@ -157,7 +159,8 @@ def _gpus(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event
         held = state.machines[machine.id]
         if machine.state is not MachineState.RUNNING or now - held.gpus_at < _CARDS_EVERY:
             continue
-        is_, was = machine.gpus, held.gpus
+        is_ = machine.gpus
+        was = held.gpus
         busy, memory = (None, None) if is_ is None else (is_.busy, is_.memory)
         before = (None, None) if was is None else (was.busy, was.memory)
         if _differs(busy, before[0]) or _differs(memory, before[1]):
@@ -173,7 +176,8 @@ def _traffic(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Ev
     sends.
     """
     for machine in known:
-        held, is_ = state.machines[machine.id], machine.traffic
+        held = state.machines[machine.id]
+        is_ = machine.traffic
         if is_ is None or now - held.traffic_at < _TRAFFIC_EVERY:
             continue
         before = 0 if held.traffic is None else held.traffic.received + held.traffic.sent

@@ -17,7 +17,7 @@ from spotctl.clouds.boot import stated_time
 from spotctl.clouds.link import LeaseTimes
 from spotctl.log.boots import clouds_that_answer
 from spotctl.log.events import RenewIntended, ReturnIntended
-from spotctl.log.state import EVICTED, Allocation, Held, RunState, covers
+from spotctl.log.state import EVICTED, Held, RunState, covers
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,11 @@ def situation(
         for held in state.of(number):
             staying += held.warned_until is None and held.leaves_at is None
         if staying:
-            market, began = allocation.market, allocation.started
+            market = allocation.market
+            began = allocation.started
             offer = known.get(market) or Offer(market, allocation.nu, allocation.on_demand)
-            rent, ready = Rent(offer, staying, allocation.bid), began + times.startup
+            rent = Rent(offer, staying, allocation.bid)
+            ready = began + times.startup
             holdings.append(Holding(number, rent, began, ready, allocation.leaves_at))
 
     # Machines that are no longer held but exist: a cloud counts them against its quotas until they
@@ -217,13 +219,23 @@ def actions_of(
 ) -> list[Instruction]:
     """The instructions that follow from a decision. Markets that refused recently get no order."""
     instructions: list[Instruction] = []
-    for action in sorted(
-        decision.actions, key=lambda action: isinstance(action, Return) and action.replaced
-    ):
+    # A machine that is replaced is returned after the orders of what replaces it.
+    first = list[Rent | Return]()
+    last = list[Rent | Return]()
+    for action in decision.actions:
+        is_late = isinstance(action, Return) and action.replaced
+        (last if is_late else first).append(action)
+
+    for action in (*first, *last):
         match action:
             case Return(number, at, replaced) if number in state.allocations:
                 allocation = state.allocations[number]
-                leaves = _return_time(allocation, now if at is None else at, now, times)
+                wanted = now if at is None else at
+                # Not at once, as the work is moved away first. A request at the very end of a paid
+                # hour would come too late, and another hour would be paid.
+                leaves = max(wanted, now + times.notice)
+                if (wanted - allocation.started) % HOUR == 0:
+                    leaves = max(wanted - times.notice, now + times.notice // 2)
                 scheduled = allocation.leaves_at
                 if scheduled is None or leaves < scheduled:
                     instructions.append(ScheduleReturn(number, leaves, replaced=replaced))
@@ -234,17 +246,6 @@ def actions_of(
                     instructions.append(Buy(action))
 
     return instructions
-
-
-def _return_time(allocation: Allocation, at: int, now: int, times: LeaseTimes) -> int:
-    """When to request a return that is wanted at a moment: not at once, as the work is moved away
-    first.
-
-    A request at the very end of a paid hour would come too late, and another hour would be paid.
-    """
-    if (at - allocation.started) % HOUR:
-        return max(at, now + times.notice)
-    return max(at - times.notice, now + times.notice // 2)
 
 
 def nearly_done(state: RunState, left: float, now: int, times: LeaseTimes, least: int = 1) -> bool:
@@ -295,7 +296,8 @@ def one_at_first(state: RunState, wanted: list[Instruction]) -> list[Instruction
     If none boots, boots of one machine are lost instead of all. Reserved machines are ordered
     together.
     """
-    answered, kept = clouds_that_answer(state), list[Instruction]()
+    answered = clouds_that_answer(state)
+    kept = list[Instruction]()
     tried = {state.allocations[held.allocation].market.cloud for held in state.alive}
     for instruction in wanted:
         if isinstance(instruction, Buy):
@@ -339,12 +341,6 @@ def repeated_returns(
     )
 
     return [ReturnMachines(machines, "its return had no effect")] if machines else []
-
-
-def returns_of_all(state: RunState, reason: str) -> list[Instruction]:
-    """Returns of all machines that are not being returned already."""
-    machines = tuple(held.id for held in _staying(state))
-    return [ReturnMachines(machines, reason)] if machines else []
 
 
 def _staying(state: RunState) -> tuple[Held, ...]:

@@ -92,7 +92,8 @@ class Runner:
         self._journal = journal
         self._provider = environment.provider
         self._times = environment.lease_times
-        self._workload, self._close = workload, environment.close
+        self._workload = workload
+        self._close = environment.close
         self._rules = rules
         self._executor = Executor(journal, environment, workload, retries, rules.fits)
         self._budget = BudgetCheck(
@@ -170,7 +171,8 @@ class Runner:
 
     def turn(self) -> None:
         """One round of the loop."""
-        stopping, self._listed_while_stopping = self.state.stopping is not None, False
+        stopping = self.state.stopping is not None
+        self._listed_while_stopping = False
         try:
             machines = self._observe()
             self._listed_while_stopping = stopping and machines is not None
@@ -187,12 +189,7 @@ class Runner:
             self._ending.record_prices()
         except (NotPermitted, NotHere) as error:
             self._listed_while_stopping = stopping
-            if isinstance(error, LoginNeeded) and self._waits_for_login(error):
-                # Machines keep working, although nothing is known about them and nothing can be
-                # decided.
-                self._advance(self._workload.turn(self.state, (), self._journal.now()))
-            else:
-                self._stop_unpermitted(error)
+            self._bear(error)
             # The cloud refuses at once, and nothing else in this turn has taken time.
             time.sleep(self._rest_seconds)
         except BadRequest as error:
@@ -212,14 +209,26 @@ class Runner:
             if self.state.login is not None:
                 self._journal.write(ev.LoginWorks())
 
+    def _bear(self, refusal: NotPermitted | NotHere) -> None:
+        """Goes on without the cloud while a login is waited for; otherwise ends the run, which may
+        change nothing any more: machines that cannot be returned end with their leases."""
+        if isinstance(refusal, LoginNeeded) and self._waits_for_login(refusal):
+            # Machines keep working, although nothing is known about them and nothing can be
+            # decided.
+            self._advance(self._workload.turn(self.state, (), self._journal.now()))
+            return
+
+        is_first = self.state.stopping is None
+        self._stop(NOT_PERMITTED, str(refusal))
+        if not is_first:
+            self._ending.end_hidden(("",), ends_machines=True)
+
     def _waits_for_login(self, refusal: LoginNeeded) -> bool:
         """Whether the run goes on after this refusal: until the first of its leases is about to
         end.
         """
-        now, leases = (
-            self._journal.now(),
-            [held.lease_until for held in self.state.alive if not held.returning],
-        )
+        now = self._journal.now()
+        leases = [held.lease_until for held in self.state.alive if not held.returning]
         if self.state.stopping is not None or not leases:
             return False
 
@@ -230,11 +239,9 @@ class Runner:
 
     def _note_stall(self, error: ProviderError) -> None:
         """Logs, once, why nothing can be decided; ends the run if this lasts."""
-        now, reason, most = (
-            self._journal.now(),
-            f"nothing can be decided: {error}",
-            self._rules.limits.without_machines,
-        )
+        now = self._journal.now()
+        reason = f"nothing can be decided: {error}"
+        most = self._rules.limits.without_machines
 
         if self._stalled_since is None:
             self._stalled_since = now
@@ -256,9 +263,7 @@ class Runner:
                 self._journal.write(settled)
 
         if hidden := self._executor.unlisted:
-            self._ending.end_hidden_orders(hidden)
-            if self.state.stopping is not None:
-                self._ending.end_leases(hidden)
+            self._ending.end_hidden(hidden, ends_machines=self.state.stopping is not None)
 
         stood = self._provider.stood_seconds
         if stood - self.state.stood_seconds >= (
@@ -319,17 +324,21 @@ class Runner:
         purchases."""
         if self.state.budget_set != self._budget_set:
             # What the run could not pay for before says nothing about what it can pay for now.
-            self._budget_set, self._short_of_money = self.state.budget_set, False
+            self._budget_set = self.state.budget_set
+            self._short_of_money = False
             self._patience.without_machines_since = None
 
-        now, stop = self._journal.now(), self.state.stopping
+        now = self._journal.now()
+        stop = self.state.stopping
         self._carry_out(
             reconcile.repeated_returns(self.state, self._executor.running, now, self._times)
         )
 
         if stop is not None:
             # The workload has seen the request to stop, and has saved what it could.
-            self._carry_out(reconcile.returns_of_all(self.state, f"the run ends: {stop.outcome}"))
+            staying = tuple(held.id for held in self.state.alive if not held.returning)
+            if staying:
+                self._carry_out([ReturnMachines(staying, f"the run ends: {stop.outcome}")])
             return
 
         for held, why in boots.silent(self.state, self._times.teardown, now, self._watched_since):
@@ -365,7 +374,8 @@ class Runner:
             return []
 
         state = self.state
-        shared, limits = bool(state.denied) and self._rules.shared(state), self._rules.limits
+        shared = bool(state.denied) and self._rules.shared(state)
+        limits = self._rules.limits
         fewest = limits.least if limits.shrinks else inf
         since = self._intents_before
         reach = Reach.of(state, self._executor.unlisted, since, shared=shared, fewest=fewest)
@@ -383,7 +393,8 @@ class Runner:
             # A silent machine is gone before it is replaced.
             return []
 
-        terms, failure = self._strategy[1], self._executor.failure
+        terms = self._strategy[1]
+        failure = self._executor.failure
         over = self._patience.blocked(self.state, reach, terms, now, failure, since)
         over = over or self._patience.without_machines(
             self.state, now, waits=self._waits, short=self._short_of_money
@@ -431,7 +442,8 @@ class Runner:
             return reliable
 
         # The next order may fit.
-        was_crowded, self._executor.crowded = self._executor.crowded, False
+        was_crowded = self._executor.crowded
+        self._executor.crowded = False
         left = self._planned_share_left() if self._left >= 1.0 else self._left
         least = self._rules.limits.least
         if left == 0:
@@ -520,12 +532,3 @@ class Runner:
     def _over(self) -> bool:
         """Whether the run has ended, or nothing remains but to write that."""
         return self._ending.over(listed=self._listed_while_stopping)
-
-    def _stop_unpermitted(self, error: NotPermitted | NotHere) -> None:
-        """Ends a run that may change nothing any more; machines that cannot be returned end with
-        their leases.
-        """
-        first = self.state.stopping is None
-        self._stop(NOT_PERMITTED, str(error))
-        if not first:
-            self._ending.end_leases(("",))

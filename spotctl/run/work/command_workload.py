@@ -98,8 +98,11 @@ class CommandWorkload(Workload):
         split_text: Callable[[Market], str] = lambda _: "",
     ) -> None:
         assert isinstance(spec.program, Command)
-        self._spec, self._command, self._environment = spec, spec.program, environment
-        self._mean_life, self._save_time = mean_life, save_time
+        self._spec = spec
+        self._command = spec.program
+        self._environment = environment
+        self._mean_life = mean_life
+        self._save_time = save_time
         self._split_text = split_text
         pause = max(INCOMPLETE, round(INCOMPLETE_SECONDS * environment.provider.speed * SECOND))
         self._container = container_of(spec)
@@ -143,7 +146,8 @@ class CommandWorkload(Workload):
             return WorkReport(events=checkpoints)
 
         # For a restart, a checkpoint is written and read.
-        second, newest = SECOND * self._environment.provider.speed, state.work.checkpoint
+        second = SECOND * self._environment.provider.speed
+        newest = state.work.checkpoint
         cost = self._save_time() if newest is None else newest.seconds * second
         restart = round(2 * cost + RESTART_SECONDS * second)
         self._shape = shape = replace(
@@ -152,11 +156,9 @@ class CommandWorkload(Workload):
         step = self._ended_unseen(
             state, self._tried_again(state, next_step(state, machines, shape, now))
         )
-        move = (
-            move_to(state, self._spec, step.begin, now, self._environment.lists)
-            if step.begin
-            else None
-        )
+        move = None
+        if step.begin:
+            move = move_to(state, self._spec, step.begin, now, self._environment.lists)
 
         sent: tuple[ev.Sent, ...] = ()
         if move is not None:
@@ -192,7 +194,8 @@ class CommandWorkload(Workload):
         if outcome != DONE:
             return
 
-        run, who = self._environment.run, self._environment.identity
+        run = self._environment.run
+        who = self._environment.identity
         if self._command.checkpoint is not None:
             try:
                 note_finished(self._command.checkpoint.path, run, who)
@@ -237,10 +240,8 @@ class CommandWorkload(Workload):
         self, state: RunState, attempt: ev.AttemptBegan, machine: str, addresses: Mapping[str, str]
     ) -> Payload:
         """The command for one node, with all that it must know about the other nodes."""
-        rank, nodes = (
-            attempt.machines.index(machine),
-            [addresses[member] for member in attempt.machines],
-        )
+        rank = attempt.machines.index(machine)
+        nodes = [addresses[member] for member in attempt.machines]
         variables = {
             "SPOTCTL_JOB": self._spec.name,
             "SPOTCTL_RUN": self._environment.run,
@@ -267,10 +268,8 @@ class CommandWorkload(Workload):
     def _payload(self, name: str, action: str, task: NodeTask) -> Payload:
         # -P: no file in the job's folder takes the place of one of our modules.
         paths = self._environment.on_machine
-        command, variables = (
-            (paths.python, "-P", "-c", NODE, action),
-            {TASK_VARIABLE: task.to_json()},
-        )
+        command = (paths.python, "-P", "-c", NODE, action)
+        variables = {TASK_VARIABLE: task.to_json()}
         return Payload(name, command, variables, paths.folder, grace_seconds=GRACE_SECONDS)
 
     def _files(self, market: Market) -> dict[str, Any]:
@@ -310,7 +309,8 @@ class CommandWorkload(Workload):
             return step
 
         code = step.failed.code
-        tried, most = state.work.failures.get(code, 0), allowed(self._command.retries, code)
+        tried = state.work.failures.get(code, 0)
+        most = allowed(self._command.retries, code)
         if tried >= most or not self._is_final(state):
             return step
 
@@ -389,7 +389,8 @@ class CommandWorkload(Workload):
     def _outcome(
         self, state: RunState, step: GangStep, failed_setups: Sequence[ev.SetupFailed]
     ) -> tuple[str | None, str]:
-        retries, failed = self._command.retries, state.work.setups_failed + len(failed_setups)
+        retries = self._command.retries
+        failed = state.work.setups_failed + len(failed_setups)
         if failed_setups and (
             failed > allowed(retries, SETUP) or failed_setups[-1].code == NO_CONTAINER
         ):
@@ -409,8 +410,10 @@ class CommandWorkload(Workload):
             )
             return FAILED, f"{asked} without an eviction warning"
         if step.failed is not None and not step.stop and self._is_final(state):
-            code, machine = step.failed.code, step.failed.machine
-            output, again = last_lines(self._environment, machine), state.work.failures.get(code, 0)
+            code = step.failed.code
+            machine = step.failed.machine
+            output = last_lines(self._environment, machine)
+            again = state.work.failures.get(code, 0)
             after = f" (retried {counted(again, 'time')})" if again else ""
             return FAILED, f"the command exited with status {code} on {machine}{after}: {output}"
 

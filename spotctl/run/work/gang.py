@@ -111,11 +111,9 @@ def next_step(state: RunState, machines: Sequence[Machine], shape: GangShape, no
     listed = {
         machine.id: machine for machine in machines if machine.state is not MachineState.STARTING
     }
-    return (
-        _running(state, listed, shape, now)
-        if state.work.runs
-        else _gathering(state, listed, shape, now)
-    )
+    if state.work.runs:
+        return _running(state, listed, shape, now)
+    return _gathering(state, listed, shape, now)
 
 
 def _running(
@@ -184,7 +182,8 @@ def _grows(
     if not ready or _others_come(state, ready, joining, shape, now):
         return ""
 
-    before, more = len(work.attempt.machines), len(ready)
+    before = len(work.attempt.machines)
+    more = len(ready)
     there = max(_since(state, ready, shape), work.since)
     if work.checkpointed_at > there:
         why = "a checkpoint has just been stored"
@@ -209,7 +208,8 @@ def _gathering(
     state: RunState, listed: Mapping[str, Machine], shape: GangShape, now: int
 ) -> GangStep:
     nodes = [held for held in _nodes(state) if held.id in listed]
-    failed, rest = list[NodeExit](), list[str]()
+    failed = list[NodeExit]()
+    rest = list[str]()
     name = run_name(state.work.number)
     for node in nodes:
         machine = listed[node.id]
@@ -218,7 +218,8 @@ def _gathering(
         if machine.work == name and machine.exit_code is None:
             rest.append(node.id)
 
-    unprepared, broken = tuple(failed), {failure.machine for failure in failed}
+    unprepared = tuple(failed)
+    broken = {failure.machine for failure in failed}
     ready = _ready(nodes, listed, shape)
     waiting = [node for node in nodes if node.id not in broken]
     alive = [node for node in _nodes(state) if node.id not in broken]
@@ -250,9 +251,9 @@ def _others_come(
     state: RunState, ready: Sequence[Held], alive: Sequence[Held], shape: GangShape, now: int
 ) -> bool:
     """Whether more machines are on their way, for which those that are ready wait a while."""
-    return (bool(state.open) or len(ready) < len(alive)) and now - _since(
-        state, ready, shape
-    ) <= shape.pause
+    if not state.open and len(ready) >= len(alive):
+        return False
+    return now - _since(state, ready, shape) <= shape.pause
 
 
 def _ready(nodes: Sequence[Held], listed: Mapping[str, Machine], shape: GangShape) -> list[Held]:
@@ -335,7 +336,9 @@ def saved_of(state: RunState, spec: JobSpec) -> SavedState | None:
     """The place and the size of a command's checkpoint; the size as declared in the job file, else
     as measured.
     """
-    program, attempt, kept = spec.program, state.work.attempt, state.work.checkpoint
+    program = spec.program
+    attempt = state.work.attempt
+    kept = state.work.checkpoint
     if (
         not isinstance(program, Command)
         or program.checkpoint is None
@@ -359,15 +362,14 @@ def move_to(
 ) -> tuple[ev.Sent, int] | None:
     """The data that the old place sends when a new attempt needs the checkpoint elsewhere, and when
     they arrive; None if the checkpoint is there already."""
-    saved, attempt = saved_of(state, spec), state.work.attempt
+    saved = saved_of(state, spec)
+    attempt = state.work.attempt
     if saved is None or attempt is None:
         return None
 
     held = [state.machines[machine] for machine in machines]
-    origin, target = (
-        Location.of(saved.market),
-        Location.of(state.allocations[held[0].allocation].market),
-    )
+    origin = Location.of(saved.market)
+    target = Location.of(state.allocations[held[0].allocation].market)
     if (origin.cloud, origin.region) == (target.cloud, target.region):
         return None
 

@@ -51,7 +51,8 @@ _CONTROLLER, _CHECKPOINTS = "controller.jsonl", "checkpoints/"
 
 def keep(spec: JobSpec, machines: Iterable[str], clock: int, rendezvous: Path, kept: Path) -> None:
     """Replaces the kept state by that of a run; a run without a checkpoint replaces nothing."""
-    source, store = FolderRendezvous(rendezvous, b"").blobs, FileBlobStore(kept)
+    source = FolderRendezvous(rendezvous, b"").blobs
+    store = FileBlobStore(kept)
     if not source.list(_CHECKPOINTS) or not (rendezvous / _CONTROLLER).is_file():
         return
 

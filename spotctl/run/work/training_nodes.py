@@ -82,7 +82,8 @@ class TrainingNodes:
         if self.port is None:
             return [*joins, str(self.folder), "--name-in", "SPOTCTL_MACHINE"]
 
-        mapped, reached = mapped_ports(cloud), ["--host", "auto"]
+        mapped = mapped_ports(cloud)
+        reached = ["--host", "auto"]
         if mapped is not None:
             variables = mapped.host, mapped.port.format(NODE_PORT)
             reached = ["--reached-in", *variables, "--listen", f"0.0.0.0:{NODE_PORT}"]
@@ -130,7 +131,8 @@ def prepared(
     parallel = as_trained(parallel)
     profile = profile_of(parallel, load_profiles(workdir / parallel.profile, None))
     batch = max(samples_of(parallel, profile) // profile.microbatch, 1)
-    every, nodes = parallel.elastic.every, parallel.elastic.nodes
+    every = parallel.elastic.every
+    nodes = parallel.elastic.nodes
     save_every = max(_SAVE_EVERY // every, 1) * every
     least_nodes, most_nodes = (nodes.least, min(most, nodes.most)) if nodes else (1, most)
     plan = PipelinePlan(

@@ -86,8 +86,10 @@ class TrainingWorkload(Workload):
         least_stages: Callable[[], int] = lambda: 1,
     ) -> None:
         """`least_stages` is asked how many machines, at least, hold the model of a pipeline."""
-        self._environment, self._least_stages = environment, least_stages
-        self._spec, self._setup = spec, spec.setup or ""
+        self._environment = environment
+        self._least_stages = least_stages
+        self._spec = spec
+        self._setup = spec.setup or ""
         self._container = container_of(spec)
         self._data = (
             {data_variable(name): place for name, place in spec.data.items()}
@@ -101,7 +103,8 @@ class TrainingWorkload(Workload):
         near = next((copies_near(spec, *place) for place in home if spec.data_buckets), {})
         self._data_here = DataHere(self._data, environment.cache, environment.identity, near)
         assert isinstance(spec.program, Training)
-        self._program, self._job = spec.program, training_job(spec)
+        self._program = spec.program
+        self._job = training_job(spec)
         self._span = self._job.stopping.seconds
 
         if spec.is_local and self._span is not None:
@@ -113,16 +116,16 @@ class TrainingWorkload(Workload):
         self._most = (spec.resources.reliable.machines or 0) + (
             spec.resources.machines.most or MAX_STAGES
         )
-        self._secret, self._nodes = (
-            resume_state.secret_of(environment.rendezvous),
-            nodes_of(environment),
-        )
+        self._secret = resume_state.secret_of(environment.rendezvous)
+        self._nodes = nodes_of(environment)
         self._earlier_machines, self._earlier_clock = resume_state.earlier(environment.rendezvous)
         self._speed = environment.provider.speed
         self._controller: AttachedJob | None = None
         self._lost: set[str] = set()
         self._warned: dict[str, int] = {}
-        self._crashes, self._given_up, self._last_exit = CrashGuard(), "", ""
+        self._crashes = CrashGuard()
+        self._given_up = ""
+        self._last_exit = ""
         self._no_container = ""
         self._exited_before: set[str] = set()
         self._latest: Progressed | None = None
@@ -184,7 +187,8 @@ class TrainingWorkload(Workload):
         """The job's folder and secrets, and what a node needs to take part; a rented one only under
         its own name.
         """
-        environment, secrets = self._environment, self._environment.secrets
+        environment = self._environment
+        secrets = self._environment.secrets
         packages = (*NODE_PACKAGES, *store_packages(self._spec))
         if not environment.rented:
             # The machines are processes of this user.
@@ -226,9 +230,12 @@ class TrainingWorkload(Workload):
             return WorkReport(outcome=FAILED, message=self._no_container or message)
 
         # The latest clock, if the last progress event was long enough ago.
-        progress, at = None, time.monotonic()
+        progress = None
+        at = time.monotonic()
         if self._latest is not None and at - self._reported_at >= REPORT_EVERY:
-            progress, self._latest, self._reported_at = self._latest, None, at
+            progress = self._latest
+            self._latest = None
+            self._reported_at = at
         return WorkReport(progress, idle_machines=idle, share_done=self._share_done)
 
     def facts(self) -> Mapping[str, Any]:
@@ -238,11 +245,9 @@ class TrainingWorkload(Workload):
         if self._last_line is None:
             unfinished = self._unfinished or {}
             is_saved = "checkpoint_clock" in unfinished
-            return (
-                {**unfinished, "checkpoint": self._named(CHECKPOINT_FILE)}
-                if is_saved
-                else unfinished
-            )
+            if is_saved:
+                return {**unfinished, "checkpoint": self._named(CHECKPOINT_FILE)}
+            return unfinished
 
         # The run counts evictions itself; the engine counts only those that it noticed.
         facts = {
@@ -255,7 +260,8 @@ class TrainingWorkload(Workload):
 
     def store(self, outcome: str) -> None:  # noqa: ARG002 - a training that failed has a checkpoint
         """Copies the model, or the newest checkpoint, to the object store that the job names."""
-        results, published = self._environment.results, self._environment.published
+        results = self._environment.results
+        published = self._environment.published
         if not published or not any(
             (results / name).exists() for name in (MODEL_FILE, CHECKPOINT_FILE)
         ):
@@ -422,10 +428,8 @@ class TrainingWorkload(Workload):
         if machine.id not in self._exited_before:
             output = last_lines(self._environment, machine.id)
             self._last_exit = f"{machine.id} with status {machine.exit_code}: {output}"
-            failed, running = (
-                Gone(machine.id, machine.exit_code, output),
-                [held.id for held in state.alive],
-            )
+            failed = Gone(machine.id, machine.exit_code, output)
+            running = [held.id for held in state.alive]
             self._given_up = self._given_up or self._crashes.add(failed, running)
             if machine.exit_code == NO_CONTAINER:
                 self._no_container = self._last_exit
@@ -464,11 +468,9 @@ class TrainingWorkload(Workload):
     def _named(self, file: str) -> str:
         """The final location of a result."""
         published = "" if self._stays_here else self._environment.published
-        return (
-            f"{published.rstrip('/')}/{file}"
-            if published
-            else str(self._environment.results / file)
-        )
+        if published:
+            return f"{published.rstrip('/')}/{file}"
+        return str(self._environment.results / file)
 
     def _save_unfinished(self) -> None:
         """Saves the newest checkpoint of a training that ends early, before its machines are

@@ -217,9 +217,9 @@ def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[
         terms = terms_text(allocation.market, allocation.bid, allocation.on_demand)
         lines.append(f"rented {of_all}{terms}")
 
-    if (stages := boots.stages_passed(before, after, allocation)) and after.stopping is None:
+    if (phases := boots.phases_passed(before, after, allocation)) and after.stopping is None:
         seconds = (after.at - after.ordered[allocation.number]) / SECOND
-        lines.append(f"{', '.join(stages)} after {seconds:.0f} s: {of_all}")
+        lines.append(f"{', '.join(phases)} after {seconds:.0f} s: {of_all}")
 
     lines += [
         f"returning {name}: {held.silence}"

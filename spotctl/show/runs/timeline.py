@@ -101,7 +101,7 @@ def _event(before: RunState, row: LogRow) -> TimelineEvent | None:
             return TimelineEvent(row.at, text, len(machines), ("rented", intent))
         case ev.MachineWarned(id=name) if before.machines[name].warned_until is None:
             return _of_machine(before, row.at, name, "eviction warning")
-        case ev.BootAdvanced(id=name, stage=stage) if before.machines[name].stage != stage:
+        case ev.BootAdvanced(id=name, stage=stage) if before.machines[name].phase != stage:
             return _of_machine(before, row.at, name, stage)
         case ev.BootSilent(id=name, why=why):
             return _of_machine(before, row.at, name, f"silent ({why})")

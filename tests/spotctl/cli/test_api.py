@@ -12,10 +12,10 @@ import pytest
 from rich.text import Text
 
 import spotctl as python
-from spotctl.cli.api.values import Drawn
+from spotctl.cli.api import Drawn
 from spotctl.files.yaml_file import read
 from spotctl.home.errors import BadRequest
-from spotctl.run.stop_signals import stop_signals
+from spotctl.run.following import stop_signals
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import training
 

@@ -14,8 +14,8 @@ from spotctl.home.config import Settings
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
-from spotctl.nightly.costs import write_report
 from spotctl.nightly.night_message import NightPaths, NightResult, NightTotals, night_message
+from spotctl.nightly.reporting import write_report
 from spotctl.run.notify import message_of_end
 from tests.spotctl.show.costs.made import LOCAL, NIGHT, NOW, MadeRun, write_log
 

@@ -39,7 +39,7 @@ READERS = {
     "arranged_facts": "spotctl.planning.facts",
     "beginning": "spotctl.planning.facts",
     "learn_from_runs": "spotctl.run.start.earlier_runs",
-    "market_now": "spotctl.run.start.local_market",
+    "market_now": "spotctl.run.start.live_markets",
     "profiles_of": "spotctl.files.model_files",
 }
 

@@ -205,7 +205,7 @@ def test_a_boot_of_three_times_the_stated_time_that_goes_on_is_kept(launch: Laun
     assert ended.outcome == "stopped"
     assert len(launch.bought) == 1
     (held,) = launch.state.machines.values()
-    assert (held.stage, held.silence) == ("console", "")
+    assert (held.phase, held.silence) == ("console", "")
     assert held.signed_at - held.granted_at > 2 * launch.stated
 
 
@@ -223,7 +223,7 @@ def test_a_boot_that_never_ends_is_returned_although_it_goes_on(launch: Launch) 
 
 def test_the_end_quotes_the_last_lines_of_the_console(launch: Launch) -> None:
     def panics() -> None:
-        if launch.state.alive and launch.state.alive[-1].stage == "running":
+        if launch.state.alive and launch.state.alive[-1].phase == "running":
             launch.show(
                 "\x1b[0;31m[ 1.2] VFS: cannot open root device\x1b[0m\r\n\r\n[ 1.3] Kernel "
                 "panic\x07\n"

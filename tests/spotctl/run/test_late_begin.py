@@ -30,10 +30,10 @@ from spotctl.log.jobs import (
 )
 from spotctl.log.queue import JobJoined
 from spotctl.log.store import EventLog
+from spotctl.run.following import RunEnd, RunObserver
 from spotctl.run.start import concurrent_runs, runs
 from spotctl.run.start.concurrent_runs import begin_late
-from spotctl.run.start.local_market import begin_market
-from spotctl.run.start.observing import RunEnd, RunObserver
+from spotctl.run.start.live_markets import begin_market
 from spotctl.run.start.shared_queue import SharedQueue, queue_of
 from tests.spotctl.run.worlds import MARKETS
 from tests.waiting import eventually

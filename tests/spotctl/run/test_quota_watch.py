@@ -16,7 +16,7 @@ from spotctl.log import events as ev
 from spotctl.log.outcomes import DONE
 from spotctl.log.store import EventLog
 from spotctl.run.start.launch_plans import plan_of_run, stored_plans
-from spotctl.run.start.local_market import begin_market, market_start
+from spotctl.run.start.live_markets import begin_market, market_start
 from spotctl.run.start.runs import begin_run
 from spotctl.run.start.stored_facts import read_account
 from spotctl.run.turn.execute import Journal

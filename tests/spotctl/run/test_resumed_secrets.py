@@ -16,8 +16,8 @@ from spotctl.home.errors import MissingSecret
 from spotctl.home.paths import Paths
 from spotctl.log.events import RunBegan, StopRequested
 from spotctl.log.store import EventLog
+from spotctl.run.following import RunObserver
 from spotctl.run.start import runs
-from spotctl.run.start.observing import RunObserver
 
 
 class Opened(Exception):

@@ -28,9 +28,9 @@ from spotctl.log.jobs import JobLock
 from spotctl.log.outcomes import DONE
 from spotctl.log.queue import LOCAL, JobJoined, JobsQueued
 from spotctl.log.store import EventLog
-from spotctl.run.start import shared_queue, watching
+from spotctl.run.start import live_markets, shared_queue
+from spotctl.run.start.live_markets import OtherRuns
 from spotctl.run.start.shared_queue import SharedQueue
-from spotctl.run.start.watching import OtherRuns
 from spotctl.run.turn import execute
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import StrategyTerms
@@ -443,7 +443,7 @@ def test_a_scheduler_that_is_paused_at_any_statement_exceeds_nothing(tmp_path: P
             thread.join()
         return statements, own + sum(other), home
 
-    traced = {str(module.__file__) for module in (shared_queue, execute, watching)}
+    traced = {str(module.__file__) for module in (shared_queue, execute, live_markets)}
     statements, _, home = paused(0)
     assert statements > 50
     for at in range(1, statements, 3):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from spotctl.log.state import RunState
-from spotctl.run.start.observing import WAIT_SECONDS, RunObserver, turn_reports
+from spotctl.run.following import WAIT_SECONDS, RunObserver, turn_reports
 
 if TYPE_CHECKING:
     import pytest

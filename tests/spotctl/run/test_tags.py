@@ -8,7 +8,7 @@ from spotctl.files.job.reader import loads, restored
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log.store import EventLog
-from spotctl.run.start.local_market import begin_market
+from spotctl.run.start.live_markets import begin_market
 from spotctl.run.start.runs import begin_run
 
 JOB = """

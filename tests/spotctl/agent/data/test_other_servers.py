@@ -20,7 +20,7 @@ from spotctl.agent.data import stores
 from spotctl.agent.data.locations import MACHINE, StoreIdentity, place_of, shared_object, store_at
 from spotctl.agent.data.stores import Content, NoSuchObject, ObjectChanged, StoreRefused
 from spotctl.clouds.wiring import buckets_of
-from spotctl.run.start.workloads import drop_abandoned_parts
+from spotctl.run.stored_data.storing import drop_abandoned_parts
 from tests.agileml.runtime.blob_store_suite import content
 from tests.servers.azurite import LOCATION, AzuriteUser, azurite
 

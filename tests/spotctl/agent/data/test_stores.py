@@ -22,7 +22,7 @@ from spotctl.agent.data.stores import (
 )
 from spotctl.clouds.azure import storage as azure
 from spotctl.clouds.wiring import buckets_of
-from spotctl.run.start.workloads import drop_abandoned_parts
+from spotctl.run.stored_data.storing import drop_abandoned_parts
 from tests.agileml.runtime.blob_store_suite import BlobStoreSuite, Damage, content
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 from tests.servers.objects import (

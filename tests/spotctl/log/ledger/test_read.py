@@ -15,7 +15,7 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.log import events as ev
 from spotctl.log.jobs import JobLock
-from spotctl.log.ledger_reader import events_of, read, stored
+from spotctl.log.ledger_reader import events_of, read, stored_prices
 from spotctl.log.store import EventLog
 from tests.spotctl.log.ledger.histories import JOB, nights
 
@@ -66,7 +66,7 @@ def test_an_interrupted_run_is_charged_until_its_leases_end(settings: Settings) 
 
 def test_the_last_known_price_holds_and_earlier_ones_are_not_invented(settings: Settings) -> None:
     history = Library(PriceStore(settings.price_store)).series(MARKET)
-    tariff = stored(lambda: Library(PriceStore(settings.price_store)))
+    tariff = stored_prices(settings, Library(PriceStore(settings.price_store)))
     later = tariff.prices(MARKET, history.last + HOUR)
     assert later.last == history.last + HOUR
     assert later.price_at(later.last) == history.price_at(history.last)

@@ -19,11 +19,10 @@ from spotctl.home.paths import Paths
 from spotctl.log import events as ev
 from spotctl.log.state import Allocation, Held, RunState
 from spotctl.log.store import EventLog
-from spotctl.run import waits
+from spotctl.run import following
 from spotctl.run.remote_runner import client, fence, homes
 from spotctl.run.remote_runner.fence import SILENT_SECONDS, Claim
-from spotctl.run.remote_runner.place import RunPlace, keep
-from spotctl.run.remote_runner.start import RunnerLost
+from spotctl.run.remote_runner.place import RunnerLost, RunPlace, keep
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.run.remote_runner.test_fence import Cell, Clock
 
@@ -122,7 +121,7 @@ def test_a_runner_that_lives_but_hears_nothing_is_replaced(
     that costs.
     """
     said, over, runner = list[str](), Event(), Silent(tmp_path)
-    monkeypatch.setattr(waits, "SAY_AFTER", 0.0)
+    monkeypatch.setattr(following, "SAY_AFTER", 0.0)
     monkeypatch.setattr(client, "HEAR_SECONDS", 1.0)
     monkeypatch.setattr(client, "_ask", lambda _: over.wait())
     monkeypatch.setattr(client, "take_over", lambda *_: "taken over")
@@ -287,7 +286,7 @@ def test_stop_ends_though_cloud_and_store_are_silent(
         log.append("far-1", 0, ev.RentIntended(1, market, 1, None, 85_000_000, 1.0, True, 10**15))
         log.append("far-1", 0, ev.Rented(1, (ev.Granted("aws:us-east-1:i-1", 0),)))
     monkeypatch.setattr(remote_runner, "_CLAIM_SECONDS", 1.0)
-    monkeypatch.setattr(waits, "REACH_SECONDS", 2.0)
+    monkeypatch.setattr(following, "REACH_SECONDS", 2.0)
     with create_server(("127.0.0.1", 0), backlog=64) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         keys = {

@@ -22,9 +22,9 @@ from spotctl.run.remote_runner.fence import (
     Claim,
     Fence,
     FencedProvider,
+    Superseded,
     Watch,
 )
-from spotctl.run.remote_runner.start import Superseded
 
 
 @dataclass

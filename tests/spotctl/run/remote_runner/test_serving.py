@@ -17,11 +17,10 @@ from spotctl.agent.errors import AgentError
 from spotctl.log.outcomes import LogFailed
 from spotctl.log.state import Allocation, Held, RunState
 from spotctl.run.remote_runner import serving
-from spotctl.run.remote_runner.fence import Claim, Fence, is_anothers, settle
+from spotctl.run.remote_runner.fence import Claim, Fence, Superseded, is_anothers, settle
 from spotctl.run.remote_runner.homes import LogCopier
 from spotctl.run.remote_runner.place import Admission
 from spotctl.run.remote_runner.serving import host_of, is_due
-from spotctl.run.remote_runner.start import Superseded
 from tests.spotctl.run.remote_runner.test_fence import Cell, Clock
 
 

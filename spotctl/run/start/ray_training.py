@@ -46,7 +46,9 @@ class RayTraining:
     def __init__(
         self, spec: JobSpec, environment: RunEnvironment, content: Mapping[str, Any]
     ) -> None:
-        self._job, self._environment, self._results = spec.name, environment, environment.results
+        self._job = spec.name
+        self._environment = environment
+        self._results = environment.results
         self._results.mkdir(parents=True, exist_ok=True)
         resume_state.make_rendezvous(environment.rendezvous)
         state = environment.rendezvous / _STATE
@@ -57,7 +59,13 @@ class RayTraining:
                 (self._results / name).unlink(missing_ok=True)
 
         (self._results / JOB_FILE).write_text(json.dumps(content))
-        command = [sys.executable, "-m", "spotctl.run.ray.process", str(self._results), str(state)]
+        command = [
+            sys.executable,
+            "-m",
+            "spotctl.run.start.ray_process",
+            str(self._results),
+            str(state),
+        ]
         assert environment.output is not None
         environment.output.mkdir(parents=True, exist_ok=True)
         self._output = environment.output / CLUSTER
@@ -76,7 +84,8 @@ class RayTraining:
     def progress(self) -> ev.Progressed | None:
         """The newest clock; None if it was returned before."""
         self._read_log()
-        latest, self._latest = self._latest, None
+        latest = self._latest
+        self._latest = None
         return latest
 
     def ending(self) -> ev.StopRequested | None:

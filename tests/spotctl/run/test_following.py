@@ -25,10 +25,9 @@ from spotctl.log.folding import fold
 from spotctl.log.jobs import JobLock
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
-from spotctl.run import waits
+from spotctl.run import following
+from spotctl.run.following import RunEnd, RunObserver, end_awaited, in_time, waits_said
 from spotctl.run.start import runs
-from spotctl.run.start.observing import RunEnd, RunObserver
-from spotctl.run.waits import end_awaited, in_time, waits_said
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.runs.made_up_run import WILD, at, granted, order, rows, run_events
 from tests.waiting import eventually
@@ -39,8 +38,8 @@ RETURNED = [(12, ev.MachineEnded(name, at(12), "returned")) for name in ("r", "e
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waits, "SAY_AFTER", 0.0)
-    monkeypatch.setattr(waits, "SAY_AGAIN", 0.0)
+    monkeypatch.setattr(following, "SAY_AFTER", 0.0)
+    monkeypatch.setattr(following, "SAY_AGAIN", 0.0)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -55,7 +54,7 @@ def test_each_new_line_is_said_once() -> None:
 
 def test_a_short_wait_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock stands, so that every wait is short."""
-    monkeypatch.setattr("spotctl.run.waits.time.monotonic", lambda: 7.0)
+    monkeypatch.setattr("spotctl.run.following.time.monotonic", lambda: 7.0)
     said, looks = list[str](), list[int]()
 
     def awaited() -> str:
@@ -72,7 +71,7 @@ def test_a_call_without_an_answer_is_given_up_and_named(monkeypatch: pytest.Monk
     """The clock stands until the wait was said, and is then over."""
     said, answers, end = list[str](), list[str](), threading.Event()
     monkeypatch.setattr(
-        waits, "wall_us", lambda: at(0) + (2 * 60 * SECOND if said and answers else 0)
+        following, "wall_us", lambda: at(0) + (2 * 60 * SECOND if said and answers else 0)
     )
 
     def answered() -> str:

@@ -23,7 +23,7 @@ from spotctl.log.folding import fold
 from spotctl.log.jobs import JobLock
 from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
-from spotctl.run.start.local_market import begin_market, continue_market, market_now, on_one_market
+from spotctl.run.start.live_markets import begin_market, continue_market, market_now, on_one_market
 from spotctl.run.start.runs import awaits_programs
 from tests.spotctl.run.test_rest_of_run import JOB
 from tests.spotctl.run.worlds import OFFERS

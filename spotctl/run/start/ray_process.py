@@ -1,5 +1,5 @@
-"""A training on a Ray cluster, as a process of its own: `python -m spotctl.run.ray.process RESULTS
-STATE`.
+"""A training on a Ray cluster, as a process of its own:
+`python -m spotctl.run.start.ray_process RESULTS STATE`.
 
 Ray changes the process that it runs in, and a job must not change the one that launches it. The job
 is read from the folder RESULTS, and not from the arguments, which all users of a computer can see.
@@ -27,7 +27,7 @@ from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored
 from spotctl.files.model_files import check_nothing_lost, save_model
 from spotctl.run.environment import LAUNCHER
-from spotctl.run.ray.training import HEAD_LOST, JOB_FILE
+from spotctl.run.start.ray_training import HEAD_LOST, JOB_FILE
 from spotctl.run.work.training_nodes import prepared
 from spotctl.run.work.training_workload import CHECKPOINT_FILE, LOG_FILE, MODEL_FILE, training_job
 
@@ -38,7 +38,8 @@ def main(folder: str, state: str) -> int:
     """
     results = Path(folder)
     spec = restored(json.loads((results / JOB_FILE).read_text()), Path("job"))
-    program, transient = spec.program, spec.resources.machines.least
+    program = spec.program
+    transient = spec.resources.machines.least
     assert isinstance(program, Training)
     sys.path.append(str(spec.workdir))
 
