@@ -41,7 +41,9 @@ class TransformerShape:
         out.
         """
         per_token = self.batch_operations(1) / self.sequence
-        return tokens * per_token / (devices * flops_per_second) / _SECONDS_PER_DAY
+        operations, per_second = tokens * per_token, devices * flops_per_second
+        seconds = operations / per_second
+        return seconds / _SECONDS_PER_DAY
 
 
 @dataclass(frozen=True)

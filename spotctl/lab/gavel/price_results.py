@@ -271,22 +271,26 @@ def write(folder: Path, analysis: Analysis) -> None:
 
 def _draw_reductions(analysis: Analysis) -> Figure:
     days = shown_length(analysis)
-    results = [result for result in analysis.results if result.days == days]
-    jobs = list(dict.fromkeys(result.job for result in results))
     names = [strategy.name for strategy in analysis.plan.strategies]
-    figure, (axes,) = panels(max(8.0, 0.75 * len(jobs) + 2), 4.8)
-    heights = dict[str, list[float]]()
+    jobs, heights = list[str](), dict[str, list[float]]()
     for name in names:
-        reductions = [result.reduction for result in results if result.strategy == name]
-        heights[name] = reductions
+        heights[name] = []
+    for result in analysis.results:
+        if result.days == days:
+            jobs.append(result.job)
+            heights.setdefault(result.strategy, []).append(result.reduction)
 
+    jobs = list(dict.fromkeys(jobs))
+    width = max(8.0, 0.75 * len(jobs) + 2)
+    figure, (axes,) = panels(width, 4.8)
     colors = dict(zip(names, _COLORS, strict=False))
     draw_bars(axes, heights, 0.85, colors)
     axes.set_xticks(np.arange(len(jobs)), jobs, rotation=35, ha="right", fontsize=8)
     baseline = analysis.plan.strategies[0]
-    axes.set_ylabel(f"cost reduction over 1x{baseline.accelerator} in {baseline.home}")
-    axes.set_title(f"jobs of {days:g} {baseline.accelerator}-days", loc="left", fontsize=9)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.03), frameon=False, ncols=len(names))
+    kind, columns = baseline.accelerator, len(names)
+    axes.set_ylabel(f"cost reduction over 1x{kind} in {baseline.home}")
+    axes.set_title(f"jobs of {days:g} {kind}-days", loc="left", fontsize=9)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.03), frameon=False, ncols=columns)
 
     return figure
 

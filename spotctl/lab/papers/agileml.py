@@ -62,14 +62,6 @@ STEADY = 4
 
 
 @dataclass(frozen=True)
-class OneItem:
-    """A shard of one item."""
-
-    def __len__(self) -> int:
-        return 1
-
-
-@dataclass(frozen=True)
 class Flat:
     """Every step reads and updates every row; what is simulated is who sends what to whom."""
 
@@ -83,13 +75,13 @@ class Flat:
         del rng
         return {"w": np.zeros((self.rows, 1), np.float32)}
 
-    def shards(self) -> Sequence[OneItem]:
-        """All alike."""
-        return [OneItem()] * self.shard_count
+    def shards(self) -> Sequence[range]:
+        """All alike, of one item."""
+        return [range(1)] * self.shard_count
 
     def step(
         self,
-        shard: OneItem,
+        shard: range,
         lo: int,
         hi: int,
         params: ParamView,

@@ -288,21 +288,25 @@ def _owned(
     """Jobs of entities, with as many workers of each type."""
     count = len(kinds)
     ids, owners = [f"j{m}" for m in range(count)], [f"e{of}" for of in owner]
+    never, once = np.full(count, np.inf), np.ones(count)
     jobs = ClusterJobs(
         ids=tuple(ids),
         throughputs=throughputs.alone[kinds],
         scale=np.ones(count, dtype=np.int64),
-        weight=np.ones(count),
+        weight=once,
         steps=np.full(count, 1e9),
         elapsed_seconds=np.zeros(count),
-        slo_seconds=np.full(count, np.inf),
+        slo_seconds=never,
         arrival=np.arange(count, dtype=np.float64),
         entity=tuple(owners),
     )
 
-    entities = tuple(Entity(f"e{of}", weight) for of, weight in enumerate(weights))
+    entities = list[Entity]()
+    for of, weight in enumerate(weights):
+        entity = Entity(f"e{of}", weight)
+        entities.append(entity)
     cluster = Cluster(TYPES, np.full(3, workers), PRICES)
-    return AllocationProblem(cluster, jobs, entities=entities)
+    return AllocationProblem(cluster, jobs, entities=tuple(entities))
 
 
 def _physical(seed: int, data: PaperData) -> FigureValues:

@@ -237,7 +237,9 @@ class _NearBids:
 
     def _bid(self, rent: Rent, situation: Situation) -> int:
         step = round(self.step * rent.offer.nu)
-        return -(-situation.price(rent.offer) // step) * step
+        price = situation.price(rent.offer)
+        steps = -(-price // step)
+        return steps * step
 
 
 def _paid_bids(seed: int, data: PaperData, *, by_machine: bool = False) -> FigureValues:

@@ -22,7 +22,7 @@ from spotctl.home.wall_clock import wall_us
 from spotctl.log import store
 from spotctl.log.ledger.account import RunPart, from_stored
 from spotctl.log.outcomes import BrokenLog
-from spotctl.log.schema import StoredRow
+from spotctl.log.schema import ChainEnd, StoredRow
 from spotctl.show.costs.cost import Report, lacking, report_on
 from spotctl.show.costs.periods import Grouping, Period, check_tags, months_of_tags
 
@@ -117,7 +117,7 @@ def _read(
         others = {run: log.rows_of(run) for run in log.names() if run not in read}
 
     made = _from_rows({**others, **lossy}, jobs, settings, elsewhere)
-    parts, final = from_stored(kept.values()), list[tuple[int, tuple[str, str]]]()
+    parts, final = from_stored(kept.values()), list[tuple[ChainEnd, tuple[str, str]]]()
     for part, is_final in made:
         parts.append(part)
         end = ends.get(part.run.run)

@@ -78,7 +78,7 @@ def csv_lines(report: Report, columns: Sequence[str]) -> Iterator[str]:
     templates: dict[tuple[object, ...], str] = {}
     yield _line(columns)
     for row in report.rows:
-        machine = _quoted(row.machine)
+        machine = _line([row.machine])[:-1] if row.machine else ""
         key = (
             row.market,
             row.reliable,
@@ -107,12 +107,6 @@ def _line(cells: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=1 << 12)
-def _quoted(cell: str) -> str:
-    if cell:
-        return _line([cell])[:-1]
-    return ""
-
-
 def _constant(row: LedgerRow) -> dict[str, str]:
     """The columns that are equal for all rows with the same market, use and kind."""
     market = row.market
@@ -232,7 +226,7 @@ def _money(row: LedgerRow) -> dict[str, str]:
         used = -used
 
     quantity, unit = _ratio(used, per_unit), _CHARGE_TYPES[row.kind].unit
-    unit_price, list_price = _price(price), _price(listed)
+    unit_price, list_price = (_ratio(nanos, NANOS_PER_DOLLAR) for nanos in (price, listed))
     # Prices and charges are in one currency, so that two columns have each.
     return {
         **money,
@@ -249,10 +243,6 @@ def _money(row: LedgerRow) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1 << 12)
-def _price(nanos: int) -> str:
-    return _ratio(nanos, NANOS_PER_DOLLAR)
-
-
 def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
     market, details = row.market, ""
     sku = f"{market.cloud}/{market.instance_type}/{market.os}/{charge.noun}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spotctl.home.config import Settings
     from spotctl.log.budget import Tariff
     from spotctl.log.events import Planned, RowsLost
-    from spotctl.log.schema import StoredRow
+    from spotctl.log.schema import ChainEnd, StoredRow
     from spotctl.log.state import RunState
     from spotctl.show.runs.timeline import MachineCount, TimelineEvent
 
@@ -245,7 +245,7 @@ def latest_views(settings: Settings, elsewhere: Collection[str] = ()) -> LatestR
                 kept = log.final("final_views", ends)
                 rows = {run: log.rows_of(run) for run in newest if run not in kept}
             made = _from_rows(rows, settings, elsewhere) if rows else {}
-            final = list[tuple[int, tuple[str, str]]]()
+            final: list[tuple[ChainEnd, tuple[str, str]]] = []
             for run, (view, is_final) in made.items():
                 if is_final and run in ends:
                     written = json.encode(view, enc_hook=str).decode()

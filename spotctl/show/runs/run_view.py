@@ -324,4 +324,5 @@ def _markets(state: RunState) -> tuple[MarketView, ...]:
         )
         views.append(view)
 
-    return tuple(sorted(views, key=lambda view: view.machines == 0))
+    empty = [view for view in views if not view.machines]
+    return (*(view for view in views if view.machines), *empty)

@@ -116,7 +116,9 @@ def _event(before: RunState, row: LogRow) -> TimelineEvent | None:
             name = ""
 
     if name:
-        return _of_machine(before, row.at, name, text)
+        number = before.machines[name].allocation
+        machines = machines_text("{n}", before.allocations[number].market)
+        return TimelineEvent(row.at, f"{_plain(text)}: {machines}", 1, (number, text))
     said = _of_run(before, event)
     if said is None:
         return None
@@ -162,12 +164,6 @@ def _of_bid(before: RunState, event: ev.BidIntended | ev.BidChanged) -> str | No
             why = f": {refused}" if refused else ""
             return f"{name} bids {bid_usd(bid)}/h{why}"
     return None
-
-
-def _of_machine(before: RunState, at: int, name: str, what: str) -> TimelineEvent:
-    number = before.machines[name].allocation
-    machines = machines_text("{n}", before.allocations[number].market)
-    return TimelineEvent(at, f"{_plain(what)}: {machines}", 1, (number, what))
 
 
 def _plain(text: object) -> str:
