@@ -309,7 +309,8 @@ def _draw_lengths(analysis: Analysis) -> Figure:
             fixed, moved = usd[job.name, length, "multi-cloud"], usd[job.name, length, "dynamic"]
             gains.append(fixed / moved)
 
-        color, label = _NO_GAIN, ""
+        color: Any = _NO_GAIN
+        label = ""
         if gains and max(gains) > 1.01:
             color, label = next(colors, None), job.name
         axes.plot(

@@ -81,7 +81,7 @@ def nested(by: Sequence[Grouping], groups: Sequence[Group]) -> NameColumns:
     """One column, with groups below the properties that they share; pricing is short and has a
     column of its own.
     """
-    levels = [grouping for grouping in by if grouping is not By.PRICING] or list(by)
+    levels: list[Grouping] = [grouping for grouping in by if grouping is not By.PRICING] or list(by)
     others = [grouping for grouping in by if grouping not in levels]
     empty = [""] * len(others)
     rows, above = list[NameRow](), list[str]()

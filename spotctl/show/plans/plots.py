@@ -104,8 +104,10 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
 
     if any(plan.demand.budget_usd is not None or plan.job.deadline is not None for plan in plans):
         handles.append(Line2D([], [], color=_LIMIT, label="budget, deadline"))
-    place, columns = "outside lower left", len(handles)
-    figure.legend(handles=handles, loc=place, frameon=False, fontsize=8, ncols=columns)
+    columns = len(handles)
+    figure.legend(
+        handles=handles, loc="outside lower left", frameon=False, fontsize=8, ncols=columns
+    )
 
     return figure
 
