@@ -254,18 +254,19 @@ def _lines(metric: Metric, rows: LabeledRows) -> list[str]:
         value = at_path(row, *metric.value.split("."))
         if value is None:
             continue
-        shown = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
+        sample, shown = metric.name, list[str]()
+        for name, text in labels:
+            escaped = text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+            shown.append(f'{name}="{escaped}"')
+        if shown:
+            sample += f"{{{','.join(shown)}}}"
         number = value if metric.form is None else metric.form(value)
-        lines.append(f"{metric.name}{f'{{{shown}}}' if shown else ''} {number}")
+        lines.append(f"{sample} {number}")
 
     if not lines:
         return []
     head = (f"# HELP {metric.name} {metric.meaning}", f"# TYPE {metric.name} {metric.kind}")
     return [*head, *lines]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 _EVERY_SECONDS = 1.0

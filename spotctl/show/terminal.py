@@ -85,7 +85,14 @@ def one_market(
         dollars, (summary.mean, summary.median, summary.lowest, summary.highest)
     )
     rows.append(("mean", f"{mean}, median {median}, range {lowest} to {highest}"))
-    rows.append(("on-demand", _on_demand(summary)))
+    listed = "unknown (add it with: spotctl prices import --on-demand FILE)"
+    if summary.on_demand is not None:
+        usd, day = dollars(summary.on_demand.price), format_time(summary.on_demand.as_of)[:10]
+        above = summary.hours_above_on_demand or 0.0
+        comparison = against_on_demand(summary.discount or 0.0)
+        spot = f"spot was {comparison} on average, above it for {above:,.1f} h"
+        listed = f"{usd} as of {day}; {spot}"
+    rows.append(("on-demand", listed))
 
     first, last = format_time(summary.first), format_time(summary.last)
     rows.append(("history", f"{summary.events:,} price changes from {first} to {last}"))
@@ -144,18 +151,6 @@ def _figure(newest: Interruption, figures: Sequence[Interruption]) -> str:
         shown = f"{low:g}-{high:g}{unit}"
     day, before_text = format_time(since.as_of)[:10], counted(changes, "change")
     return f"{shown} since {day}, {before_text} before; {newest.source}"
-
-
-def _on_demand(summary: MarketStats) -> str:
-    if summary.on_demand is None:
-        return "unknown (add it with: spotctl prices import --on-demand FILE)"
-    day = format_time(summary.on_demand.as_of)[:10]
-    above = summary.hours_above_on_demand or 0.0
-    comparison = against_on_demand(summary.discount or 0.0)
-    return (
-        f"{dollars(summary.on_demand.price)} as of {day}; spot was {comparison} on average, above "
-        f"it for {above:,.1f} h"
-    )
 
 
 def imported(reports: Sequence[FileReport]) -> Table:

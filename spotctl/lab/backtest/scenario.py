@@ -350,25 +350,20 @@ def _fitting(
     """The traces of a market, longest first: as the file says, else those named after its zone and
     accelerators.
     """
-    for pattern, name in by_market.items():
-        if market.matches(pattern):
-            fits = [trace for trace in traces if fnmatchcase(trace.name, name)]
-            if not fits:
-                raise BadRequest(
-                    f"evictions.availability.markets: no trace matches {name!r}, given for "
-                    f"{pattern!r}"
-                )
-            return _longest_first(fits)
-
-    if not machine.accelerators:
-        return ()
     kind = f"{machine.accelerator or ''}_{machine.accelerators}".lower()
-    own_name = f"{market.zone}_{kind}"
-    return _longest_first([trace for trace in traces if own_name in trace.name])
+    own_name, fits = f"{market.zone}_{kind}", list[AvailabilityTrace]()
+    if machine.accelerators:
+        fits = [trace for trace in traces if own_name in trace.name]
 
-
-def _longest_first(traces: Sequence[AvailabilityTrace]) -> Sequence[AvailabilityTrace]:
-    return sorted(traces, key=lambda trace: (-len(trace) * trace.gap_seconds, trace.name))
+    given = next((each for each in by_market.items() if market.matches(each[0])), None)
+    if given is not None:
+        pattern, name = given
+        fits = [trace for trace in traces if fnmatchcase(trace.name, name)]
+        if not fits:
+            raise BadRequest(
+                f"evictions.availability.markets: no trace matches {name!r}, given for {pattern!r}"
+            )
+    return sorted(fits, key=lambda trace: (-len(trace) * trace.gap_seconds, trace.name))
 
 
 def _traces(scenario: Path, pattern: str) -> list[AvailabilityTrace]:

@@ -139,7 +139,8 @@ def analysis(
     results = priced(board, runnable, plan)
     remarks += _too_long(runnable, plan, results)
     figures = [*claims(results), *_figures(usable, board, runnable, plan, catalog)]
-    return Analysis(board, runnable, plan, tuple(results), tuple(figures), tuple(remarks))
+    lines = tuple(remarks)
+    return Analysis(board, runnable, plan, tuple(results), tuple(figures), lines)
 
 
 def _job_types(path: Path, patterns: Sequence[str]) -> tuple[JobType, ...]:

@@ -64,14 +64,16 @@ ANALYSIS: tuple[Column[Any], ...] = (
 def analysis_json(analysis: Analysis, wall_seconds: float) -> dict[str, Any]:
     """The JSON of `gavel analyze --json`."""
     board, hours = analysis.board, 24 * shown_length(analysis)
+    prices = effective_prices(board, analysis.plan.movement, hours)
+    remarks = list(analysis.remarks)
     figures = {
         "begin": format_time(board.begin),
         "end": format_time(board.end),
         "markets": len(board.offers),
-        "prices": effective_prices(board, analysis.plan.movement, hours),
+        "prices": prices,
         "results": analysis.results,
         "figures": analysis.figures,
-        "remarks": list(analysis.remarks),
+        "remarks": remarks,
         "wall_seconds": wall_seconds,
     }
 
@@ -254,7 +256,9 @@ def write(folder: Path, analysis: Analysis) -> None:
     for result in analysis.results:
         most_first = sorted(result.offers.items(), key=lambda item: -item[1])
         offers = ", ".join(f"{kind} {count}" for kind, count in most_first)
-        costs.append({**asdict(result), "offers": offers})
+        row = asdict(result)
+        row["offers"] = offers
+        costs.append(row)
 
     pictures = {
         "reduction": _draw_reductions,

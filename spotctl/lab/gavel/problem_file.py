@@ -177,7 +177,14 @@ def _rates(parts: Sequence[JobPart], names: Sequence[str]) -> Floats:
     """The throughputs of jobs, a row each, on these types."""
     rows = list[list[float]]()
     for part in parts:
-        row = [_throughput(part, name) for name in names]
+        row = list[float]()
+        for name in names:
+            at_home = 0.0
+            if part.scale == 1:
+                # One worker is on one server anyway.
+                base = name.removesuffix(SPREAD)
+                at_home = part.throughputs.get(base, 0.0)
+            row.append(part.throughputs.get(name, at_home))
         rows.append(row)
     return np.array(rows).reshape(-1, len(names))
 
@@ -299,15 +306,6 @@ def _check_job(where: str, part: JobPart, entities: Mapping[str, object]) -> Non
             f"{where}.slo_seconds: {part.slo_seconds:g} is in the past, {elapsed:g} s after the "
             "job's arrival: give a later deadline, or none"
         )
-
-
-def _throughput(part: JobPart, name: str) -> float:
-    at_home = 0.0
-    if part.scale == 1:
-        # One worker is on one server anyway.
-        base = name.removesuffix(SPREAD)
-        at_home = part.throughputs.get(base, 0.0)
-    return part.throughputs.get(name, at_home)
 
 
 def _column(values: Iterable[float]) -> Floats:

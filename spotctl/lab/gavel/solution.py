@@ -111,13 +111,15 @@ def solution_json(
     if allocation.hours is not None:
         hours = _by_row(problem, allocation.hours)
 
+    by_row, hourly = _by_row(problem, allocation.shares), usd_per_hour(problem, allocation.shares)
+    infeasible = list(allocation.infeasible)
     figures = {
         "status": status,
         "objective": allocation.objective,
-        "allocation": _by_row(problem, allocation.shares),
+        "allocation": by_row,
         "effective_throughput": throughputs,
-        "cost_usd_per_hour": usd_per_hour(problem, allocation.shares),
-        "infeasible": list(allocation.infeasible),
+        "cost_usd_per_hour": hourly,
+        "infeasible": infeasible,
         "solve_seconds": seconds,
         "estimates": estimates or None,
         "effective_throughput_interval": intervals or None,

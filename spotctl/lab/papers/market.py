@@ -235,12 +235,6 @@ class _NearBids:
                 actions[i] = replace(action, bid=bid)
         return replace(decision, actions=tuple(actions))
 
-    def _bid(self, rent: Rent, situation: Situation) -> int:
-        step = round(self.step * rent.offer.nu)
-        price = situation.price(rent.offer)
-        steps = -(-price // step)
-        return steps * step
-
 
 def _paid_bids(seed: int, data: PaperData, *, by_machine: bool = False) -> FigureValues:
     """TierML against the standard strategy with checkpoints where each hour costs what was bid."""

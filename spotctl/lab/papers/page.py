@@ -271,13 +271,16 @@ def _block(done: Reproduction) -> str:
     written.append("| figure | paper | here | ratio | verdict |\n| --- | --- | --- | ---: | --- |")
 
     for row in done.figures:
-        ours, ratio = estimated(row.ours, row.paper.unit), _ratio(row)
-        paper = _source(row.paper)
+        ours = estimated(row.ours, row.paper.unit)
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        place = f"({row.paper.where}, {row.paper.line})"
+        paper = f"{printed(row.paper)} {place}"
         written.append(f"| {row.what} | {paper} | {ours} | {ratio} | {row.verdict} |")
     if not done.figures:
         unknown = "not reproducible" if done.result.run is None else "missing file"
         for what, figure in done.text.figures.items():
-            paper = _source(figure)
+            place = f"({figure.where}, {figure.line})"
+            paper = f"{printed(figure)} {place}"
             written.append(f"| {what} | {paper} |  |  | {unknown} |")
 
     text = " ".join(filter(None, (done.result.difference, _switched(done))))
@@ -294,19 +297,8 @@ def _block(done: Reproduction) -> str:
     return "\n".join(written)
 
 
-def _source(figure: PaperFigure) -> str:
-    """A figure as the paper prints it, and where it stands there."""
-    return f"{printed(figure)} ({figure.where}, {figure.line})"
-
-
 def _filled(text: str) -> str:
     return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
-
-
-def _ratio(row: Comparison) -> str:
-    if row.ratio is None:
-        return ""
-    return f"{row.ratio:.2f}"
 
 
 def write_page(path: Path, done: Sequence[Reproduction]) -> None:

@@ -6,7 +6,6 @@ shapes and a speed of the GPUs that the text states, so these results are arithm
 chance.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -261,9 +260,6 @@ class GpuServers:
     fixed: float = 0.0
     ring_cards: int = 1
 
-    def compute_seconds(self, operations: float, microbatch: int) -> float:
-        return operations * (microbatch + self.fixed) / microbatch / self.flops
-
     def between(self, senders: int) -> float:
         """Bytes per second out of a server for each of its GPUs that send at the same time."""
         sharing = min(senders, self.gpus)
@@ -323,7 +319,8 @@ class GptTraining:
         # With the recomputed forward pass, there are four parts of equal size: two of them are the
         # backward pass.
         operations = shape.batch_operations(self.microbatch) / 4 / (p * t)
-        forward = servers.compute_seconds(operations, self.microbatch)
+        work = operations * (self.microbatch + servers.fixed) / self.microbatch
+        forward = work / servers.flops
 
         # Half of the exchange between tensor parts is the forward pass's.
         exchanged = shape.layers / p * moved.tensor * _BYTES / 2
@@ -458,16 +455,13 @@ def _tensor_and_pipeline(_: int, __: PaperData, *, servers: GpuServers = A100) -
             speeds[t] = GptTraining(shape, servers, layout, batch).teraflops
             values[f"batch of {batch} @ {t}"] = speeds[t]
         fastest, slowest = max(speeds.values()), min(speeds.values())
-        values[f"batch of {batch}: fastest tensor-parallel size"] = _fastest(speeds)
+        values[f"batch of {batch}: fastest tensor-parallel size"] = max(
+            speeds, key=speeds.__getitem__
+        )
         worst = max(worst, fastest / slowest)
 
     values["fastest over slowest combination"] = worst
     return values
-
-
-def _fastest(speeds: Mapping[int, float]) -> int:
-    """The first key with the highest speed."""
-    return max(speeds, key=speeds.__getitem__)
 
 
 def _data_and_model(_: int, __: PaperData, *, axis: str) -> FigureValues:
@@ -503,7 +497,7 @@ def _microbatch(_: int, __: PaperData) -> FigureValues:
             for b in (1, 2, 4, 8):
                 speeds[b] = replace(plain, microbatch=b).teraflops
                 values[f"{case} @ {b}"] = speeds[b]
-            values[f"{case}: fastest microbatch"] = _fastest(speeds)
+            values[f"{case}: fastest microbatch"] = max(speeds, key=speeds.__getitem__)
 
     return values
 

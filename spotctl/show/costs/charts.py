@@ -229,7 +229,8 @@ def footprint(
     """Machines over time as stacked steps, with a band of stages above and a mark for each
     eviction.
     """
-    begin, end = _span(layers)
+    moments = [at for layer in layers for at, _ in layer.data]
+    begin, end = min(moments), max(moments)
     x = canvas.x(begin, end)
     levels = _stacked(layers)
     highest = max((int(top) for _, top in levels[-1]), default=0)
@@ -289,7 +290,8 @@ def _stage_band(canvas: markup.Canvas, left: float, right: float, number: int) -
 
 def cumulative(canvas: markup.Canvas, title: str, layers: Sequence[Layer]) -> Html:
     """Cumulative dollars, stacked by layer."""
-    begin, end = _span(layers)
+    moments = [at for layer in layers for at, _ in layer.data]
+    begin, end = min(moments), max(moments)
     x = canvas.x(begin, end)
     levels = _stacked(layers)
     highest = max(top for _, top in levels[-1])
@@ -361,11 +363,6 @@ def unbroken(pieces: Sequence[tuple[int, int, float]]) -> list[list[tuple[int, i
         else:
             runs.append([piece])
     return runs
-
-
-def _span(layers: Sequence[Layer]) -> tuple[int, int]:
-    moments = [at for layer in layers for at, _ in layer.data]
-    return min(moments), max(moments)
 
 
 def _stacked(layers: Sequence[Layer]) -> list[list[tuple[int, float]]]:

@@ -374,12 +374,14 @@ def lacking(known: Report, lost: "Sequence[RowsLost]", period: Period) -> Report
     times = [(loss.rows, Period(loss.since, loss.until)) for loss in lost]
     rows = sum(number for number, of_loss in times if overlaps(of_loss, period))
     if rows:
-        groups = list[Group]()
-        for group in known.groups:
-            figures = _with_lost_rows(group.figures, rows)
-            groups.append(replace(group, figures=figures))
-        whole, replayed = (_with_lost_rows(each, rows) for each in (known.whole, known.replayed))
-        known = replace(known, whole=whole, groups=tuple(groups), replayed=replayed)
+        marked = list[Figures]()
+        for of_one in (known.whole, known.replayed, *(group.figures for group in known.groups)):
+            lost_rows = of_one.rows_lost + rows
+            marked.append(replace(of_one, is_least=True, rows_lost=lost_rows))
+        whole, replayed, *of_groups = marked
+        pairs = zip(known.groups, of_groups, strict=True)
+        groups = tuple(replace(group, figures=of_group) for group, of_group in pairs)
+        known = replace(known, whole=whole, groups=groups, replayed=replayed)
 
     this_month = Period(first_of_month(known.made_at), known.made_at)
     if any(overlaps(of_loss, this_month) for _, of_loss in times):
@@ -388,10 +390,6 @@ def lacking(known: Report, lost: "Sequence[RowsLost]", period: Period) -> Report
         known = replace(known, month=month, months_of_tags=of_tags)
 
     return known
-
-
-def _with_lost_rows(figures: Figures, rows: int) -> Figures:
-    return replace(figures, is_least=True, rows_lost=figures.rows_lost + rows)
 
 
 def _all_within(whole: Iterable[RunPart], period: Period, at: int) -> list[RunPart]:

@@ -397,14 +397,6 @@ MODE: tuple[Column[Mapping[str, Any]], ...] = (
 )
 
 
-def _reasons(planned: JobPlans) -> dict[str, Any]:
-    """The additions of `--explain` to the plans: a row of `REASONS`."""
-    plan = planned.plans[0]
-    pace = [{"plan": other, "change": change_of_pace(plan, other)} for other in planned.pace]
-    ways = [{"mode": mode, "figures": expected_of(mode)} for mode in planned.modes]
-    return {"pace": pace, "ways": ways, "policies": list(planned.mean_ends.items())}
-
-
 REASONS: tuple[Column[Mapping[str, Any]], ...] = (
     Column(
         "pace",
@@ -456,7 +448,11 @@ def answers(planned: JobPlans) -> list[dict[str, Any]]:
     """Jobs that were planned together, with how current the prices of their clouds are."""
     fetch = fetch_command(planned.clouds, planned.at)
     freshness = as_json(FRESHNESS, {"clouds": planned.clouds, "fetch": fetch}, planned.at)
-    reasons = as_json(REASONS, _reasons(planned))
+    plan = planned.plans[0]
+    pace = [{"plan": other, "change": change_of_pace(plan, other)} for other in planned.pace]
+    ways = [{"mode": mode, "figures": expected_of(mode)} for mode in planned.modes]
+    policies = list(planned.mean_ends.items())
+    reasons = as_json(REASONS, {"pace": pace, "ways": ways, "policies": policies})
     return [
         {**as_json(PLAN, plan, launch_moment(plan)), **freshness, **reasons}
         for plan in planned.plans

@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.decision.mixture_strategy import phases_text
-from bidbrain.eviction.estimate import Estimate
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import Market
@@ -71,9 +70,10 @@ def plan_view(
     # The eviction estimate behind each bid, and its basis.
     evictions, clouds = list[Text](), list[str]()
     for choice in plan.cost.choice:
-        market, probability = choice.rent.offer.market, chance(choice.beta.probability)
-        estimate = f"{probability} per hour, 95% interval {_interval(choice.beta)}"
-        evictions.append(Text(f"{market}: {estimate}; {choice.beta.basis}"))
+        market, beta = choice.rent.offer.market, choice.beta
+        low, high = chance(beta.low), chance(beta.high)
+        estimate = f"{chance(beta.probability)} per hour, 95% interval {low} to {high}"
+        evictions.append(Text(f"{market}: {estimate}; {beta.basis}"))
         if choice.rent.bid is not None:
             clouds.append(market.cloud)
 
@@ -108,7 +108,8 @@ def _choices(plan: JobPlan, width: int) -> Table:
         per_work = f"{choice.usd_per_work:.4g}" if isfinite(choice.usd_per_work) else "no work"
         place = [f"{choice.rent.machines:,}", name(offer.market)]
         price = [dollars(choice.price), _bid(choice.rent)]
-        rows.append([*place, *price, chance(beta.probability), _interval(beta), per_work])
+        interval = f"{chance(beta.low)} to {chance(beta.high)}"
+        rows.append([*place, *price, chance(beta.probability), interval, per_work])
         takes_bids |= markets_of(offer.market.cloud).takes_bids
 
     reliable = plan.decider.reliable
@@ -140,10 +141,6 @@ def _bid(rent: Rent) -> str:
     if markets_of(rent.offer.market.cloud).takes_bids:
         return bid_usd(rent.bid)
     return "spot price"
-
-
-def _interval(beta: Estimate) -> str:
-    return f"{chance(beta.low)} to {chance(beta.high)}"
 
 
 def _reasons(plan: JobPlan, pace: Sequence[JobPlan]) -> Iterator[tuple[str, str]]:

@@ -89,8 +89,11 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
     # The cost of a job of unknown length is known per hour only, and bars of one panel have one
     # unit.
     per_hour = any(plan.demand.work.assumed for plan in plans)
-    in_dollars = [_cost_bars(plan, per_hour=per_hour) for plan in plans]
-    in_hours = [_hours_bars(plan) for plan in plans]
+    in_dollars, in_hours = list[_Bars](), list[_Bars | None]()
+    for plan in plans:
+        dollars, hours_of_plan = _bars_of(plan, per_hour=per_hour)
+        in_dollars.append(dollars)
+        in_hours.append(hours_of_plan)
     _panel(cost, in_dollars, "cost, $ per hour" if per_hour else "cost, $")
     _panel(hours, in_hours, "time, hours")
     names = [plan.job.spec.name for plan in plans]
@@ -110,27 +113,6 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
     )
 
     return figure
-
-
-def _hours_bars(plan: JobPlan) -> _Bars | None:
-    """The duration of a plan and that on demand; None if the job's length is unknown."""
-    if plan.demand.work.assumed:
-        return None
-
-    limit, deadline = None, plan.job.deadline
-    if deadline is not None:
-        limit = (deadline - plan.at) / HOUR
-    length = forecast_of(plan).hours
-    return _Bars(length.median, length.likely, plan.cost.on_demand.hours, limit)
-
-
-def _cost_bars(plan: JobPlan, *, per_hour: bool) -> _Bars:
-    """The cost of a plan and that on demand; `per_hour` of an hour, which has no budget."""
-    forecast, other = forecast_of(plan), plan.cost.on_demand
-    if per_hour:
-        rate, hourly = forecast.usd_per_hour, other.usd / plan.cost.estimate.hours
-        return _Bars(rate.median, rate.likely, hourly, None)
-    return _Bars(forecast.usd.median, forecast.usd.likely, other.usd, plan.demand.budget_usd)
 
 
 def _timeline(axes: Axes, courses: Sequence[JobOutlook]) -> None:
@@ -167,6 +149,24 @@ def _timeline(axes: Axes, courses: Sequence[JobOutlook]) -> None:
         loc="upper left",
         bbox_to_anchor=(1.0, 1.0),
     )
+
+
+def _bars_of(plan: JobPlan, *, per_hour: bool) -> tuple[_Bars, _Bars | None]:
+    """The cost of a plan, `per_hour` of an hour, which has no budget, and its duration, None if the
+    job's length is unknown; both next to those on demand."""
+    forecast, other, limit = forecast_of(plan), plan.cost.on_demand, None
+    usd = forecast.usd
+    cost = _Bars(usd.median, usd.likely, other.usd, plan.demand.budget_usd)
+    if per_hour:
+        rate, hourly = forecast.usd_per_hour, other.usd / plan.cost.estimate.hours
+        cost = _Bars(rate.median, rate.likely, hourly, None)
+    if plan.demand.work.assumed:
+        return cost, None
+
+    if plan.job.deadline is not None:
+        limit = (plan.job.deadline - plan.at) / HOUR
+    length = forecast.hours
+    return cost, _Bars(length.median, length.likely, other.hours, limit)
 
 
 def _panel(axes: Axes, rows: Sequence[_Bars | None], title: str) -> None:

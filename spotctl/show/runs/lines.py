@@ -200,13 +200,6 @@ def _ends_and_refusals(before: RunState, after: RunState) -> list[str]:
     return lines
 
 
-def _bid_line(then: Held, now: Held) -> str:
-    """The line about a bid that was raised; empty if it was not."""
-    if then.bid is None or now.bid is None or now.bid <= then.bid:
-        return ""
-    return f"bid raised from {bid_usd(then.bid)}/h to {bid_usd(now.bid)}/h: {now.id}"
-
-
 def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[str]:
     """The lines about the machines of one allocation: started, warned, ended."""
     lines, market = list[str](), allocation.market
@@ -227,9 +220,9 @@ def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[
         then = before.machines.get(held.id, fresh)
         if held.silence != then.silence:
             lines.append(f"returning {held.id}: {held.silence}")
-        bid = _bid_line(then, held)
-        if bid:
-            bids.append(bid)
+        if then.bid is not None and held.bid is not None and held.bid > then.bid:
+            low, high = bid_usd(then.bid), bid_usd(held.bid)
+            bids.append(f"bid raised from {low}/h to {high}/h: {held.id}")
         warned += held.warned_until is not None and then.warned_until is None
         # The line that announced the end of the run covers the machines that it returns.
         is_announced = after.stopping is not None and held.returning

@@ -149,7 +149,8 @@ def footprint(run: WatchedRun, width: int, height: int) -> Text:
     if 1 <= hours < 48:
         span = f"{hours:.1f} h"
     title = _title("machines", f"over {span}, at most {most}", width)
-    return _lines([title, *_chart(values, most, height, "green")])
+    bars = bar_columns(values, most, height)
+    return _lines([title, *(Text(line, style="green") for line in bars)])
 
 
 def losses(run: WatchedRun, width: int, height: int) -> Text:
@@ -165,7 +166,8 @@ def losses(run: WatchedRun, width: int, height: int) -> Text:
     first, last = f"{known[0]:.4g} at clock {begin:,}", f"{known[-1]:.4g} at clock {end:,}"
     title = _title("loss", f"{first}, {last}", width)
     highest = float(known.max())
-    return _lines([title, *_chart(values, highest, height, "magenta")])
+    bars = bar_columns(values, highest, height)
+    return _lines([title, *(Text(line, style="magenta") for line in bars)])
 
 
 def markets(run: WatchedRun, width: int, most: int) -> Table:
@@ -269,10 +271,6 @@ def over_time(counts_at: Sequence[MachineCount], begin: int, end: int, width: in
     area = passed[at] + counts[at] * since
     means: Floats = np.diff(area) / np.diff(edges)
     return means
-
-
-def _chart(values: Floats, top: float, height: int, style: str) -> list[Text]:
-    return [Text(line, style=style) for line in bar_columns(values, top, height)]
 
 
 def _usd(amount: int | None) -> str:

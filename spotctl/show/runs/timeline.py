@@ -115,14 +115,16 @@ def _event(before: RunState, row: LogRow) -> TimelineEvent | None:
         case _:
             name = ""
 
-    if name:
-        number = before.machines[name].allocation
-        machines = machines_text("{n}", before.allocations[number].market)
-        return TimelineEvent(row.at, f"{_plain(text)}: {machines}", 1, (number, text))
-    said = _of_run(before, event)
+    said = text if name else _of_run(before, event)
     if said is None:
         return None
-    return TimelineEvent(row.at, _plain(said))
+    # Text from outside must not become a placeholder.
+    plain = said.replace("{", "{{").replace("}", "}}")
+    if not name:
+        return TimelineEvent(row.at, plain)
+    number = before.machines[name].allocation
+    whose = machines_text("{n}", before.allocations[number].market)
+    return TimelineEvent(row.at, f"{plain}: {whose}", 1, (number, text))
 
 
 def _of_run(before: RunState, event: ev.Event) -> str | None:
@@ -164,8 +166,3 @@ def _of_bid(before: RunState, event: ev.BidIntended | ev.BidChanged) -> str | No
             why = f": {refused}" if refused else ""
             return f"{name} bids {bid_usd(bid)}/h{why}"
     return None
-
-
-def _plain(text: object) -> str:
-    """Escapes braces: text from outside must not become a placeholder."""
-    return str(text).replace("{", "{{").replace("}", "}}")

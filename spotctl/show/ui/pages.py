@@ -225,7 +225,11 @@ def overview_page(
     rows = list[tuple[str, ...]]()
     for view in active:
         own = (short_time(moment(view.began)), str(len(view.machines)))
-        rows.append(_run_row(view, RUNNING, own, _times_left(view)))
+        left = list[str]()
+        for at in (view.expected_end, view.deadline):
+            hours = None if at is None else max(at - view.now, 0) / HOUR
+            left.append("" if hours is None else hours_text(hours))
+        rows.append(_run_row(view, RUNNING, own, left))
 
     # The commands that help runs which do not run as they should.
     advice = [ways_on(view) for view in active if view.status not in (RUNNING, "waiting")]
@@ -374,12 +378,6 @@ def _run_row(
     loss, evictions = shown_loss(view.model_loss) or "", f"{view.evictions:,}"
     amount = _amount(spent, is_replayed=view.is_replayed)
     return (link, state, *own, progress, loss, evictions, *later, amount)
-
-
-def _times_left(view: RunView) -> list[str]:
-    """The time that a run is expected to take from now on, and the time to its deadline."""
-    times_left = (view.expected_end, view.deadline)
-    return ["" if at is None else hours_text(max(at - view.now, 0) / HOUR) for at in times_left]
 
 
 def _amount(text: str, *, is_replayed: bool) -> str:

@@ -226,7 +226,8 @@ def _own_lines(
         if line.is_machine and (run or not has_tags):
             own[line.resource].append(line)
         elif run and has_tags:
-            own[_traffic(run) if line.is_traffic else _other_charges(run)].append(line)
+            charged = "traffic" if line.is_traffic else "other charges"
+            own[f"{charged} of {run}"].append(line)
         else:
             others.append(line)
 
@@ -235,18 +236,10 @@ def _own_lines(
 
 def _name_of(row: LedgerRow) -> str:
     if row.kind is ChargeKind.EGRESS:
-        return _traffic(row.run)
+        return f"traffic of {row.run}"
     if row.kind in NOT_MACHINE_TIME:
-        return _other_charges(row.run)
+        return f"other charges of {row.run}"
     return row.machine.lower()
-
-
-def _other_charges(run: str) -> str:
-    return f"other charges of {run}"
-
-
-def _traffic(run: str) -> str:
-    return f"traffic of {run}"
 
 
 def _without_duplicates(lines: Sequence[BillLine]) -> tuple[list[BillLine], list[BillLine]]:
