@@ -88,9 +88,9 @@ def one_market(
     listed = "unknown (add it with: spotctl prices import --on-demand FILE)"
     if summary.on_demand is not None:
         usd, day = dollars(summary.on_demand.price), format_time(summary.on_demand.as_of)[:10]
-        above = summary.hours_above_on_demand or 0.0
+        hours = summary.hours_above_on_demand or 0.0
         comparison = against_on_demand(summary.discount or 0.0)
-        spot = f"spot was {comparison} on average, above it for {above:,.1f} h"
+        spot = f"spot was {comparison} on average, above it for {hours:,.1f} h"
         listed = f"{usd} as of {day}; {spot}"
     rows.append(("on-demand", listed))
 

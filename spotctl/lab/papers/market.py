@@ -231,8 +231,9 @@ class _NearBids:
         actions = list(decision.actions)
         for i, action in enumerate(actions):
             if isinstance(action, Rent) and action.spot:
-                bid = self._bid(action, situation)
-                actions[i] = replace(action, bid=bid)
+                step, price = round(self.step * action.offer.nu), situation.price(action.offer)
+                steps = -(-price // step)
+                actions[i] = replace(action, bid=steps * step)
         return replace(decision, actions=tuple(actions))
 
 
