@@ -243,10 +243,10 @@ def _against_paper(figures: Sequence[PaperFigure]) -> Table:
 
 
 def _text(figure: PaperFigure) -> str:
-    found = f"{figure.found:.2f}"
+    amount = f"{figure.found:.2f}"
     if abs(figure.found) < 0.1:
-        found = f"{figure.found:.2g}"
-    return f"{found}{figure.unit}"
+        amount = f"{figure.found:.2g}"
+    return f"{amount}{figure.unit}"
 
 
 def write(folder: Path, analysis: Analysis) -> None:

@@ -210,8 +210,8 @@ def _switched(done: Reproduction) -> str:
     remarks = list[str]()
     for row in done.figures:
         if row.switched is not None and row.verdict in ("explained", "not explained"):
-            found = estimated(row.switched, row.paper.unit)
-            remarks.append(f"{row.what} {found}")
+            ours = estimated(row.switched, row.paper.unit)
+            remarks.append(f"{row.what} {ours}")
     if remarks:
         return f"With only {done.result.cause}: {'; '.join(remarks)}."
     return ""

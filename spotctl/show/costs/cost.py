@@ -426,11 +426,11 @@ def groups(
         key = key_of(by, Subject(None, part.run))
         members[key].append(part)
 
-    found = list[Group]()
+    of_keys = list[Group]()
     for key, of_key in sorted(members.items()):
         values = dict(zip(by, key, strict=True))
-        found.append(Group(values, figures(of_key)))
-    return tuple(found)
+        of_keys.append(Group(values, figures(of_key)))
+    return tuple(of_keys)
 
 
 def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> tuple[Group, ...]:

@@ -273,8 +273,8 @@ def _views_of_damaged(settings: Settings, elsewhere: Collection[str], damage: st
         if state.job not in newest_of or newest_of[state.job].started < state.started:
             newest_of[state.job] = state
 
-    found = [views.listed(state, elsewhere) for state in newest_of.values()]
-    return LatestRuns(found, read.damage or (damage,), read.lost)
+    listed = [views.listed(state, elsewhere) for state in newest_of.values()]
+    return LatestRuns(listed, read.damage or (damage,), read.lost)
 
 
 def _from_rows(
