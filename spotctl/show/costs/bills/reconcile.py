@@ -174,8 +174,8 @@ def _in_dollars(lines: Iterable[BillLine]) -> int:
 def _unmeasured(
     lines_of: Mapping[str, Sequence[BillLine]], rows_of: Mapping[str, Sequence[LedgerRow]]
 ) -> dict[str, int]:
-    """What a bill charges for traffic beyond the ledger's, by name; doubled lines are differences
-    of their own.
+    """The amounts that a bill charges for traffic beyond the ledger's, by name; doubled lines are
+    differences of their own.
     """
     beyond = dict[str, int]()
     for name, lines in lines_of.items():
