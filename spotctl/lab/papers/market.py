@@ -231,9 +231,11 @@ class _NearBids:
         actions = list(decision.actions)
         for i, action in enumerate(actions):
             if isinstance(action, Rent) and action.spot:
-                step, price = round(self.step * action.offer.nu), situation.price(action.offer)
+                step = round(self.step * action.offer.nu)
+                price = situation.price(action.offer)
                 steps = -(-price // step)
-                actions[i] = replace(action, bid=steps * step)
+                bid = steps * step
+                actions[i] = replace(action, bid=bid)
         return replace(decision, actions=tuple(actions))
 
 
