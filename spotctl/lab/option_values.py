@@ -22,9 +22,10 @@ def names(text: str) -> tuple[str, ...]:
 def numbers(option: str, text: str, example: str) -> tuple[float, ...]:
     """The distinct numbers of a comma-separated list."""
     try:
-        return tuple(dict.fromkeys(float(part) for part in text.split(",")))
+        values = [float(part) for part in text.split(",")]
     except ValueError:
         raise BadRequest(f"{option} {text!r} is not a list of numbers (write {example})") from None
+    return tuple(dict.fromkeys(values))
 
 
 def amounts(option: str, text: str, example: str) -> dict[str, float]:
@@ -56,14 +57,19 @@ def parsed(path: Path, schema: type[FileModel]) -> FileModel:
         return schema.model_validate(file.content)
     except ValidationError as error:
         # Unknown keys come first: they are often misspelled versions of missing ones.
-        first = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")[0]
-        where = (
-            f"{path}:{file.line(first['loc'])}: {'.'.join(map(str, first['loc'])) or 'the file'}"
-        )
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise BadRequest(f"{where}: {first['msg'].removeprefix('Value error, ')}{more}") from None
+        mistakes = error.errors()
+        unknown = [mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"]
+        first, *_ = unknown or mistakes
+        place, line = ".".join(map(str, first["loc"])) or "the file", file.line(first["loc"])
+        message, more = first["msg"].removeprefix("Value error, "), error.error_count() - 1
+        text = f"{path}:{line}: {place}: {message}"
+        if more > 0:
+            text += f" (and {more} more)"
+        raise BadRequest(text) from None
 
 
 def found_at(scenario: Path, named: Path) -> Path:
     """A file's path: relative to the working directory, else to the scenario's folder."""
-    return named if named.exists() else scenario.parent / named
+    if named.exists():
+        return named
+    return scenario.parent / named

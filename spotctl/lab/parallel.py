@@ -43,47 +43,44 @@ PLAN: tuple[Column[Any] | type, ...] = (
 
 def plan_json(plan: ParallelPlan, kind: str) -> dict[str, Any]:
     """The JSON of `parallel plan --json`, which `parallel simulate` reads."""
-    return as_json(PLAN, plan.to_json() | {"devices": f"{kind}:{plan.devices}"})
+    written = plan.to_json()
+    written["devices"] = f"{kind}:{plan.devices}"
+    return as_json(PLAN, written)
 
 
 def plan_table(plan: ParallelPlan, profiles: Sequence[ModelProfile]) -> Group:
     """A row for each pipeline stage, then the expected figures."""
     profile = next(profile for profile in profiles if profile.microbatch == plan.microbatch)
-    stages = plain_table(
-        "stage", "first layer", "last layer", "replicas", "ms", "weights MB", "memory GiB", names=3
-    )
-
+    headings = ("stage", "first layer", "last layer", "replicas", "ms", "weights MB", "memory GiB")
+    stages = plain_table(*headings, names=3)
     for i, stage in enumerate(plan.stages, 1):
-        first, last = stage.layers
-        stages.add_row(
-            str(i),
-            profile.layers[first].name,
-            profile.layers[last].name,
-            str(stage.replicas),
-            f"{(stage.forward_seconds + stage.backward_seconds) * 1e3:.3g}",
-            f"{stage.weight_bytes / 1e6:.3g}",
-            f"{stage.memory_bytes / _GIB:.3g}",
-        )
+        first, last = (profile.layers[number].name for number in stage.layers)
+        seconds = stage.forward_seconds + stage.backward_seconds
+        amounts = (seconds * 1e3, stage.weight_bytes / 1e6, stage.memory_bytes / _GIB)
+        cells = [f"{amount:.3g}" for amount in amounts]
+        stages.add_row(str(i), first, last, str(stage.replicas), *cells)
 
-    low, high = plan.interval
-    figures = [
-        ("scheme", plan.scheme + (f", {plan.chunks} chunks" if plan.chunks > 1 else "")),
-        ("microbatch", f"{plan.microbatch} samples; {plan.microbatches} per batch and pipeline"),
-        *([("tensor", f"{plan.tensor} devices share each split layer")] if plan.tensor > 1 else []),
-        ("recompute", "yes" if plan.recompute else "no"),
-        (
-            "samples/s",
-            f"{_speed(plan.samples_per_second)} ({_speed(low)} to {_speed(high)}, {plan.basis})",
-        ),
-        ("unpipelined", f"{_speed(plan.unpipelined_samples_per_second)} samples/s"),
-        ("idle", f"{plan.idle:.1%}; bubble {plan.bubble:.1%}"),
-        ("limited by", plan.bottleneck),
-    ]
+    rows, scheme = list[tuple[str, str]](), plan.scheme
+    if plan.chunks > 1:
+        scheme += f", {plan.chunks} chunks"
+    rows.append(("scheme", scheme))
+    batch = f"{plan.microbatches} per batch and pipeline"
+    rows.append(("microbatch", f"{plan.microbatch} samples; {batch}"))
+    if plan.tensor > 1:
+        rows.append(("tensor", f"{plan.tensor} devices share each split layer"))
+    rows.append(("recompute", "yes" if plan.recompute else "no"))
+    speed = _speed(plan.samples_per_second)
+    low, high = map(_speed, plan.interval)
+    rows.append(("samples/s", f"{speed} ({low} to {high}, {plan.basis})"))
+    unpipelined = _speed(plan.unpipelined_samples_per_second)
+    rows.append(("unpipelined", f"{unpipelined} samples/s"))
+    rows.append(("idle", f"{plan.idle:.1%}; bubble {plan.bubble:.1%}"))
+    rows.append(("limited by", plan.bottleneck))
 
     rejected = plain_table("rejected", "reason", names=2)
     for name, reason in plan.rejected:
         rejected.add_row(name, reason)
-    return Group(stages, "", pairs_table(figures), "", rejected)
+    return Group(stages, "", pairs_table(rows), "", rejected)
 
 
 def _speed(value: float) -> str:
@@ -119,7 +116,11 @@ def played_json(
     plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | None = None
 ) -> dict[str, Any]:
     """The JSON of `parallel simulate --json`."""
-    peaks = zip(played.peak_in_flight, played.peak_versions, strict=True)
+    stages = list[dict[str, int]]()
+    for flying, versions in zip(played.peak_in_flight, played.peak_versions, strict=True):
+        peaks = {"peak_in_flight": flying, "peak_versions": versions}
+        stages.append(peaks)
+
     figures = {
         "seconds": played.run.seconds,
         "samples_per_second": played.samples_per_second,
@@ -127,9 +128,7 @@ def played_json(
         "bubble": played.bubble,
         "idle": played.run.idle,
         "extra_inputs": played.extra,
-        "stages": [
-            {"peak_in_flight": flying, "peak_versions": versions} for flying, versions in peaks
-        ],
+        "stages": stages,
         "fleet": fleet,
     }
 
@@ -138,46 +137,36 @@ def played_json(
 
 def played_table(plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | None = None) -> Group:
     """Peaks of each stage, then the speed."""
-    rows = plain_table("stage", "in flight", "weight versions")
-    for i, (flying, versions) in enumerate(
-        zip(played.peak_in_flight, played.peak_versions, strict=True), 1
-    ):
-        rows.add_row(str(i), str(flying), str(versions))
+    stages = plain_table("stage", "in flight", "weight versions")
+    peaks = zip(played.peak_in_flight, played.peak_versions, strict=True)
+    for i, (flying, versions) in enumerate(peaks, 1):
+        stages.add_row(str(i), str(flying), str(versions))
 
-    figures = [
-        (
-            "samples/s",
-            f"{_speed(played.samples_per_second)}; the plan expects "
-            f"{_speed(plan.samples_per_second)}",
-        ),
-        ("bubble", f"{played.bubble:.1%} over the ideal time"),
-        ("idle", f"{played.run.idle:.1%} of {played.run.seconds:.4g} s"),
-    ]
-
+    rows, run = list[tuple[str, str]](), played.run
+    speed, planned = _speed(played.samples_per_second), _speed(plan.samples_per_second)
+    rows.append(("samples/s", f"{speed}; the plan expects {planned}"))
+    rows.append(("bubble", f"{played.bubble:.1%} over the ideal time"))
+    rows.append(("idle", f"{run.idle:.1%} of {run.seconds:.4g} s"))
     if played.extra:
-        figures.append(
-            ("extra inputs", f"{played.extra} more in flight, because replicas are unequal")
-        )
+        more = f"{played.extra} more in flight, because replicas are unequal"
+        rows.append(("extra inputs", more))
 
-    shown = Group(rows, "", pairs_table(figures))
+    shown = Group(stages, "", pairs_table(rows))
     if fleet is None:
         return shown
 
-    bound = f"{fleet.samples / fleet.bound_samples:.1%}" if fleet.bound_samples else "none"
-    reached = [
-        (
-            "fleet",
-            f"{fleet.machine_seconds / 3600:.4g} machine hours in {fleet.seconds / 3600:.3g} h",
-        ),
-        (
-            "updates",
-            f"{fleet.batches:,}; {_speed(fleet.samples_per_second)} samples/s over all the time",
-        ),
-        ("of the bound", f"{bound} of the samples without pauses and repetitions"),
-        ("redone", f"{_speed(fleet.redone_samples)} samples"),
-        ("layouts", f"{fleet.layouts:,} times laid out over the machines"),
-        ("idle", f"{fleet.idle:.1%} of machine time"),
-    ]
+    reached, bound = list[tuple[str, str]](), "none"
+    machine_hours, hours = fleet.machine_seconds / 3600, fleet.seconds / 3600
+    reached.append(("fleet", f"{machine_hours:.4g} machine hours in {hours:.3g} h"))
+    speed, redone = _speed(fleet.samples_per_second), _speed(fleet.redone_samples)
+    reached.append(("updates", f"{fleet.batches:,}; {speed} samples/s over all the time"))
+    if fleet.bound_samples:
+        share = fleet.samples / fleet.bound_samples
+        bound = f"{share:.1%}"
+    reached.append(("of the bound", f"{bound} of the samples without pauses and repetitions"))
+    reached.append(("redone", f"{redone} samples"))
+    reached.append(("layouts", f"{fleet.layouts:,} times laid out over the machines"))
+    reached.append(("idle", f"{fleet.idle:.1%} of machine time"))
 
     return Group(shown, "", pairs_table(reached))
 
@@ -195,21 +184,20 @@ TRANSFORMER: tuple[Column[Any], ...] = (
 
 def transformer_table(figures: dict[str, Any]) -> Table:
     """The estimates of a transformer."""
-    layout = (
-        f"tensor {figures['tensor']}, stages {figures['stages']}, replicas {figures['replicas']}"
-    )
-    sent = figures["elements"]
-    return pairs_table(
-        [
-            ("parameters", f"{figures['parameters'] / 1e9:.4g} billion"),
-            ("operations", f"{figures['operations_per_sample']:.4g} per sample"),
-            ("training", f"{figures['training_days']:.3g} days"),
-            ("layout", layout),
-            ("cut", f"{sent['cut']:.4g} elements per microbatch and direction"),
-            ("tensor", f"{sent['tensor']:.4g} elements per layer and microbatch"),
-            ("gradients", f"{sent['batch']:.4g} elements per batch"),
-        ]
-    )
+    sent, billions = figures["elements"], figures["parameters"] / 1e9
+    operations, days = figures["operations_per_sample"], figures["training_days"]
+    layout = ", ".join(f"{part} {figures[part]}" for part in ("tensor", "stages", "replicas"))
+    cut, tensor, gradients = sent["cut"], sent["tensor"], sent["batch"]
+    rows = [
+        ("parameters", f"{billions:.4g} billion"),
+        ("operations", f"{operations:.4g} per sample"),
+        ("training", f"{days:.3g} days"),
+        ("layout", layout),
+        ("cut", f"{cut:.4g} elements per microbatch and direction"),
+        ("tensor", f"{tensor:.4g} elements per layer and microbatch"),
+        ("gradients", f"{gradients:.4g} elements per batch"),
+    ]
+    return pairs_table(rows)
 
 
 PROFILES: tuple[Column[Any], ...] = (
@@ -234,16 +222,14 @@ PROFILES: tuple[Column[Any], ...] = (
 
 def profile_table(profiles: Sequence[ModelProfile]) -> Table:
     """A row for each layer and microbatch size."""
-    rows = plain_table(
-        "layer", "microbatch", "forward ms", "backward ms", "output kB", "stash kB", "weights kB"
-    )
+    headings = ("forward ms", "backward ms", "output kB", "stash kB", "weights kB")
+    rows = plain_table("layer", "microbatch", *headings)
     for profile in profiles:
         for layer in profile.layers:
-            sizes = (layer.output_bytes, layer.stash_bytes, layer.weight_bytes)
             times = (layer.forward_seconds, layer.backward_seconds)
-            cells = [f"{time * 1e3:.3g}" for time in times] + [
-                f"{size / 1e3:.4g}" for size in sizes
-            ]
+            sizes = (layer.output_bytes, layer.stash_bytes, layer.weight_bytes)
+            cells = [f"{time * 1e3:.3g}" for time in times]
+            cells += [f"{size / 1e3:.4g}" for size in sizes]
             rows.add_row(layer.name, str(profile.microbatch), *cells)
 
     return rows
@@ -251,7 +237,7 @@ def profile_table(profiles: Sequence[ModelProfile]) -> Table:
 
 EPOCHS: tuple[Column[Any], ...] = (
     Column("batch", "first batch"),
-    Column("nodes", "nodes that took part", lambda epoch: list(epoch.nodes)),
+    Column("nodes", "nodes that took part", "nodes", form=list),
     Column(
         "pipelines",
         "for each pipeline, the layers of each stage",
@@ -260,9 +246,10 @@ EPOCHS: tuple[Column[Any], ...] = (
     Column(
         "microbatches",
         "microbatches of a batch, by pipeline",
-        lambda epoch: list(epoch.layout.shares),
+        "layout.shares",
+        form=list,
     ),
-    Column("tensor", "devices that share each layer", lambda epoch: epoch.layout.tensor),
+    Column("tensor", "devices that share each layer", "layout.tensor"),
     Column(
         "pause_seconds",
         "time without training while the nodes changed to this plan; null if they never did",
@@ -286,13 +273,17 @@ def trained_table(trained: TrainedPipeline, plan: PipelinePlan) -> Group:
     """A row for each plan of the run, and the loss."""
     rows = plain_table("from update", "nodes", "stages per pipeline", "pause s", names=3)
     for epoch in trained.history:
-        depths = "-".join(str(epoch.layout.depth(q)) for q in range(len(epoch.layout.pipelines)))
-        pause = "-" if epoch.running is None else f"{epoch.running - epoch.began:.3g}"
+        layout, pause = epoch.layout, "-"
+        depths = "-".join(str(layout.depth(q)) for q in range(len(layout.pipelines)))
+        if epoch.running is not None:
+            pause = f"{epoch.running - epoch.began:.3g}"
         rows.add_row(str(epoch.batch), ", ".join(epoch.nodes), depths, pause)
 
-    losses = _losses_by_batch(trained, plan)
+    losses, loss = _losses_by_batch(trained, plan), "-"
+    if losses:
+        loss = f"{losses[0]:.4g} at first, {losses[-1]:.4g} at the end"
     figures = [
-        ("loss", f"{losses[0]:.4g} at first, {losses[-1]:.4g} at the end" if losses else "-"),
+        ("loss", loss),
         ("redone", f"{trained.redone} updates after the only copy of a layer was lost"),
     ]
 
@@ -300,8 +291,11 @@ def trained_table(trained: TrainedPipeline, plan: PipelinePlan) -> Group:
 
 
 def _losses_by_batch(trained: TrainedPipeline, plan: PipelinePlan) -> list[float]:
-    values = [trained.losses[k] for k in sorted(trained.losses)]
-    return [sum(values[i : i + plan.batch]) / plan.batch for i in range(0, len(values), plan.batch)]
+    values, means = [trained.losses[k] for k in sorted(trained.losses)], list[float]()
+    for i in range(0, len(values), plan.batch):
+        of_batch = values[i : i + plan.batch]
+        means.append(sum(of_batch) / plan.batch)
+    return means
 
 
 def read_fleet(path: Path) -> list[FleetChange]:
@@ -316,7 +310,8 @@ def read_fleet(path: Path) -> list[FleetChange]:
         return _fleet_of_counts(path)
 
     try:
-        rows = [row for row in csv.reader(path.read_text(encoding="utf-8").splitlines()) if row]
+        lines = path.read_text(encoding="utf-8").splitlines()
+        rows = [row for row in csv.reader(lines) if row]
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"{path}: cannot be read: {error}") from None
 
@@ -331,16 +326,20 @@ def read_fleet(path: Path) -> list[FleetChange]:
         changes = kind in (_ADD, _REMOVE)
         # Recorders also note their own actions, such as migrations, without machines.
         if not isfinite(at) or at < 0 or not kind or changes != bool(names):
+            written = repr(",".join(row))
             raise BadRequest(
-                f"{path}: {','.join(row)!r} is no change of a fleet; expected a time, add or "
-                "remove, and names"
+                f"{path}: {written} is no change of a fleet; expected a time, add or remove, and "
+                "names"
             )
-        moment = by_time.setdefault(at, ([], []))
-        moment[kind == _REMOVE].extend(names.split("|") if names else [])
+        added, gone = by_time.setdefault(at, ([], []))
+        changed = gone if kind == _REMOVE else added
+        if names:
+            changed += names.split("|")
 
-    fleet = [
-        FleetChange(at, tuple(added), tuple(gone)) for at, (added, gone) in sorted(by_time.items())
-    ]
+    fleet = list[FleetChange]()
+    for at, (added, gone) in sorted(by_time.items()):
+        change = FleetChange(at, tuple(added), tuple(gone))
+        fleet.append(change)
     _check_fleet(path, fleet)
     return fleet
 
@@ -364,16 +363,16 @@ def _check_fleet(path: Path, fleet: list[FleetChange]) -> None:
 
 def _fleet_of_counts(path: Path) -> list[FleetChange]:
     """The machines that came last go first."""
-    trace = read_availability(path)
-    there: list[str] = []
-    fleet, named = [], 0
+    trace, fleet = read_availability(path), list[FleetChange]()
+    there, named, last = list[str](), 0, len(trace) - 1
     for tick, up in enumerate(trace.up.tolist()):
-        gone = tuple(there[up:])
-        added = tuple(f"m{named + i}" for i in range(max(up - len(there), 0)))
-        named += len(added)
+        gone, more = tuple(there[up:]), max(up - len(there), 0)
+        added = tuple(f"m{named + i}" for i in range(more))
+        named += more
         there = [*there[:up], *added]
-        if gone or added or tick in (0, len(trace) - 1):
-            fleet.append(FleetChange(float(tick * trace.gap_seconds), added, gone))
+        if gone or added or tick in (0, last):
+            at = float(tick * trace.gap_seconds)
+            fleet.append(FleetChange(at, added, gone))
 
     _check_fleet(path, fleet)
     return fleet

@@ -115,18 +115,16 @@ def _measure(work: bytes) -> tuple[ModelProfile, ...]:
 
 def profiles_to_json(model: str, profiles: Sequence[ModelProfile]) -> dict[str, Any]:
     """The file that `spotctl lab parallel plan` reads."""
-    return {
-        "format": FORMAT,
-        "model": model,
-        "profiles": [
-            {
-                "microbatch": profile.microbatch,
-                "input_bytes": profile.input_bytes,
-                "layers": [vars(layer) for layer in profile.layers],
-            }
-            for profile in profiles
-        ],
-    }
+    written = list[dict[str, Any]]()
+    for profile in profiles:
+        layers = [vars(layer) for layer in profile.layers]
+        entry = {
+            "microbatch": profile.microbatch,
+            "input_bytes": profile.input_bytes,
+            "layers": layers,
+        }
+        written.append(entry)
+    return {"format": FORMAT, "model": model, "profiles": written}
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,8 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
         outputs = []
         for i in piece:
             with users_code(f"layer {i}"):
-                outputs.append(model.layers[i].forward(weights[i], values, (0, 0, i))[0])
+                output, _ = model.layers[i].forward(weights[i], values, (0, 0, i))
+                outputs.append(output)
         values = _joined(model, piece, outputs, values)
 
     costs: list[LayerCost] = []
@@ -168,33 +167,48 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
     _, gradient = model.loss(values, targets)
 
     for piece, given in zip(reversed(cuts), reversed(inputs), strict=True):
-        parts = []
+        alike = list[LayerCost]()
+        passed = []
         for i in piece:
             with users_code(f"layer {i}"):
-                parts.append(_cost(model.layers[i], i, weights[i], given, gradient, measuring))
-        # The costs of all parts together; each has the whole layer's output.
-        alike = [cost for cost, _ in parts]
-        layer = replace(
-            alike[0],
-            forward_seconds=sum(cost.forward_seconds for cost in alike),
-            backward_seconds=sum(cost.backward_seconds for cost in alike),
-            stash_bytes=sum(cost.stash_bytes for cost in alike),
-            weight_bytes=sum(cost.weight_bytes for cost in alike),
-            update_seconds={
-                kind: sum(cost.update_seconds[kind] for cost in alike) for kind in OPTIMIZER_STATE
-            },
-            parts=len(alike),
-        )
-        costs.append(layer)
-        gradient = _joined(model, piece, [inner for _, inner in parts], gradient)
+                cost, inner = _cost(model.layers[i], i, weights[i], given, gradient, measuring)
+                alike.append(cost)
+                passed.append(inner)
+        costs.append(_together(alike))
+        gradient = _joined(model, piece, passed, gradient)
 
     # The costs are in reverse order. The last stage reads the microbatch once more, for the
     # targets.
-    costs[0] = replace(costs[0], backward_seconds=costs[0].backward_seconds + reading + judging)
-    costs[-1] = replace(costs[-1], forward_seconds=costs[-1].forward_seconds + reading)
+    last = costs[0]
+    costs[0] = replace(last, backward_seconds=last.backward_seconds + reading + judging)
+    first = costs[-1]
+    costs[-1] = replace(first, forward_seconds=first.forward_seconds + reading)
     few = replace(measuring, repeats=min(measuring.repeats, _WHOLE_REPEATS))
     whole = scale_to_whole_model(model, costs[::-1], few.seconds, measuring.together)
     return ModelProfile(name, size, tuple(whole), float(input_bytes))
+
+
+def _together(alike: Sequence[LayerCost]) -> LayerCost:
+    """The costs of all parts of a layer together; each has the whole layer's output."""
+    forward, backward, stash_bytes, weight_bytes = 0.0, 0.0, 0.0, 0.0
+    updates = dict.fromkeys(OPTIMIZER_STATE, 0.0)
+    for cost in alike:
+        forward += cost.forward_seconds
+        backward += cost.backward_seconds
+        stash_bytes += cost.stash_bytes
+        weight_bytes += cost.weight_bytes
+        for kind in updates:
+            updates[kind] += cost.update_seconds[kind]
+
+    return replace(
+        alike[0],
+        forward_seconds=forward,
+        backward_seconds=backward,
+        stash_bytes=stash_bytes,
+        weight_bytes=weight_bytes,
+        update_seconds=updates,
+        parts=len(alike),
+    )
 
 
 def _joined(model: PipelineModel, piece: range, parts: Sequence[Passed], whole: Passed) -> Passed:
@@ -214,32 +228,34 @@ def _cost(
 ) -> tuple[LayerCost, Passed]:
     """The cost of a layer, and the gradient of its inputs."""
     inner = layer.layer if isinstance(layer, TensorPart) else layer
-    forward = measuring.seconds(lambda: inner.forward(weights, inputs, (0, 0, i)))
+    place = (0, 0, i)
+    forward = measuring.seconds(lambda: inner.forward(weights, inputs, place))
     # A stash serves one backward pass only.
     both = measuring.seconds(
-        lambda: inner.backward(weights, inner.forward(weights, inputs, (0, 0, i))[1], gradient)
+        lambda: inner.backward(weights, inner.forward(weights, inputs, place)[1], gradient)
     )
-    output, stash = inner.forward(weights, inputs, (0, 0, i))
+    output, stash = inner.forward(weights, inputs, place)
     held = _stash_bytes(inner, weights, inputs, stash)
     size_of = float(sum(weight.nbytes for weight in weights))
-    label = (
-        f"{i}:{inner.kind((0, 0, i)) if isinstance(inner, TorchLayer) else type(inner).__name__}"
-    )
+    kind = inner.kind(place) if isinstance(inner, TorchLayer) else type(inner).__name__
     before, gradients = inner.backward(weights, stash, gradient)
     adding = measuring.seconds(lambda: tuple(added(array, array) for array in gradients))
+    backward = max(both - forward, 0.0) + adding
+    carrying = measuring.seconds(lambda: [measuring.carry(array) for array in packed(output)])
+    updates = dict[str, float]()
+    for optimizer in OPTIMIZER_STATE:
+        step = _update(optimizer, weights, gradients)
+        updates[optimizer] = measuring.seconds(step)
+
     cost = LayerCost(
-        label,
+        f"{i}:{kind}",
         forward,
-        max(both - forward, 0.0) + adding,
+        backward,
         float(nbytes(output)),
         held,
         size_of,
-        output_seconds=measuring.seconds(
-            lambda: [measuring.carry(array) for array in packed(output)]
-        ),
-        update_seconds={
-            kind: measuring.seconds(_update(kind, weights, gradients)) for kind in OPTIMIZER_STATE
-        },
+        output_seconds=carrying,
+        update_seconds=updates,
     )
 
     return cost, before
@@ -247,16 +263,18 @@ def _cost(
 
 def _update(kind: str, weights: Weights, gradients: Weights) -> Callable[[], object]:
     """The mean of the gradients, and the step."""
-    rule = Optimizer(kind)
-    # Only the time counts: numbers of another type with as many bytes.
-    weights, gradients = (
-        tuple(
-            np.zeros(array.shape, np.float16) if array.dtype == BFLOAT16 else array
-            for array in arrays
-        )
-        for arrays in (weights, gradients)
-    )
+    rule, stand_ins = Optimizer(kind), list[Weights]()
+    for arrays in (weights, gradients):
+        same_size = list[Any]()
+        for array in arrays:
+            stand_in = array
+            if array.dtype == BFLOAT16:
+                # Only the time counts: numbers of another type with as many bytes.
+                stand_in = np.zeros(array.shape, np.float16)
+            same_size.append(stand_in)
+        stand_ins.append(tuple(same_size))
 
+    weights, gradients = stand_ins
     state = rule.initial(weights)
     return lambda: rule.step(weights, state, tuple(array / 2 for array in gradients), 1)
 
@@ -315,25 +333,27 @@ def scale_to_whole_model(
     updates = few - FEW * passes
     alone = sum(layer.seconds for layer in costs)
     alone_updates = sum(layer.update_seconds["sgd"] for layer in costs)
-    of_pass = _ratio(passes, alone)
-    of_update = _ratio(updates, alone_updates)
+    of_pass, of_update = _ratio(passes, alone), _ratio(updates, alone_updates)
 
-    return [
-        replace(
+    scaled = list[LayerCost]()
+    for layer in costs:
+        update_seconds = {kind: layer.update_seconds[kind] * of_update for kind in OPTIMIZER_STATE}
+        forward, backward = layer.forward_seconds * of_pass, layer.backward_seconds * of_pass
+        of_whole = replace(
             layer,
-            forward_seconds=layer.forward_seconds * of_pass,
-            backward_seconds=layer.backward_seconds * of_pass,
-            update_seconds={
-                kind: layer.update_seconds[kind] * of_update for kind in OPTIMIZER_STATE
-            },
+            forward_seconds=forward,
+            backward_seconds=backward,
+            update_seconds=update_seconds,
         )
-        for layer in costs
-    ]
+        scaled.append(of_whole)
+    return scaled
 
 
 def _ratio(whole: float, alone: float) -> float:
     """1 if either time is too short to be measured."""
-    return whole / alone if min(whole, alone) > 0 else 1.0
+    if min(whole, alone) > 0:
+        return whole / alone
+    return 1.0
 
 
 def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
@@ -377,11 +397,12 @@ def _free_memory() -> float:
     """Bytes of memory that are available; on systems without /proc/meminfo, all memory."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024.0 * next(
-            int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")
-        )
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        kibibytes = int(line.split()[1])
+        return 1024.0 * kibibytes
     except (OSError, StopIteration):
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        return float(pages * page_bytes)
 
 
 _FROM, _TO = "from", "to"

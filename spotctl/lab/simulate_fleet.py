@@ -94,35 +94,35 @@ def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: fl
     # Unequal replicas work in rounds, and copies are made between two of them.
     rounds = lcm(*own.replicas)
     every = ceil(plan.every / rounds) * rounds
-    controller = ElasticController(
-        ElasticSettings(plan.scheme, _NO_END, options, layers.bytes, every)
-    )
+    settings = ElasticSettings(plan.scheme, _NO_END, options, layers.bytes, every)
+    controller = ElasticController(settings)
     replay = FleetReplay(controller, seconds, layers.bytes, layers.bandwidth)
     put_fleet(replay, fleet, warning)
     batches, redone = replay.run(until)
-    spans = fleet_sizes(fleet, until)
-    steps = {
-        option: seconds(option, _PLAYED_BATCHES) - seconds(option, _PLAYED_BATCHES - 1)
-        for option in options.values()
-    }
-    bound = 0.0
+
+    spans, bound = fleet_sizes(fleet, until), 0.0
     for began, end, size, _ in spans:
         fitting = max((nodes for nodes in options if nodes <= size), default=0)
         if fitting:
-            bound += (end - began) * samples / steps[options[fitting]]
+            option = options[fitting]
+            step = seconds(option, _PLAYED_BATCHES) - seconds(option, _PLAYED_BATCHES - 1)
+            bound += (end - began) * samples / step
 
-    machine_seconds = sum((end - began) * size for began, end, size, _ in spans)
-    work = sum(layers.compute) * (batches + redone) * samples / plan.microbatch
+    idle, machine_seconds = 1.0, sum((end - began) * size for began, end, size, _ in spans)
+    if machine_seconds:
+        work = sum(layers.compute) * (batches + redone) * samples / plan.microbatch
+        idle = 1 - work / machine_seconds
+    done = batches * samples
     return FleetResult(
         until,
         machine_seconds,
         batches,
-        batches * samples,
-        batches * samples / until,
+        done,
+        done / until,
         bound,
         redone * samples,
         len(controller.history),
-        1 - work / machine_seconds if machine_seconds else 1.0,
+        idle,
     )
 
 
@@ -143,23 +143,29 @@ class _Layers:
     @classmethod
     def of(cls, plan: ParallelPlan) -> "_Layers":
         """Each layer as the mean of its stage."""
-        stages = [(stage, stage.layers[1] - stage.layers[0] + 1) for stage in plan.stages]
-        each = [(stage, count) for stage, count in stages for _ in range(count)]
-        rates = [
-            stage.output_bytes / stage.send_seconds for stage in plan.stages if stage.send_seconds
-        ]
+        forward, backward, update = list[float](), list[float](), list[float]()
+        sync, state_bytes, rates = list[float](), list[float](), list[float]()
         state = 1 + max(OPTIMIZER_STATE.values())
+        for stage in plan.stages:
+            first, last = stage.layers
+            count = last - first + 1
+            recomputed = stage.forward_seconds * plan.recompute
+            forward += [stage.forward_seconds / count] * count
+            backward += [(stage.backward_seconds + recomputed) / count] * count
+            update += [stage.update_seconds / count] * count
+            sync += [stage.sync_seconds / count] * count
+            state_bytes += [stage.weight_bytes * state / count] * count
+            if stage.send_seconds:
+                rates.append(stage.output_bytes / stage.send_seconds)
 
+        slowest = max(stage.send_seconds for stage in plan.stages)
         return cls(
-            tuple(stage.forward_seconds / count for stage, count in each),
-            tuple(
-                (stage.backward_seconds + stage.forward_seconds * plan.recompute) / count
-                for stage, count in each
-            ),
-            tuple(stage.update_seconds / count for stage, count in each),
-            tuple(stage.sync_seconds / count for stage, count in each),
-            tuple(stage.weight_bytes * state / count for stage, count in each),
-            max(stage.send_seconds for stage in plan.stages),
+            tuple(forward),
+            tuple(backward),
+            tuple(update),
+            tuple(sync),
+            tuple(state_bytes),
+            slowest,
             min(rates, default=_BANDWIDTH),
         )
 
@@ -171,48 +177,36 @@ class _Layers:
     def seconds(self, layout: PipelineLayout, batches: int, scheme: str) -> float:
         """Seconds of batches in a row, with filling and draining."""
         if batches > _PLAYED_BATCHES:
-            step = self.seconds(layout, _PLAYED_BATCHES, scheme) - self.seconds(
-                layout, _PLAYED_BATCHES - 1, scheme
-            )
-            return (
-                self.seconds(layout, _PLAYED_BATCHES, scheme) + (batches - _PLAYED_BATCHES) * step
-            )
+            played = self.seconds(layout, _PLAYED_BATCHES, scheme)
+            step = played - self.seconds(layout, _PLAYED_BATCHES - 1, scheme)
+            return played + (batches - _PLAYED_BATCHES) * step
         if scheme in STASHING:
             (spans,) = layout.pipelines
-            replicas = layout.replicas or (1,) * len(layout.pipelines[0])
-            stages = [
-                times.forward + times.backward + times.sync
-                for times in self._times(spans, max(replicas) > 1)
-            ]
-            slowest = max(seconds / count for seconds, count in zip(stages, replicas, strict=True))
+            replicas = layout.replicas or (1,) * len(spans)
+            stages, slowest = list[float](), 0.0
+            for times, count in zip(self._times(spans, max(replicas) > 1), replicas, strict=True):
+                stage = times.forward + times.backward + times.sync
+                stages.append(stage)
+                slowest = max(slowest, stage / count)
             return sum(stages) + (batches - 1) * slowest
 
-        several = len(layout.pipelines) > 1
-        return max(
-            play(
-                [
-                    [order]
-                    for order in orders(
-                        ScheduleShape(scheme, layout.depth(q), share, batches, layout.chunks)
-                    )
-                ],
-                self._times(layout.pipelines[q], several),
-            ).seconds
-            for q, share in enumerate(layout.shares)
-        )
+        several, longest = len(layout.pipelines) > 1, 0.0
+        for q, share in enumerate(layout.shares):
+            shape = ScheduleShape(scheme, layout.depth(q), share, batches, layout.chunks)
+            each_alone = [[order] for order in orders(shape)]
+            run = play(each_alone, self._times(layout.pipelines[q], several))
+            longest = max(longest, run.seconds)
+        return longest
 
     def _times(self, spans: Sequence[tuple[int, int]], several: bool) -> list[StageTimes]:
-        times = []
+        times = list[StageTimes]()
         for first, last in spans:
             part = slice(first, last + 1)
-            times.append(
-                StageTimes(
-                    sum(self.forward[part]),
-                    sum(self.backward[part]),
-                    self.send,
-                    sum(self.update[part]) + several * sum(self.sync[part]),
-                )
-            )
+            forward, backward = sum(self.forward[part]), sum(self.backward[part])
+            ending, sync = sum(self.update[part]), sum(self.sync[part])
+            if several:
+                ending += sync
+            times.append(StageTimes(forward, backward, self.send, ending))
 
         return times
 
@@ -295,36 +289,37 @@ class FleetReplay:
         """All nodes take as long as the slowest. Work orders that no event can disturb are played
         as one.
         """
-        order = working[0][1]
-        length = self.seconds(self.controller.history[-1].layout, order.last - order.first)
-        next_event = min(self.queue[0][0], until) if self.queue else until
+        _, order = working[0]
+        batches = order.last - order.first
+        length = self.seconds(self.controller.history[-1].layout, batches)
+        next_event = until
+        if self.queue:
+            next_event = min(self.queue[0][0], until)
         every = self.controller.settings.every
-        undisturbed = order.first + floor((next_event - now) / length * (1 - 1e-9)) * (
-            order.last - order.first
-        )
+        orders_before = floor((next_event - now) / length * (1 - 1e-9))
+        undisturbed = order.first + orders_before * batches
 
         # Work orders that are played as one end with a backup, where a controller can resume.
         last = max(undisturbed - undisturbed % every, order.last)
 
-        end = now + length * (last - order.first) / (order.last - order.first)
         self._running = last - order.first
+        end = now + length * self._running / batches
         self._began = now
         self._end = end
         together = last if last > order.last else None
         for node, _ in working:
-            self.put(end, partial(self._end_work, BatchesDone(node, order.epoch, {}), together))
+            done = BatchesDone(node, order.epoch, {})
+            self.put(end, partial(self._end_work, done, together))
 
     def _end_work(self, done: BatchesDone, together: int | None, now: float) -> Instructions:
         """Also tells the controller up to which batch work orders were played `together` as one, if
         they were.
         """
-        if (
-            together is not None
-            and done.epoch == self.controller.epoch
-            and together > self.controller.batch
-        ):
-            self.controller.resume(together, {})
-        return self.controller.report(done, now)
+        controller = self.controller
+        is_current = done.epoch == controller.epoch
+        if together is not None and is_current and together > controller.batch:
+            controller.resume(together, {})
+        return controller.report(done, now)
 
 
 def put_fleet(replay: FleetReplay, fleet: Sequence[FleetChange], warning: float) -> None:
@@ -342,10 +337,11 @@ def put_fleet(replay: FleetReplay, fleet: Sequence[FleetChange], warning: float)
 
 def fleet_sizes(fleet: Sequence[FleetChange], until: float) -> list[tuple[float, float, int, bool]]:
     """Spans with a constant number of machines, and whether each began with a loss."""
-    size = 0
-    spans = []
-    ends = [change.at for change in fleet[1:]] + [until]
-    for change, end in zip(fleet, ends, strict=True):
+    size, spans = 0, list[tuple[float, float, int, bool]]()
+    ends = [*(change.at for change in fleet[1:]), until]
+    for change, next_change in zip(fleet, ends, strict=True):
         size += len(change.added) - len(change.removed)
-        spans.append((change.at, min(end, until), size, bool(change.removed)))
-    return [span for span in spans if span[1] > span[0]]
+        end = min(next_change, until)
+        if end > change.at:
+            spans.append((change.at, end, size, bool(change.removed)))
+    return spans

@@ -26,20 +26,24 @@ class TransformerShape:
         """Weights and biases of the blocks, and the token and position embeddings."""
         wide = 12 * self.layers * self.hidden**2
         ends = (self.vocabulary + self.sequence) / (12 * self.layers * self.hidden)
-        return wide * (1 + 13 / (12 * self.hidden) + ends)
+        biases = 13 / (12 * self.hidden)
+        return wide * (1 + biases + ends)
 
     def batch_operations(self, batch: int) -> float:
         """Floating-point operations of a batch whose forward pass is recomputed."""
         wide = 96 * batch * self.sequence * self.layers * self.hidden**2
         ends = self.vocabulary / (16 * self.layers * self.hidden)
-        return wide * (1 + self.sequence / (6 * self.hidden) + ends)
+        attention = self.sequence / (6 * self.hidden)
+        return wide * (1 + attention + ends)
 
     def training_days(self, tokens: float, devices: int, flops_per_second: float) -> float:
         """Days to train on `tokens` when each device reaches this speed; the batch size cancels
         out.
         """
         per_token = self.batch_operations(1) / self.sequence
-        return tokens * per_token / (devices * flops_per_second) / _SECONDS_PER_DAY
+        operations, per_second = tokens * per_token, devices * flops_per_second
+        seconds = operations / per_second
+        return seconds / _SECONDS_PER_DAY
 
 
 @dataclass(frozen=True)
@@ -78,11 +82,13 @@ def traffic(
     t = layout.tensor
     p = layout.stages
     d = layout.pipelines
-    return TransformerTraffic(
-        activation * chunks / (t if scatter else 1) if p > 1 else 0.0,
-        8 * activation * (t - 1) / t,
-        2 * (d - 1) / d * shape.parameters / (p * t),
-    )
+    cut = 0.0
+    if p > 1:
+        senders = t if scatter else 1
+        cut = activation * chunks / senders
+    tensor = 8 * activation * (t - 1) / t
+    batch = 2 * (d - 1) / d * shape.parameters / (p * t)
+    return TransformerTraffic(cut, tensor, batch)
 
 
 def layout_by_rule(
@@ -94,18 +100,19 @@ def layout_by_rule(
 ) -> TransformerLayout:
     """Tensor parallelism within a server, then stages until the state fits, then pipelines."""
     total = shape.parameters * bytes_per_parameter
-    for tensor in [t for t in range(1, min(server, devices) + 1) if server % t == 0]:
-        if total / tensor <= memory_bytes:
+    for tensor in range(1, min(server, devices) + 1):
+        if server % tensor == 0 and total / tensor <= memory_bytes:
             return TransformerLayout(tensor, 1, devices // tensor)
 
     for stages in range(2, shape.layers + 1):
-        if shape.layers % stages == 0 and total / (server * stages) <= memory_bytes:
-            if server * stages > devices:
+        used = server * stages
+        if shape.layers % stages == 0 and total / used <= memory_bytes:
+            if used > devices:
                 break
-            return TransformerLayout(server, stages, devices // (server * stages))
+            return TransformerLayout(server, stages, devices // used)
 
+    needed = f"{shape.parameters:.4g} parameters need {total:.4g} bytes"
     raise BadArgument(
-        f"devices is {devices}: {shape.parameters:.4g} parameters need {total:.4g} bytes, and the "
-        "devices of"
-        f" {memory_bytes:.4g} bytes cannot hold them: use more or larger devices"
+        f"devices is {devices}: {needed}, and the devices of {memory_bytes:.4g} bytes cannot hold "
+        "them: use more or larger devices"
     )

@@ -82,7 +82,9 @@ class Column(Generic[RowT]):
         if self.value is None:
             return at_path(row, self.key)
         if isinstance(self.value, str):
-            return at_path(row, *self.value.split(".")) if self.value else row
+            if self.value:
+                return at_path(row, *self.value.split("."))
+            return row
         return self.value(row)
 
     def text(self, row: RowT, now: int = 0) -> str | Text:
@@ -94,7 +96,9 @@ class Column(Generic[RowT]):
             return self.unknown
         if value == "":
             return self.empty
-        return self.show.format(value) if isinstance(self.show, str) else self.show(value)
+        if isinstance(self.show, str):
+            return self.show.format(value)
+        return self.show(value)
 
     def json(self, value: Any, now: int = 0) -> Any:  # noqa: ANN401  # JSON is any value
         """The value as JSON, with the fields inside it."""
@@ -172,7 +176,9 @@ def if_any(value: Any) -> Any:  # noqa: ANN401  # a text, a list or a mapping
 
 def finite(value: Any) -> Any:  # noqa: ANN401  # JSON is any value
     """The value itself, or None (null in JSON) for infinity and NaN, which JSON cannot express."""
-    return None if isinstance(value, float) and not isfinite(value) else value
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value
 
 
 def chosen(columns: tuple[Column[RowT], ...], keys: str) -> tuple[Column[RowT], ...]:
@@ -212,15 +218,18 @@ def fitting(
     """
     from spotctl.show.layout import GAP  # rich, which JSON does not need
 
-    shown = [
-        (column, [column.text(row, now) for row in rows])
-        for column in columns
-        if column.heading is not None
-    ]
+    shown: list[tuple[Column[RowT], list[str | Text]]] = []
+    for column in columns:
+        if column.heading is not None:
+            cells = [column.text(row, now) for row in rows]
+            shown.append((column, cells))
 
     while width is not None and any(column.rank for column, _ in shown):
-        widths = [max(map(len, (column.heading or "", *cells))) for column, cells in shown]
-        if sum(widths) + len(GAP) * (len(widths) - 1) <= width:
+        needed = len(GAP) * (len(shown) - 1)
+        for column, cells in shown:
+            texts = (column.heading or "", *cells)
+            needed += max(map(len, texts))
+        if needed <= width:
             break
         shown.remove(max(shown, key=lambda pair: pair[0].rank))
 

@@ -13,17 +13,19 @@ def freshness_remarks(
     clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()
 ) -> list[str]:
     """One line about what is missing or old; none if every price is fresh."""
+    about = list[str]()
     missing = [prices.cloud for prices in clouds if prices.newest is None]
-    about = [f"no prices of {', '.join(missing)} are stored"] if missing else []
-    about += [
-        f"prices of {prices.cloud} are {age((now - prices.newest) / SECOND)} old"
-        for prices in outdated(clouds, now)
-        if prices.newest is not None
-    ]
+    if missing:
+        about.append(f"no prices of {', '.join(missing)} are stored")
+    for prices in outdated(clouds, now):
+        if prices.newest is not None:
+            old = age((now - prices.newest) / SECOND)
+            about.append(f"prices of {prices.cloud} are {old} old")
 
-    return (
-        [f"{', '.join(about)}; fetch them: {fetch_command(clouds, now, regions)}"] if about else []
-    )
+    if not about:
+        return []
+    command = fetch_command(clouds, now, regions)
+    return [f"{', '.join(about)}; fetch them: {command}"]
 
 
 def fetch_command(

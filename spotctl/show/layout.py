@@ -61,8 +61,9 @@ class LongTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         widths = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
-        room = options.max_width - sum(widths[1:]) - len(GAP) * (len(widths) - 1)
-        widths[0] = max(min(widths[0], room), _MIN_NAME)
+        name, *others = widths
+        room = options.max_width - sum(others) - len(GAP) * len(others)
+        widths[0] = max(min(name, room), _MIN_NAME)
         yield from _line(console, self.columns, widths, Style(bold=True))
         for row in self.rows:
             yield from _line(console, row, widths)
@@ -75,10 +76,12 @@ def _line(
     name, width = cells[0], widths[0]
     parts = [name[:width], " " * (width - len(name))]
     for cell, room in zip(cells[1:], widths[1:], strict=True):
-        parts += [GAP + " " * (room - len(cell)), cell]
+        gap = GAP + " " * (room - len(cell))
+        parts += [gap, cell]
     yield from _segments(console, parts, style)
     for start in range(width, len(name), width):
-        yield from _segments(console, [name[start : start + width]], style)
+        below = name[start : start + width]
+        yield from _segments(console, [below], style)
 
 
 def _segments(

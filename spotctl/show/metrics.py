@@ -188,26 +188,19 @@ class NightFigures:
 
 def metrics_text(runs: Sequence[RunView], seconds: float, night: NightFigures | None = None) -> str:
     """The metrics of some runs, as they were at `seconds` since 1970 on this computer's clock."""
-    labeled = [((("job", view.job), ("run", view.run)), view) for view in runs]
-    billed: LabeledRows = [(labels, view) for labels, view in labeled if not view.is_replayed]
-    replayed: LabeledRows = [(labels, view) for labels, view in labeled if view.is_replayed]
-    machines, markets, figures = LabeledRows(), LabeledRows(), LabeledRows()
-    for run, view in labeled:
-        machines += _machines(run, view)
+    rows_of: dict[str, LabeledRows] = {of: [] for of in METRICS}
+    for view in runs:
+        run = (("job", view.job), ("run", view.run))
+        rows_of["replayed run" if view.is_replayed else "billed run"].append((run, view))
+        rows_of["machines of a kind"] += _machines(run, view)
         for used in view.markets:
-            markets.append(((*run, ("market", str(used.market))), used))
-        figures.append((run, _figures(view)))
+            market = ("market", str(used.market))
+            rows_of["market"].append(((*run, market), used))
+        rows_of["run"].append((run, _figures(view)))
 
-    nights: LabeledRows = [] if night is None else [((("job", night.job),), night)]
-    rows_of: dict[str, LabeledRows] = {
-        "billed run": billed,
-        "replayed run": replayed,
-        "machines of a kind": machines,
-        "market": markets,
-        "run": figures,
-        "night": nights,
-        "all": [((), {"seconds": round(seconds, 3)})],
-    }
+    if night is not None:
+        rows_of["night"].append(((("job", night.job),), night))
+    rows_of["all"].append(((), {"seconds": round(seconds, 3)}))
 
     lines = list[str]()
     for of, metrics in METRICS.items():
@@ -233,18 +226,26 @@ def _machines(run: Labels, view: RunView) -> LabeledRows:
 
 def _figures(view: RunView) -> dict[str, float | None]:
     """The figures of a run, as far as they are known and say something at that moment."""
-    clock_at, end = view.clock_at, view.expected_end
-    is_open = view.ended is None
-    return {
+    figures: dict[str, float | None] = {
         "evictions": view.evictions,
         "clock": view.clock,
-        "goal": None if view.clock is None else view.goal,
+        "goal": None,
         "loss": view.loss,
-        "updates_lost": None if is_open else view.updates_lost,
-        "clock_age": None if clock_at is None else (view.now - clock_at) / SECOND,
-        "to_end": max(end - view.now, 0) / SECOND if is_open and end is not None else None,
-        "running": int(is_open),
+        "updates_lost": None,
+        "clock_age": None,
+        "to_end": None,
+        "running": int(view.ended is None),
     }
+
+    if view.clock is not None:
+        figures["goal"] = view.goal
+    if view.clock_at is not None:
+        figures["clock_age"] = (view.now - view.clock_at) / SECOND
+    if view.ended is not None:
+        figures["updates_lost"] = view.updates_lost
+    elif view.expected_end is not None:
+        figures["to_end"] = max(view.expected_end - view.now, 0) / SECOND
+    return figures
 
 
 def _lines(metric: Metric, rows: LabeledRows) -> list[str]:
@@ -253,18 +254,19 @@ def _lines(metric: Metric, rows: LabeledRows) -> list[str]:
         value = at_path(row, *metric.value.split("."))
         if value is None:
             continue
-        shown = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
+        sample, shown = metric.name, list[str]()
+        for name, text in labels:
+            escaped = text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+            shown.append(f'{name}="{escaped}"')
+        if shown:
+            sample += f"{{{','.join(shown)}}}"
         number = value if metric.form is None else metric.form(value)
-        lines.append(f"{metric.name}{f'{{{shown}}}' if shown else ''} {number}")
+        lines.append(f"{sample} {number}")
 
     if not lines:
         return []
     head = (f"# HELP {metric.name} {metric.meaning}", f"# TYPE {metric.name} {metric.kind}")
     return [*head, *lines]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 _EVERY_SECONDS = 1.0
@@ -341,7 +343,9 @@ def absolute(place: str, home: Path) -> str:
     if place:
         with _place(place, unheard, home):
             pass
-    return place if not place or place.isdecimal() else str(Path(place).absolute())
+    if not place or place.isdecimal():
+        return place
+    return str(Path(place).absolute())
 
 
 @contextmanager

@@ -32,27 +32,31 @@ _MAX_CHANGES = 6
 
 def clock_text(micros: int, now: int) -> str:
     """`03:10Z`, rounded up to a minute; with its date unless that is today's."""
-    text = format_time(-(-micros // MINUTE) * MINUTE)
-    return f"{'' if text[:10] == format_time(now)[:10] else f'{text[:10]} '}{text[11:16]}Z"
+    text, today = format_time(-(-micros // MINUTE) * MINUTE), format_time(now)[:10]
+    date, time = text[:10], text[11:16]
+    if date == today:
+        return f"{time}Z"
+    return f"{date} {time}Z"
 
 
 def slice_text(own: QuotaSlice, at: int) -> str:
     """A slice of a quota: `jobb 8 from 03:10Z, 16 from 04:00Z until 05:20Z`; `at` is the moment of
     the launch.
     """
-    since = ""
+    text = f"{own.job} {own.amount}"
     if own.turn.begins is not None:
-        since = f" from {_between(own.turn.begins, at)}"
+        text += f" from {_between(own.turn.begins, at)}"
     elif own.turn.begin:
-        since = f" from {_later(own.turn.begin, at)}"
+        text += f" from {_later(own.turn.begin, at)}"
 
-    changes = "".join(
-        f", {amount} from {_later(begin, at)}" for begin, amount in own.later[:_MAX_CHANGES]
-    )
-    if more := len(own.later) - _MAX_CHANGES:
-        changes += f", then {counted(more, 'more change')}" if more > 0 else ""
+    for begin, amount in own.later[:_MAX_CHANGES]:
+        later = _later(begin, at)
+        text += f", {amount} from {later}"
+    more = len(own.later) - _MAX_CHANGES
+    if more > 0:
+        text += f", then {counted(more, 'more change')}"
 
-    return f"{own.job} {own.amount}{since}{changes}{_until(own, at)}"
+    return text + _until(own, at)
 
 
 def turn_text(own: QuotaSlice, at: int) -> str:
@@ -93,9 +97,9 @@ def terms_text(market: Market, bid: int | None, on_demand: int) -> str:
         return f" at ${format_usd(on_demand)}/h"
     if bid is None:
         return " on demand"
-    return (
-        f", bid {bid_usd(bid)}/h" if markets_of(market.cloud).takes_bids else " at the spot price"
-    )
+    if markets_of(market.cloud).takes_bids:
+        return f", bid {bid_usd(bid)}/h"
+    return " at the spot price"
 
 
 def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
@@ -108,66 +112,66 @@ def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
     # Status and reports of runs that have ended import this module, and need no billing.
     from bidbrain.billing import terms_of
 
-    titles = {
-        cloud: cloud_of(cloud).words.title
-        for cloud in rented_clouds()
-        if markets_of(cloud).takes_bids
-    }
+    bidding = [cloud for cloud in rented_clouds() if markets_of(cloud).takes_bids]
+    bid_in, are_listed = set[str](), True
+    for cloud, bid, on_demand in bids:
+        if bid is not None and cloud in bidding:
+            bid_in.add(cloud)
+            are_listed &= bid == on_demand
 
-    limits = [
-        (cloud, bid, on_demand)
-        for cloud, bid, on_demand in bids
-        if bid is not None and cloud in titles
-    ]
+    paid, named = list[str](), list[str]()
+    for cloud in bidding:
+        if cloud in bid_in:
+            titles = paid if terms_of(cloud).pays_bid else named
+            titles.append(cloud_of(cloud).words.title)
 
-    bid_in = {cloud for cloud, _, _ in limits}
-    paid = " and ".join(
-        name for cloud, name in titles.items() if cloud in bid_in and terms_of(cloud).pays_bid
-    )
-    named = " and ".join(
-        name for cloud, name in titles.items() if cloud in bid_in and not terms_of(cloud).pays_bid
-    )
-    texts = []
-
+    texts = list[str]()
     if paid:
         texts.append(
-            f"on {paid} you pay what you bid: a higher bid is outbid less often, and no bid keeps "
-            "a machine from those who rent it on demand"
+            f"on {' and '.join(paid)} you pay what you bid: a higher bid is outbid less often, and "
+            "no bid keeps a machine from those who rent it on demand"
         )
 
     if named:
-        where = (
-            "; these are at the on-demand price"
-            if all(bid == listed for _, bid, listed in limits)
-            else ""
+        text = (
+            f"on {' and '.join(named)} a bid is only a maximum price: a low bid adds evictions when "
+            "the price rises above it, and no bid prevents evictions for lack of capacity"
         )
-        texts.append(
-            f"on {named} a bid is only a maximum price: a low bid adds evictions when the price "
-            f"rises above it, and no bid prevents evictions for lack of capacity{where}"
-        )
+        if are_listed:
+            text += "; these are at the on-demand price"
+        texts.append(text)
 
     return "; ".join(texts)
 
 
 def spending_text(spent: CostSoFar) -> str:
     """`$2.42`, `at least $0.54`, or `at most $0.27`."""
-    amount = usd_text(usd(spent.low if spent.is_least else spent.amount))
-    return f"{bound_of(is_least=spent.is_least, is_most=spent.low < spent.amount)}{amount}"
+    bound = bound_of(is_least=spent.is_least, is_most=spent.low < spent.amount)
+    shown = spent.low if spent.is_least else spent.amount
+    return f"{bound}{usd_text(usd(shown))}"
 
 
 def bound_of(*, is_least: bool, is_most: bool) -> str:
     """The words in front of an amount that is a bound."""
-    return "at least " if is_least else "at most " if is_most else ""
+    if is_least:
+        return "at least "
+    if is_most:
+        return "at most "
+    return ""
 
 
 def hours_text(hours: float) -> str:
     """`12 minutes`, `3.5 hours`."""
-    return f"{hours * 60:.0f} minutes" if hours < 1 else f"{hours:.1f} hours"
+    if hours < 1:
+        return f"{hours * 60:.0f} minutes"
+    return f"{hours:.1f} hours"
 
 
 def chance(share: float) -> str:
     """A probability in percent; small ones get two significant digits."""
-    return f"{share:.1%}" if share >= 0.0995 else f"{100 * share:.2g}%"
+    if share >= 0.0995:
+        return f"{share:.1%}"
+    return f"{100 * share:.2g}%"
 
 
 def loss_text(run: str, loss: RowsLost) -> str:
@@ -176,11 +180,13 @@ def loss_text(run: str, loss: RowsLost) -> str:
     """
     whose = f"of run {run}" if run else "of an unknown run"
     kinds = f" ({', '.join(loss.kinds)})" if loss.kinds else ""
-    numbers = (
-        f"row {loss.first}" if loss.first == loss.last else f"rows {loss.first} to {loss.last}"
-    )
-    between = f"between {moment(loss.since)} and {moment(loss.until)}"
-    return f"{counted(loss.rows, 'row')} {whose}{kinds}: {numbers} of the damaged log, {between}"
+    numbers = f"rows {loss.first} to {loss.last}"
+    if loss.first == loss.last:
+        numbers = f"row {loss.first}"
+
+    rows = counted(loss.rows, "row")
+    since, until = moment(loss.since), moment(loss.until)
+    return f"{rows} {whose}{kinds}: {numbers} of the damaged log, between {since} and {until}"
 
 
 EVIDENCE = {

@@ -54,10 +54,12 @@ def draw_bars(
     axes: Axes, heights: Mapping[str, Sequence[float]], width: float, colors: Mapping[str, str]
 ) -> list[Any]:
     """Groups of bars, as wide together as `width`: a bar of each name in each group."""
-    drawn, bar = [], width / len(heights)
+    drawn, bar = list[Any](), width / len(heights)
+    middle = (len(heights) - 1) / 2
     for i, (name, values) in enumerate(heights.items()):
-        places = np.arange(len(values)) + (i - (len(heights) - 1) / 2) * bar
-        drawn.append(axes.bar(places, values, bar, label=name, color=colors[name]))
+        places = np.arange(len(values)) + (i - middle) * bar
+        bars = axes.bar(places, values, bar, label=name, color=colors[name])
+        drawn.append(bars)
     return drawn
 
 
@@ -65,11 +67,12 @@ def draw_stretches(
     axes: Axes, row: int, on: NDArray[np.bool_], hours: float, height: float, color: str
 ) -> None:
     """A horizontal bar for each run of consecutive steps that are on; a step lasts `hours`."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], on, [False])).astype(np.int8)))
-    stretches = [
-        (begin * hours, (end - begin) * hours)
-        for begin, end in zip(edges[::2], edges[1::2], strict=True)
-    ]
+    padded = np.concatenate(([False], on, [False])).astype(np.int8)
+    edges = np.flatnonzero(np.diff(padded))
+    stretches = list[tuple[float, float]]()
+    for begin, end in zip(edges[::2], edges[1::2], strict=True):
+        start, length = begin * hours, (end - begin) * hours
+        stretches.append((start, length))
     axes.broken_barh(stretches, (row - height / 2, height), facecolors=color)
 
 

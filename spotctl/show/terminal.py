@@ -39,7 +39,9 @@ _NAMED_BAD_ROWS = 20
 
 def percent(share: float | None) -> str:
     """A share in whole percent, `-` for None."""
-    return _UNKNOWN if share is None else f"{share:.0%}"
+    if share is None:
+        return _UNKNOWN
+    return f"{share:.0%}"
 
 
 def against_on_demand(discount: float) -> str:
@@ -49,13 +51,17 @@ def against_on_demand(discount: float) -> str:
 
 def dollars(nanos: float) -> str:
     """A price per hour: four decimals below $10, two above."""
-    return f"${to_usd(nanos):.4f}" if to_usd(nanos) < 10 else f"${to_usd(nanos):.2f}"
+    if to_usd(nanos) < 10:
+        return f"${to_usd(nanos):.4f}"
+    return f"${to_usd(nanos):.2f}"
 
 
 def market_name(market: Market) -> Text:
     """A market's text; synthetic markets are labeled wherever they are shown."""
     name = Text(str(market))
-    return name.append(" (synthetic)", style="yellow") if market.is_synthetic else name
+    if market.is_synthetic:
+        return name.append(" (synthetic)", style="yellow")
+    return name
 
 
 def one_market(
@@ -71,47 +77,61 @@ def one_market(
     machine, figures = about
     rows = list[tuple[str, str]]()
     if machine is not None:
-        size = f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB"
-        if machine.accelerators:
-            size += f", {machine.accelerators} x {machine.accelerator}"
-        if machine.traits.architecture is not None:
-            size += f", {machine.traits.architecture}"
-        if machine.is_burstable:
-            size += f", burstable: {machine.steady_vcpus:g} vCPUs all the time"
-        if machine.as_of is not None:
-            size += f"; shipped list as of {format_time(machine.as_of)[:10]}"
-        rows.append(("machine", size))
+        rows.append(("machine", _machine(machine)))
 
-    seen = age(summary.age_seconds(now))
-    rows.append(("price now", f"${format_usd(summary.price_now)}/h, {seen} ago"))
-    median, lowest, highest = map(dollars, (summary.median, summary.lowest, summary.highest))
-    middle = f"{dollars(summary.mean)}, median {median}"
-    rows.append(("mean", f"{middle}, range {lowest} to {highest}"))
-    rows.append(("on-demand", _on_demand(summary)))
+    seen, price = age(summary.age_seconds(now)), format_usd(summary.price_now)
+    rows.append(("price now", f"${price}/h, {seen} ago"))
+    mean, median, lowest, highest = map(
+        dollars, (summary.mean, summary.median, summary.lowest, summary.highest)
+    )
+    rows.append(("mean", f"{mean}, median {median}, range {lowest} to {highest}"))
+    listed = "unknown (add it with: spotctl prices import --on-demand FILE)"
+    if summary.on_demand is not None:
+        usd, day = dollars(summary.on_demand.price), format_time(summary.on_demand.as_of)[:10]
+        hours = summary.hours_above_on_demand or 0.0
+        comparison = against_on_demand(summary.discount or 0.0)
+        spot = f"spot was {comparison} on average, above it for {hours:,.1f} h"
+        listed = f"{usd} as of {day}; {spot}"
+    rows.append(("on-demand", listed))
 
     first, last = format_time(summary.first), format_time(summary.last)
     rows.append(("history", f"{summary.events:,} price changes from {first} to {last}"))
     observed = f"{percent(summary.coverage)} of that time ({age(summary.observed / SECOND)})"
     rows.append(("observed", f"{observed}; figures are for the observed time"))
-    spikes = f"{summary.spikes_per_day:.2f} spikes/day"
-    rows.append(("volatility", f"{summary.changes_per_day:.0f} changes/day, {spikes}"))
+    changes, spikes = f"{summary.changes_per_day:.0f}", f"{summary.spikes_per_day:.2f}"
+    rows.append(("volatility", f"{changes} changes/day, {spikes} spikes/day"))
     if summary.outliers:
         above = "above 20 x the median or 10 x on-demand"
         rows.append(("suspicious", f"{summary.outliers} prices {above}"))
 
     newest = {figure.measure: figure for figure in figures}
     rows += [(measure, _figure(figure, figures)) for measure, figure in newest.items()]
-    chart = Text(sparkline(series, max(10, width)), style="cyan")
-    return Group(market_name(summary.market), pairs_table(rows), chart)
+    line = sparkline(series, max(10, width))
+    return Group(market_name(summary.market), pairs_table(rows), Text(line, style="cyan"))
+
+
+def _machine(machine: InstanceType) -> str:
+    """`8 vCPUs, 32 GiB, 1 x T4; shipped list as of 2026-01-01`."""
+    size = f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB"
+    if machine.accelerators:
+        size += f", {machine.accelerators} x {machine.accelerator}"
+    if machine.traits.architecture is not None:
+        size += f", {machine.traits.architecture}"
+    if machine.is_burstable:
+        size += f", burstable: {machine.steady_vcpus:g} vCPUs all the time"
+    if machine.as_of is not None:
+        day = format_time(machine.as_of)[:10]
+        size += f"; shipped list as of {day}"
+    return size
 
 
 def correction(made: PriceCorrection) -> str:
     """A correction of a stored price in one line."""
-    right = "withdrawn" if made.price is None else f"corrected to ${format_usd(made.price)}/h"
-    return (
-        f"{made.market}, {format_time(made.time)}: {right} on {format_time(made.made)[:10]} "
-        f"({made.reason})"
-    )
+    right = "withdrawn"
+    if made.price is not None:
+        right = f"corrected to ${format_usd(made.price)}/h"
+    of, day = format_time(made.time), format_time(made.made)[:10]
+    return f"{made.market}, {of}: {right} on {day} ({made.reason})"
 
 
 def _figure(newest: Interruption, figures: Sequence[Interruption]) -> str:
@@ -126,21 +146,11 @@ def _figure(newest: Interruption, figures: Sequence[Interruption]) -> str:
 
     scale, unit = (1, "") if newest.measure == "placement-score" else (100, "%")
     low, high = newest.low * scale, newest.high * scale
-    shown = f"{low:g}{unit}" if low == high else f"{low:g}-{high:g}{unit}"
-    day = format_time(since.as_of)[:10]
-    return f"{shown} since {day}, {counted(changes, 'change')} before; {newest.source}"
-
-
-def _on_demand(summary: MarketStats) -> str:
-    if summary.on_demand is None:
-        return "unknown (add it with: spotctl prices import --on-demand FILE)"
-    day = format_time(summary.on_demand.as_of)[:10]
-    above = summary.hours_above_on_demand or 0.0
-    comparison = against_on_demand(summary.discount or 0.0)
-    return (
-        f"{dollars(summary.on_demand.price)} as of {day}; spot was {comparison} on average, above "
-        f"it for {above:,.1f} h"
-    )
+    shown = f"{low:g}{unit}"
+    if low != high:
+        shown = f"{low:g}-{high:g}{unit}"
+    day, before_text = format_time(since.as_of)[:10], counted(changes, "change")
+    return f"{shown} since {day}, {before_text} before; {newest.source}"
 
 
 def imported(reports: Sequence[FileReport]) -> Table:
@@ -172,13 +182,12 @@ _ALWAYS = ("rows", "new", "known")
 
 def complaints(report: FileReport) -> list[str]:
     """The problems of a file, a line each: the file as a whole, then its first bad rows."""
-    lines = [f"spotctl: {report.file}: {report.failure}"] if report.failure else []
+    lines, more = list[str](), report.skipped - _NAMED_BAD_ROWS
+    if report.failure:
+        lines.append(f"spotctl: {report.file}: {report.failure}")
     lines += [f"{report.file}: {row}" for row in report.bad[:_NAMED_BAD_ROWS]]
-    if report.skipped > _NAMED_BAD_ROWS:
-        lines.append(
-            f"{report.file}: and {report.skipped - _NAMED_BAD_ROWS:,} more bad rows (--json lists "
-            "all)"
-        )
+    if more > 0:
+        lines.append(f"{report.file}: and {more:,} more bad rows (--json lists all)")
     return lines
 
 
@@ -191,53 +200,64 @@ def gaps(report: GapReport, now: int) -> list[str]:
         lines.append(f"seam   {seam.cloud}/{seam.region}: {since} to {until}, {silent}")
 
     for stale in report.stale[:_NAMED_GAPS]:
-        ago = age((now - stale.last) / SECOND)
-        lines.append(f"stale  {stale.market}: last seen {format_time(stale.last)}, {ago} ago")
-    if (more := len(report.stale) - _NAMED_GAPS) > 0:
+        last, ago = format_time(stale.last), age((now - stale.last) / SECOND)
+        lines.append(f"stale  {stale.market}: last seen {last}, {ago} ago")
+    more = len(report.stale) - _NAMED_GAPS
+    if more > 0:
         lines.append(f"       and {more:,} more stale markets (--json lists all)")
 
     longest = sorted(report.gaps, key=lambda gap: gap.start - gap.end)
     for gap in longest[:_NAMED_GAPS]:
-        length = age((gap.end - gap.start) / SECOND)
-        lines.append(f"gap    {gap.market}: {length} from {format_time(gap.start)}")
-    if (more := len(longest) - _NAMED_GAPS) > 0:
+        length, start = age((gap.end - gap.start) / SECOND), format_time(gap.start)
+        lines.append(f"gap    {gap.market}: {length} from {start}")
+    more = len(longest) - _NAMED_GAPS
+    if more > 0:
         lines.append(f"       and {more} shorter gaps (--json lists all)")
 
     seams, stales = len(report.seams), len(report.stale)
-    lines.append(f"{seams} seams, {stales} stale markets, {len(report.gaps)} gaps")
+    lines.append(f"{seams} seams, {stales} stale markets, {len(longest)} gaps")
     return lines
 
 
 def rows(answer: QueryResult, width: int) -> RenderableType:
     """A table, or where that is wider than the terminal, the values of each row below each
     other."""
-    cells = [
-        ["" if value is None else printable(str(value)) for value in row] for row in answer.rows
-    ]
+    cells = list[list[str]]()
+    for row in answer.rows:
+        texts = ["" if value is None else printable(str(value)) for value in row]
+        cells.append(texts)
+
     widths = [max(map(len, column)) for column in zip(answer.columns, *cells, strict=True)]
-    if sum(widths) + 2 * (len(widths) - 1) > width:
-        records = [pairs_table(zip(answer.columns, row, strict=True)) for row in cells]
-        return Group(*(part for record in records for part in (record, "")))
+    needed = sum(widths) + 2 * (len(widths) - 1)
+    if needed > width:
+        records = list[RenderableType]()
+        for texts in cells:
+            record = pairs_table(zip(answer.columns, texts, strict=True))
+            records += [record, ""]
+        return Group(*records)
 
     table = plain_table(*answer.columns, names=len(answer.columns))
-    for row in cells:
-        table.add_row(*map(Text, row))
+    for texts in cells:
+        table.add_row(*map(Text, texts))
     return table
 
 
 def egress(price: EgressPrice, gigabytes: float, usd: float) -> Table:
     """The cost of sending data, and the price list that it follows from."""
-    certainty = ", approximate" if price.approximate else ""
     # `free up to 100 GB`, `$0.09/GB above 100 GB`.
-    tiers = list[str]()
-    for (above, each), (end, _) in zip(price.tiers, (*price.tiers[1:], (inf, 0)), strict=True):
+    tiers, ends = list[str](), [*(above for above, _ in price.tiers[1:]), inf]
+    for (above, each), end in zip(price.tiers, ends, strict=True):
+        tier = f"${each:g}/GB"
         if not each and above == 0:
-            tiers.append("free" if end == inf else f"free up to {end:,g} GB")
-        else:
-            tiers.append(f"${each:g}/GB above {above:,g} GB" if above else f"${each:g}/GB")
+            tier = "free" if end == inf else f"free up to {end:,g} GB"
+        elif above:
+            tier += f" above {above:,g} GB"
+        tiers.append(tier)
 
     cost = f"{usd_text(usd)} for {gigabytes:,g} GB"
-    source = f"{price.source}, {format_time(price.as_of)[:10]}{certainty}"
+    source = f"{price.source}, {format_time(price.as_of)[:10]}"
+    if price.approximate:
+        source += ", approximate"
     return pairs_table([("cost", cost), ("list", ", ".join(tiers)), ("source", source)])
 
 
@@ -256,7 +276,9 @@ def bar_columns(values: Floats, top: float, height: int) -> list[str]:
     """Columns from 0 to `top` in `height` lines, the highest line first. Values above 0 are always
     visible.
     """
-    eighths = np.ceil(values / top * height * 8 - 1e-9) if top > 0 else np.zeros(len(values))
+    eighths = np.zeros(len(values))
+    if top > 0:
+        eighths = np.ceil(values / top * height * 8 - 1e-9)
     return _bar_lines(eighths, height)
 
 
@@ -269,8 +291,10 @@ def sparkline(series: PriceSeries, width: int) -> str:
     observed, there is no bar.
     """
     edges = np.linspace(series.first, series.last, width + 1)
-    begin = np.clip(np.searchsorted(series.times, edges[:-1], "right") - 1, 0, None)
-    end = np.maximum(np.searchsorted(series.times, edges[1:], "left"), begin + 1)
+    in_force = np.searchsorted(series.times, edges[:-1], "right") - 1
+    begin = np.clip(in_force, 0, None)
+    after = np.searchsorted(series.times, edges[1:], "left")
+    end = np.maximum(after, begin + 1)
     highest = [series.prices[first:last].max() for first, last in zip(begin, end, strict=True)]
     tops = np.array(highest, dtype=float)
     low, high = float(series.prices.min()), float(series.prices.max())
@@ -278,16 +302,20 @@ def sparkline(series: PriceSeries, width: int) -> str:
     if series.watched is not None:
         seen = held(edges.astype(np.int64), series.watched) > 0
 
-    if high == low:
-        return _bar_lines(np.where(seen, 1.0, 0.0), 1)[0]
-
-    if needs_log_scale(low, high):
-        tops, low, high = np.log(tops), np.log(low), np.log(high)
-    heights = 1 + np.round((tops - low) / (high - low) * 7)
-    return _bar_lines(np.where(seen, heights, 0), 1)[0]
+    heights = np.ones(width)
+    if high > low:
+        if needs_log_scale(low, high):
+            tops, low, high = np.log(tops), np.log(low), np.log(high)
+        share = (tops - low) / (high - low)
+        heights = 1 + np.round(share * 7)
+    line, *_ = _bar_lines(np.where(seen, heights, 0), 1)
+    return line
 
 
 def _bar_lines(eighths: Floats, height: int) -> list[str]:
     """Bars whose heights are given in eighths of a line."""
-    rows = (np.clip(eighths - 8 * line, 0, 8).astype(int) for line in reversed(range(height)))
-    return ["".join(_BLOCKS[level] for level in row) for row in rows]
+    lines = list[str]()
+    for line in reversed(range(height)):
+        levels = np.clip(eighths - 8 * line, 0, 8).astype(int)
+        lines.append("".join(_BLOCKS[level] for level in levels))
+    return lines

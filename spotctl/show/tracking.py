@@ -77,11 +77,9 @@ def points_of(
             # Commands report no clocks.
             if state.work.attempt is None and row.event.loss is not None:
                 points.append(Point(LOSS, row.event.loss, row.event.clock, row.at))
-        elif (
-            state.ended is not None
-            or len(state.alive) != len(earlier.alive)
-            or state.evictions != earlier.evictions
-        ):
+            continue
+        machines_changed = len(state.alive) != len(earlier.alive)
+        if state.ended is not None or machines_changed or state.evictions != earlier.evictions:
             points += run_points(view_at(state, row.at))
 
     return state, points
@@ -89,20 +87,17 @@ def points_of(
 
 def run_points(view: RunView) -> list[Point]:
     """The cost of a run by then, and its machines."""
-    money = view.money
     amounts = {
-        "spent_usd": money.spent,
-        "committed_usd": money.committed,
-        "on_demand_usd": money.on_demand,
+        "spent_usd": view.money.spent,
+        "committed_usd": view.money.committed,
+        "on_demand_usd": view.money.on_demand,
     }
 
     values = {name: float(usd(amount)) for name, amount in amounts.items() if amount is not None}
     spot = sum(machine.pricing == "spot" for machine in view.machines)
-    values |= {
-        "spot_machines": spot,
-        "on_demand_machines": len(view.machines) - spot,
-        "evictions": view.evictions,
-    }
+    values["spot_machines"] = spot
+    values["on_demand_machines"] = len(view.machines) - spot
+    values["evictions"] = view.evictions
 
     seconds = (view.now - view.started) // SECOND
     return [Point(f"{PREFIX}{name}", value, seconds, view.now) for name, value in values.items()]
@@ -219,18 +214,21 @@ class RunCopy:
             rows = log.of_run(self._began.run, self._state.last_row)
         if not self._events:
             self._events = tracker.events
-            self._state, rows = fold(rows[: self._events]), rows[self._events :]
+            sent, rows = rows[: self._events], rows[self._events :]
+            self._state = fold(sent)
 
         state, points = points_of(self._state, rows, views.at)
-        if state.ended is None and time.monotonic() >= self._cost_due:
+        now, has_ended = time.monotonic(), state.ended is not None
+        if not has_ended and now >= self._cost_due:
             points += run_points(views.of(state))
             self._cost_due = time.monotonic() + _COST_SECONDS
 
-        if points or state.ended is not None:
-            tracker.send(points, self._events + len(rows))
+        events = self._events + len(rows)
+        if points or has_ended:
+            tracker.send(points, events)
         if state.ended is not None:
             tracker.end(state.ended.outcome, state.at)
-        self._state, self._events = state, self._events + len(rows)
+        self._state, self._events = state, events
 
     def _opened(self, views: RunViews) -> Tracker:
         spec, _, _ = views.terms(self._began)
@@ -262,20 +260,23 @@ class MlflowRun:
         from mlflow import MlflowClient
 
         # An empty place leaves the choice to MLflow, which reads MLFLOW_TRACKING_URI.
-        self._client = MlflowClient(tracking_uri=spec.track[MLFLOW] or None)
-        experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or spec.name)
-        begun = self._client.search_runs(
-            [experiment], f"tags.`{_RUN}` = '{began.run}'", max_results=1
-        )
+        place = spec.track[MLFLOW] or None
+        self._client = MlflowClient(tracking_uri=place)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or spec.name
+        experiment = self._experiment(name)
+        is_this_run = f"tags.`{_RUN}` = '{began.run}'"
+        begun = self._client.search_runs([experiment], is_this_run, max_results=1)
         if begun:
-            self._id, self.events = begun[0].info.run_id, int(begun[0].data.tags.get(_EVENTS, "0"))
+            known = begun[0]
+            self._id = known.info.run_id
+            self.events = int(known.data.tags.get(_EVENTS, "0"))
             return
 
         tags = {**spec.tags, _RUN: began.run}
         new = self._client.create_run(experiment, began.started // 1000, tags, began.run)
         self._id, self.events = new.info.run_id, 0
-        for name, value in about.items():
-            self._client.log_param(self._id, name, value)
+        for parameter, value in about.items():
+            self._client.log_param(self._id, parameter, value)
 
     def _experiment(self, name: str) -> str:
         from mlflow.exceptions import MlflowException
@@ -329,14 +330,16 @@ class WandbRun:
         entity, _, project = spec.track[WANDB].rpartition("/")
         folder.mkdir(parents=True, exist_ok=True)
         self._kept = folder / "wandb.json"
-        self.events = (
-            int(json.loads(self._kept.read_text())["events"]) if self._kept.exists() else 0
-        )
+        self.events = 0
+        if self._kept.exists():
+            kept = json.loads(self._kept.read_text())
+            self.events = int(kept["events"])
 
         # Silent, it does not ask for a login either: the terminal belongs to the launch.
         settings = wandb.Settings(
             silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True
         )
+        tags = [f"{name}={value}" for name, value in spec.tags.items()]
         self._run = wandb.init(
             entity=entity or None,
             project=project or os.environ.get("WANDB_PROJECT") or spec.name,
@@ -347,7 +350,7 @@ class WandbRun:
             reinit="create_new",
             dir=os.environ.get("WANDB_DIR") or str(folder),
             config=dict(about),
-            tags=[f"{name}={value}" for name, value in spec.tags.items()],
+            tags=tags,
             settings=settings,
         )
 

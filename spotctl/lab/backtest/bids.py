@@ -31,10 +31,8 @@ BIDS: tuple[Column[BidSummary], ...] = (
     Column("runtime_ratio", heading="run time", show="{:.2f}"),
     Column("outbid", heading="outbid", show="{:.1f}", rank=2),
     Column("displaced", heading="displaced", show="{:.1f}", rank=2),
-    Column(
-        "with_time_pct", value=lambda row: row.with_time_pct, heading="with time %", show="{:.1f}"
-    ),
-    Column("saved", value=lambda row: row.saved, heading="saved", show="{:+.1f}"),
+    Column("with_time_pct", value="with_time_pct", heading="with time %", show="{:.1f}"),
+    Column("saved", value="saved", heading="saved", show="{:+.1f}"),
     Column(
         "saved_low",
         heading="90%",
@@ -47,18 +45,18 @@ ODDS: tuple[Column[OddsScore], ...] = (
     Column("bids", heading="bids"),
     Column(
         "outbid_stated",
-        value=lambda row: row.outbid_stated,
+        value="outbid_stated",
         heading="outbid: stated",
         show="{:.3f}",
     ),
-    Column("outbid_seen", value=lambda row: row.outbid_seen, heading="seen", show="{:.3f}"),
+    Column("outbid_seen", value="outbid_seen", heading="seen", show="{:.3f}"),
     Column(
         "displaced_stated",
-        value=lambda row: row.displaced_stated,
+        value="displaced_stated",
         heading="displaced: stated",
         show="{:.3f}",
     ),
-    Column("displaced_seen", value=lambda row: row.displaced_seen, heading="seen", show="{:.3f}"),
+    Column("displaced_seen", value="displaced_seen", heading="seen", show="{:.3f}"),
     Column("brier", heading="Brier", show="{:.4f}"),
     Column("skill", heading="skill", show="{:+.2f}"),
 )
@@ -118,28 +116,28 @@ def is_of_bids(path: Path) -> bool:
     terms of its own.
     """
     content = yaml_file.read(path).content
-    return (
-        isinstance(content, dict)
-        and "markets" in content
-        and not {"prices", "store", "job"} & set(content)
-    )
+    if not isinstance(content, dict):
+        return False
+    of_others = {"prices", "store", "job"}
+    return "markets" in content and of_others.isdisjoint(content)
 
 
 def portions_of(path: Path, starts: int) -> list[BidPortion]:
     """The jobs of a scenario; `starts`, if it is not 0, is their number in each market."""
     file = parsed(path, BidScenario)
-    portions = []
+    seeds, ways = range(starts or file.starts), tuple(file.schemes)
+    portions = list[BidPortion]()
     for name, assumed in file.markets.items():
+        usual_bid = USUAL_SHARE * assumed.on_demand_usd
         terms = BidTerms(
             file.loading_minutes / 60,
             file.startup_minutes / 60,
             file.checkpoint.minutes / 60,
             file.checkpoint.write_seconds / 3600,
             file.disk_usd_per_hour,
-            USUAL_SHARE * assumed.on_demand_usd,
+            usual_bid,
         )
-        job, ways = BidJob(file.hours, terms), tuple(file.schemes)
-        seeds = range(starts or file.starts)
+        job = BidJob(file.hours, terms)
         portions += [BidPortion(name, assumed, seed, job, ways, file.tried_bids) for seed in seeds]
 
     return portions
@@ -160,8 +158,10 @@ class BidsAnswer:
         cls, played: Sequence[tuple[list[PlayedBid], list[TriedBid]]], wall_seconds: float
     ) -> BidsAnswer:
         """The results of all portions."""
-        tried = [each for _, of_portion in played for each in of_portion]
-        jobs = [each for of_portion, _ in played for each in of_portion]
+        jobs, tried = list[PlayedBid](), list[TriedBid]()
+        for of_jobs, of_bids in played:
+            jobs += of_jobs
+            tried += of_bids
         return cls(list(summarize(jobs)), list(scores(tried)), list(bands(tried)), wall_seconds)
 
     def json(self) -> dict[str, Any]:

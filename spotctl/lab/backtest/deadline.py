@@ -75,33 +75,37 @@ def jobs_of(
     slack.
     """
     if not 0 < hours * HOUR < 100 * 365 * DAY:
-        raise BadRequest(
-            f"--hours {hours:g}: a job needs more than 0 hours of work, and fewer than a century"
-        )
+        allowed = "a job needs more than 0 hours of work, and fewer than a century"
+        raise BadRequest(f"--hours {hours:g}: {allowed}")
     if not 0 < on_demand_ratio < float("inf"):
         raise BadRequest(
             f"--on-demand-ratio {on_demand_ratio:g}: is not above 0 (3: on demand costs three "
             "times spot)"
         )
 
-    terms = DeadlineTerms(round(hours * HOUR), parse_duration(delay, zero=True), on_demand_ratio)
+    work, start = round(hours * HOUR), parse_duration(delay, zero=True)
+    terms = DeadlineTerms(work, start, on_demand_ratio)
     slacks = numbers("--slack", slack, "1.1,1.25,1.5,2")
-    if wrong := [ratio for ratio in slacks if not 1 <= ratio < 1000]:
+    wrong = [ratio for ratio in slacks if not 1 <= ratio < 1000]
+    if wrong:
         raise BadRequest(
             f"--slack {wrong[0]:g}: the deadline must be at least 1 and less than 1000 times the "
             "work"
         )
 
-    histories = tuple(map(AvailabilityHistory.of, recorded(traces)))
-    jobs = lay_out(histories, terms, slacks, starts)
+    histories = [AvailabilityHistory.of(trace) for trace in recorded(traces)]
+    jobs = lay_out(tuple(histories), terms, slacks, starts)
+    lengths = [history.up.size * history.gap / HOUR for history in histories]
     for ratio in slacks:
         if ratio not in jobs.slack:
-            longest = max(histories, key=lambda history: history.up.size * history.gap)
+            length = max(lengths)
+            longest = histories[lengths.index(length)]
+            job_hours = terms.work / HOUR
+            until_deadline = ratio * terms.work / HOUR
             raise BadRequest(
-                f"slack {ratio:g}: a job of {terms.work / HOUR:g} hours has "
-                f"{ratio * terms.work / HOUR:g} hours until"
-                f" its deadline, and the longest trace, {longest.name}, has"
-                f" {longest.up.size * longest.gap / HOUR:.1f}; use longer traces or shorter jobs"
+                f"slack {ratio:g}: a job of {job_hours:g} hours has {until_deadline:g} hours until "
+                f"its deadline, and the longest trace, {longest.name}, has {length:.1f}; use "
+                "longer traces or shorter jobs"
             )
 
     return jobs, _left_out(jobs, slacks)
@@ -119,16 +123,14 @@ def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
 
 
 def _left_out(jobs: DeadlineJobs, slacks: Sequence[float]) -> list[str]:
-    lines = []
+    lines, histories = list[str](), len(jobs.histories)
     for slack in slacks:
-        replayed = np.unique(jobs.history[jobs.slack == slack]).size
-        if replayed < len(jobs.histories):
-            span = slack * jobs.terms.work / HOUR
-            short = len(jobs.histories) - replayed
-            lines.append(
-                f"slack {slack:g}: {short} of {len(jobs.histories)} traces are shorter than "
-                f"{span:g} hours"
-            )
+        of_slack = jobs.history[jobs.slack == slack]
+        replayed = np.unique(of_slack).size
+        if replayed < histories:
+            span, short = slack * jobs.terms.work / HOUR, histories - replayed
+            traces = f"{short} of {histories} traces"
+            lines.append(f"slack {slack:g}: {traces} are shorter than {span:g} hours")
 
     return lines
 
@@ -136,30 +138,32 @@ def _left_out(jobs: DeadlineJobs, slacks: Sequence[float]) -> list[str]:
 def deadline_json(summaries: Sequence[DeadlineSummary], wall_seconds: float) -> dict[str, Any]:
     """The JSON of `backtest deadline --json`."""
     closed = [{"slack": slack, "share": share} for slack, share in _gap_closed(summaries).items()]
-    return as_json(
-        DEADLINE, {"results": summaries, "gap_closed": closed, "wall_seconds": wall_seconds}
-    )
+    figures = {"results": summaries, "gap_closed": closed, "wall_seconds": wall_seconds}
+    return as_json(DEADLINE, figures)
 
 
 def table(summaries: Sequence[DeadlineSummary]) -> Table:
     """A row for each strategy with its cost by slack, then the share of the gap that is closed."""
     slacks = list(dict.fromkeys(summary.slack for summary in summaries))
-    shown = layout.plain_table(
-        "strategy", *(f"slack {slack:g}" for slack in slacks), "spot h", "on-demand h", "misses"
-    )
+    headings = [f"slack {slack:g}" for slack in slacks]
+    shown = layout.plain_table("strategy", *headings, "spot h", "on-demand h", "misses")
 
-    for scheme in dict.fromkeys(summary.scheme for summary in summaries):
-        rows = [summary for summary in summaries if summary.scheme == scheme]
+    by_scheme = dict[str, list[DeadlineSummary]]()
+    for summary in summaries:
+        by_scheme.setdefault(summary.scheme, []).append(summary)
+    for scheme, rows in by_scheme.items():
+        costs = [f"{row.cost_ratio:.3f}" for row in rows]
         jobs = sum(row.jobs for row in rows)
-        shown.add_row(
-            scheme,
-            *(f"{row.cost_ratio:.3f}" for row in rows),
-            f"{sum(row.spot_hours * row.jobs for row in rows) / jobs:.1f}",
-            f"{sum(row.on_demand_hours * row.jobs for row in rows) / jobs:.1f}",
-            str(sum(row.misses for row in rows)),
-        )
+        spot = sum(row.spot_hours * row.jobs for row in rows) / jobs
+        on_demand = sum(row.on_demand_hours * row.jobs for row in rows) / jobs
+        misses = sum(row.misses for row in rows)
+        hours = f"{spot:.1f}", f"{on_demand:.1f}"
+        shown.add_row(scheme, *costs, *hours, str(misses))
 
-    closed = ("-" if share is None else f"{share:.0%}" for share in _gap_closed(summaries).values())
+    closed = list[str]()
+    for share in _gap_closed(summaries).values():
+        cell = "-" if share is None else f"{share:.0%}"
+        closed.append(cell)
     shown.add_row("gap closed", *closed, "", "", "", style="dim")
     return shown
 
@@ -171,10 +175,11 @@ def _gap_closed(summaries: Sequence[DeadlineSummary]) -> dict[float, float | Non
     cost = {(summary.scheme, summary.slack): summary.cost_ratio for summary in summaries}
     shares = dict[float, float | None]()
     for slack in dict.fromkeys(summary.slack for summary in summaries):
-        plain, own, best = (
-            cost[scheme, slack] for scheme in ("uniform-progress", "deadline", "optimal")
-        )
-        shares[slack] = (plain - own) / (plain - best) if plain > best else None
+        plain = cost["uniform-progress", slack]
+        own, best = cost["deadline", slack], cost["optimal", slack]
+        shares[slack] = None
+        if plain > best:
+            shares[slack] = (plain - own) / (plain - best)
     return shares
 
 
@@ -189,25 +194,30 @@ def write(
     The replay is of the job with the median saving over uniform-progress, among those with the
     least slack.
     """
-    least = np.flatnonzero(jobs.slack == jobs.slack.min())
-    saved = (
-        cost_ratios(jobs, outcomes["uniform-progress"]) - cost_ratios(jobs, outcomes["deadline"])
-    )[least]
-    job = int(least[np.argsort(saved, kind="stable")[saved.size // 2]])
+    ratios = [cost_ratios(jobs, outcomes[name]) for name in ("uniform-progress", "deadline")]
+    plain, own = ratios
+    is_tightest = jobs.slack == jobs.slack.min()
+    least = np.flatnonzero(is_tightest)
+    saved = (plain - own)[least]
+    by_saving = np.argsort(saved, kind="stable")
+    job = int(least[by_saving[saved.size // 2]])
     with output_folder(folder):
         save_plot(_cost_by_slack(summaries), folder / "cost_by_slack.png")
-        save_plot(_one_replay(jobs.only(job)), folder / "one_replay.png")
+        replay = _one_replay(jobs.only(job))
+        save_plot(replay, folder / "one_replay.png")
 
 
 def _cost_by_slack(summaries: Sequence[DeadlineSummary]) -> Figure:
     figure, (axes,) = panels(8, 4.5)
-    slacks = list(dict.fromkeys(summary.slack for summary in summaries))
-    costs: dict[str, list[float]] = {}
+    slacks, costs = dict[float, str](), dict[str, list[float]]()
     for summary in summaries:
+        slacks[summary.slack] = f"{summary.slack:g}"
         costs.setdefault(summary.scheme, []).append(summary.cost_ratio)
+
     for bars in draw_bars(axes, costs, 0.8, _COLORS):
         axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
-    axes.set_xticks(np.arange(len(slacks)), [f"{slack:g}" for slack in slacks])
+    places, labels = np.arange(len(slacks)), list(slacks.values())
+    axes.set_xticks(places, labels)
     axes.set_xlabel("slack: time until the deadline / work")
     axes.set_ylabel("cost / on-demand cost")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(costs))
@@ -220,24 +230,23 @@ def _one_replay(job: DeadlineJobs) -> Figure:
     figure, (axes,) = panels(10, 3.2)
     hours = float(job.tick[0]) / HOUR
     draw_stretches(axes, 0, job.window(0), hours, 0.7, _UP)
-    outcomes = {
-        **{name: published(job, name) for name in BASELINES},
-        "deadline": decided(job),
-    }
+    outcomes = {name: published(job, name) for name in BASELINES}
+    outcomes["deadline"] = decided(job)
 
     for row, outcome in enumerate(outcomes.values(), start=1):
         assert outcome.course is not None
-        draw_stretches(axes, row, outcome.course[0] == SPOT, hours, 0.7, _SPOT)
-        draw_stretches(axes, row, outcome.course[0] == ON_DEMAND, hours, 0.7, _ON_DEMAND)
+        course = outcome.course[0]
+        draw_stretches(axes, row, course == SPOT, hours, 0.7, _SPOT)
+        draw_stretches(axes, row, course == ON_DEMAND, hours, 0.7, _ON_DEMAND)
 
     names = ["spot available", *outcomes]
-    axes.axvline(float(job.ticks[0]) * hours, color=RED, linewidth=1.5)
+    deadline = float(job.ticks[0]) * hours
+    axes.axvline(deadline, color=RED, linewidth=1.5)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlabel("hours since the start (red line: deadline)")
-    axes.set_title(
-        f"{job.histories[int(job.history[0])].name}, slack {job.slack[0]:g}", loc="left", fontsize=9
-    )
+    history, slack = job.histories[int(job.history[0])], job.slack[0]
+    axes.set_title(f"{history.name}, slack {slack:g}", loc="left", fontsize=9)
     patches = legend_of({"spot": _SPOT, "on-demand": _ON_DEMAND})
     axes.legend(
         handles=patches,

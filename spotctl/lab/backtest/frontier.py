@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,9 @@ _ON, _OFF, _BOUND = BLUE, PALE, GREEN
 
 
 def _jobs(point: FrontierPoint) -> str:
-    return f"{point.jobs} ({point.unfinished} unfinished)" if point.unfinished else f"{point.jobs}"
+    if point.unfinished:
+        return f"{point.jobs} ({point.unfinished} unfinished)"
+    return f"{point.jobs}"
 
 
 POINTS: tuple[Column[FrontierPoint], ...] = (
@@ -35,23 +38,23 @@ POINTS: tuple[Column[FrontierPoint], ...] = (
     Column(
         "cost_pct",
         "mean cost in percent of on-demand",
-        lambda point: point.cost_pct.mean,
+        "cost_pct.mean",
         heading="cost %",
         show="{:.2f}",
     ),
     Column(
         "cost_low",
         "lower end of its 95% interval",
-        lambda point: point.cost_pct.low,
+        "cost_pct.low",
         heading="95%",
         cell=lambda point: ends_text(point.cost_pct, ".1f"),
         rank=1,
     ),
-    Column("cost_high", "upper end of its 95% interval", lambda point: point.cost_pct.high),
+    Column("cost_high", "upper end of its 95% interval", "cost_pct.high"),
     Column(
         "gross_pct",
         "cost without refunds and unbilled time, to compare with `bound_pct`",
-        lambda point: point.gross_pct,
+        "gross_pct",
         heading="gross %",
         show="{:.1f}",
         rank=3,
@@ -65,7 +68,7 @@ POINTS: tuple[Column[FrontierPoint], ...] = (
     Column(
         "bound_pct",
         "least cost without refunds that any strategy can reach in that run time",
-        lambda point: point.bound_pct,
+        "bound_pct",
         heading="bound %",
         show="{:.1f}",
         rank=2,
@@ -113,24 +116,25 @@ def table(points: Sequence[FrontierPoint], width: int) -> Table:
     shown = chosen(
         POINTS, "scheme hours jobs runtime_ratio cost_pct cost_low gross_pct bound_pct beaten_by"
     )
-    return columns.table(
-        shown, sorted(points, key=lambda point: (point.hours, point.runtime_ratio)), width
-    )
+    fastest_first = sorted(points, key=attrgetter("hours", "runtime_ratio"))
+    return columns.table(shown, fastest_first, width)
 
 
 def verdict(points: Sequence[FrontierPoint], billing: str) -> str:
     """Whether the default of a billing rule is on the frontier."""
-    default = default_for(billing).name
-    mine = [point for point in points if point.scheme == default]
-    if not mine:
-        return f"the default for {billing}, {default}, is not among these strategies"
-    beaten = [f"{point.beaten_by} for {point.hours:g} hours" for point in mine if point.beaten_by]
+    default, beaten, is_known = default_for(billing).name, list[str](), False
+    for point in points:
+        if point.scheme == default:
+            is_known = True
+            if point.beaten_by:
+                beaten.append(f"{point.beaten_by} for {point.hours:g} hours")
+
+    whose = f"the default for {billing}, {default},"
+    if not is_known:
+        return f"{whose} is not among these strategies"
     if not beaten:
-        return f"the default for {billing}, {default}, is on the frontier"
-    return (
-        f"the default for {billing}, {default}, is not on the frontier; cheaper and as fast: "
-        f"{', '.join(beaten)}"
-    )
+        return f"{whose} is on the frontier"
+    return f"{whose} is not on the frontier; cheaper and as fast: {', '.join(beaten)}"
 
 
 def frontier_json(
@@ -142,22 +146,15 @@ def frontier_json(
     """The JSON of `backtest run --frontier --json`: the first window of the history, with its
     bound, and the others.
     """
-    default = default_for(billing).name
-    judged = []
+    default, judged = default_for(billing).name, list[dict[str, Any]]()
     for window, points in frontiers.items():
         leads = all(point.beaten_by is None for point in points if point.scheme == default)
-        judged.append(
-            {
-                "window": window,
-                "points": points,
-                "default": {"scheme": default, "on_frontier": leads},
-            }
-        )
+        of_default = {"scheme": default, "on_frontier": leads}
+        judged.append({"window": window, "points": points, "default": of_default})
 
     first, *others = judged
-    return as_json(
-        FRONTIER, first | {"bound": bound, "windows": others or None, "wall_seconds": wall_seconds}
-    )
+    first |= {"bound": bound, "windows": others or None, "wall_seconds": wall_seconds}
+    return as_json(FRONTIER, first)
 
 
 def write(folder: Path, points: Sequence[FrontierPoint], bound: Sequence[BoundPoint]) -> None:
@@ -165,46 +162,38 @@ def write(folder: Path, points: Sequence[FrontierPoint], bound: Sequence[BoundPo
     with output_folder(folder):
         for hours in sorted({point.hours for point in points}):
             finished = [point for point in points if point.hours == hours and not point.unfinished]
-            picture = _picture(hours, finished, [point for point in bound if point.hours == hours])
+            least = [point for point in bound if point.hours == hours]
+            picture = _picture(hours, finished, least)
             save_plot(picture, folder / f"frontier_{hours:g}h.png")
 
 
 def _picture(hours: float, points: Sequence[FrontierPoint], bound: Sequence[BoundPoint]) -> Figure:
     figure, (axes,) = panels(9, 5.5)
-    axes.plot(
-        [point.runtime_ratio for point in bound],
-        [point.cost_pct for point in bound],
-        color=_BOUND,
-        label="bound without refunds, the future known",
-    )
+    bound_times = [point.runtime_ratio for point in bound]
+    bound_costs = [point.cost_pct for point in bound]
+    label = "bound without refunds, the future known"
+    axes.plot(bound_times, bound_costs, color=_BOUND, label=label)
 
     shown = [point for point in points if point.cost_pct.mean <= _HIGHEST] or list(points)
     for on_frontier, color, label in ((True, _ON, "on the frontier"), (False, _OFF, "beaten")):
         drawn = [point for point in shown if (point.beaten_by is None) == on_frontier]
-        axes.scatter(
-            [point.runtime_ratio for point in drawn],
-            [point.cost_pct.mean for point in drawn],
-            c=color,
-            label=label,
-        )
-        for (time, cost), names in _together(drawn).items():
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            axes.annotate(
-                names[0] + more,
-                (time, cost),
-                (4, 4),
-                textcoords="offset points",
-                fontsize=7,
-                color=color,
-            )
+        times = [point.runtime_ratio for point in drawn]
+        costs = [point.cost_pct.mean for point in drawn]
+        axes.scatter(times, costs, c=color, label=label)
+        for place, (first, *more) in _together(drawn).items():
+            text = f"{first} and {len(more)} more" if more else first
+            axes.annotate(text, place, (4, 4), textcoords="offset points", fontsize=7, color=color)
 
-    axes.set_xlim(right=max((point.runtime_ratio for point in shown), default=1.0) * 1.15)
+    right = max((point.runtime_ratio for point in shown), default=1.0) * 1.15
+    axes.set_xlim(right=right)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("run time / baseline run time")
     axes.set_ylabel("cost, % of on-demand")
+    title = f"Jobs of {hours:g} hours"
     left_out = [point.scheme for point in points if point not in shown]
-    note = f" (above {_HIGHEST:g}%: {', '.join(left_out)})" if left_out else ""
-    axes.set_title(f"Jobs of {hours:g} hours{note}", fontsize=11)
+    if left_out:
+        title += f" (above {_HIGHEST:g}%: {', '.join(left_out)})"
+    axes.set_title(title, fontsize=11)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
 
@@ -213,14 +202,16 @@ def _picture(hours: float, points: Sequence[FrontierPoint], bound: Sequence[Boun
 
 def _together(points: Sequence[FrontierPoint]) -> dict[tuple[float, float], list[str]]:
     """The names of points that would be drawn on top of each other, by the place of the first."""
+    across, up = _NEAR
     places: dict[tuple[float, float], list[str]] = {}
     for point in points:
         time, cost = point.runtime_ratio, point.cost_pct.mean
-        near = (
-            place
-            for place in places
-            if abs(place[0] - time) < _NEAR[0] and abs(place[1] - cost) < _NEAR[1]
-        )
-        places.setdefault(next(near, (time, cost)), []).append(point.scheme)
+        own = time, cost
+        for place in places:
+            x, y = place
+            if abs(x - time) < across and abs(y - cost) < up:
+                own = place
+                break
+        places.setdefault(own, []).append(point.scheme)
 
     return places

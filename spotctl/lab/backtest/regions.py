@@ -79,17 +79,27 @@ def summarize(results: Sequence[PlayedWindow]) -> list[PolicySummary]:
     for policy in dict.fromkeys(result.policy for result in results):
         outcomes = [result for result in results if result.policy == policy]
         count, total = len(outcomes), sum(outcome.bill.total for outcome in outcomes)
-        spot = sum(outcome.spot_steps for outcome in outcomes)
-        on_demand = sum(outcome.on_demand_steps for outcome in outcomes)
+        spot = on_demand = moves = probes = missed = 0
+        for outcome in outcomes:
+            spot += outcome.spot_steps
+            on_demand += outcome.on_demand_steps
+            moves += outcome.bill.moves
+            probes += outcome.bill.probes
+            missed += outcome.missed
+
+        excess: float | None = None
+        if best and policy != ONE_ZONE:
+            excess = total / best - 1
+        steps = max(spot + on_demand, 1)
         summary = PolicySummary(
             policy=policy,
             windows=count,
             cost_usd=total / count,
-            excess=total / best - 1 if best and policy != ONE_ZONE else None,
-            moves=sum(outcome.bill.moves for outcome in outcomes) / count,
-            probes=sum(outcome.bill.probes for outcome in outcomes) / count,
-            spot_share=spot / max(spot + on_demand, 1),
-            missed=sum(outcome.missed for outcome in outcomes),
+            excess=excess,
+            moves=moves / count,
+            probes=probes / count,
+            spot_share=spot / steps,
+            missed=missed,
         )
         summaries.append(summary)
 
@@ -103,19 +113,18 @@ POLICIES: tuple[Column[PolicySummary], ...] = (
     Column("excess", heading="over optimal", show="{:+.1%}"),
     Column("moves", heading="moves", show="{:.1f}"),
     Column("probes", heading="probes", show="{:.1f}"),
-    Column("spot_share", value=lambda summary: summary.spot_share, heading="spot", show="{:.0%}"),
+    Column("spot_share", value="spot_share", heading="spot", show="{:.0%}"),
     Column("missed", heading="misses"),
 )
 
 
 def _window(played: PlayedWindow) -> str:
-    job = played.window.job
-    work, deadline, zones = (
-        job.work / HOUR,
-        job.deadline / HOUR,
-        ",".join(played.window.record.zones),
-    )
-    return f"{zones} from {_start_hours(played):.2f} h, {work:.2f} of {deadline:.2f} h"
+    window, start = played.window, _start_hours(played)
+    work, deadline = window.job.work / HOUR, window.job.deadline / HOUR
+    zones = ",".join(window.record.zones)
+    when = f"from {start:.2f} h"
+    length = f"{work:.2f} of {deadline:.2f} h"
+    return f"{zones} {when}, {length}"
 
 
 def _start_hours(played: PlayedWindow) -> float:
@@ -126,28 +135,25 @@ WINDOWS: tuple[Column[PlayedWindow], ...] = (
     Column("policy", "name of the policy"),
     Column("window", "zones, start and length of the window in words", _window),
     Column("start_hours", "its start in the record", _start_hours),
-    Column("work_hours", "work of the job", lambda played: played.window.job.work / HOUR),
+    Column("work_hours", "work of the job", "window.job.work", per=HOUR),
     Column(
         "deadline_hours",
         "time until the deadline",
-        lambda played: played.window.job.deadline / HOUR,
+        "window.job.deadline",
+        per=HOUR,
     ),
-    Column(
-        "checkpoint_gb", "size of the checkpoint", lambda played: played.window.job.checkpoint_gb
-    ),
-    Column(
-        "zones", "zones that the policy may use", lambda played: list(played.window.record.zones)
-    ),
-    Column("cost_usd", "cost of the job", lambda played: played.bill.total),
-    Column("machines_usd", "part for machines", lambda played: played.bill.machines),
-    Column("moving_usd", "part for moving checkpoints", lambda played: played.bill.moving),
+    Column("checkpoint_gb", "size of the checkpoint", "window.job.checkpoint_gb"),
+    Column("zones", "zones that the policy may use", "window.record.zones", form=list),
+    Column("cost_usd", "cost of the job", "bill.total"),
+    Column("machines_usd", "part for machines", "bill.machines"),
+    Column("moving_usd", "part for moving checkpoints", "bill.moving"),
     Column(
         "probing_usd",
         "part for probing whether spot is available",
-        lambda played: played.bill.probing,
+        "bill.probing",
     ),
-    Column("moves", "number of moves", lambda played: played.bill.moves),
-    Column("probes", "number of probes", lambda played: played.bill.probes),
+    Column("moves", "number of moves", "bill.moves"),
+    Column("probes", "number of probes", "bill.probes"),
     Column(
         "spot_hours",
         "hours on spot",
@@ -158,7 +164,7 @@ WINDOWS: tuple[Column[PlayedWindow], ...] = (
         "hours on demand",
         lambda played: played.on_demand_steps * played.window.record.gap / HOUR,
     ),
-    Column("missed", "whether the deadline was missed", lambda played: played.missed),
+    Column("missed", "whether the deadline was missed", "missed"),
 )
 
 REGIONS: tuple[Column[Any], ...] = (
@@ -173,16 +179,20 @@ _UP, _SPOT, _ON_DEMAND = "#c6e6cd", BLUE, ORANGE
 def write(folder: Path, results: Sequence[PlayedWindow]) -> None:
     """Writes `regions.png`: the window in which the policies differ most, one panel for each."""
     by_window: dict[int, list[PlayedWindow]] = {}
-    for result in [result for result in results if result.policy != ONE_ZONE] or results:
+    several_zones = [result for result in results if result.policy != ONE_ZONE]
+    for result in several_zones or results:
         by_window.setdefault(id(result.window), []).append(result)
+
+    most_different = max(by_window.values(), key=_spread)
     with output_folder(folder):
-        save_plot(picture(max(by_window.values(), key=_spread)), folder / "regions.png")
+        save_plot(picture(most_different), folder / "regions.png")
 
 
 def _spread(window: Sequence[PlayedWindow]) -> float:
     """The highest cost over the lowest, without on-demand machines."""
     costs = [result.bill.total for result in window if result.policy != "on-demand"] or [0.0]
-    return max(costs) / max(min(costs), 1e-9)
+    lowest = max(min(costs), 1e-9)
+    return max(costs) / lowest
 
 
 def picture(results: Sequence[PlayedWindow]) -> Figure:
@@ -190,30 +200,30 @@ def picture(results: Sequence[PlayedWindow]) -> Figure:
     ran.
     """
     zones = len(results[0].window.record.zones)
-    figure, rows = panels(11, 0.6 + len(results) * (0.7 + 0.2 * zones), len(results), sharex=True)
+    height = 0.6 + len(results) * (0.7 + 0.2 * zones)
+    figure, rows = panels(11, height, len(results), sharex=True)
     for axes, result in zip(rows, results, strict=True):
-        record = result.window.record
+        job, record = result.window.job, result.window.record
         hours = record.gap / HOUR
         for row in range(zones):
-            draw_stretches(
-                axes, row, record.granted[row] >= result.window.job.at_least, hours, 0.8, _UP
-            )
+            is_up = record.granted[row] >= job.at_least
+            draw_stretches(axes, row, is_up, hours, 0.8, _UP)
             for spot, color in ((True, _SPOT), (False, _ON_DEMAND)):
-                held = [
-                    held is not None and held.zone == row and held.spot is spot
-                    for held in result.course
-                ]
-                draw_stretches(axes, row, np.array(held, dtype=np.bool_), hours, 0.4, color)
-        axes.axvline(result.window.job.deadline / HOUR, color=RED, linewidth=1.5)
+                on = np.zeros(len(result.course), dtype=np.bool_)
+                for step, held in enumerate(result.course):
+                    on[step] = held is not None and held.zone == row and held.spot is spot
+                draw_stretches(axes, row, on, hours, 0.4, color)
+
+        deadline = job.deadline / HOUR
+        axes.axvline(deadline, color=RED, linewidth=1.5)
         axes.set_yticks(range(zones), record.zones, fontsize=7)
         axes.invert_yaxis()
-        title = f"{result.policy}: ${result.bill.total:,.2f}, {result.bill.moves} moves"
+        bill = result.bill
+        title = f"{result.policy}: ${bill.total:,.2f}, {bill.moves} moves"
         axes.set_title(title, loc="left", fontsize=9)
 
-    job = results[0].window.job
-    rows[-1].set_xlabel(
-        f"hours since the start ({job.work / HOUR:.1f} h of work; red line: deadline)"
-    )
+    work = results[0].window.job.work / HOUR
+    rows[-1].set_xlabel(f"hours since the start ({work:.1f} h of work; red line: deadline)")
     colors = {"spot available": _UP, "runs on spot": _SPOT, "runs on demand": _ON_DEMAND}
     figure.legend(handles=legend_of(colors), loc="outside upper right", ncols=3)
 

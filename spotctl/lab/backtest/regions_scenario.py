@@ -27,7 +27,9 @@ Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 def _listed(value: object) -> object:
-    return value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 class RegionsJobPart(BaseModel, extra="forbid"):
@@ -42,13 +44,10 @@ class RegionsJobPart(BaseModel, extra="forbid"):
 
     def job(self) -> RegionJob:
         """The job in microseconds."""
-        work, deadline, delay = (
-            round(hours * HOUR)
-            for hours in (self.work_hours, self.deadline_hours, self.start_delay_hours)
-        )
-        return RegionJob(
-            work, deadline, delay, self.checkpoint_gb, self.machines, self.at_least or self.machines
-        )
+        hours = (self.work_hours, self.deadline_hours, self.start_delay_hours)
+        work, deadline, delay = (round(each * HOUR) for each in hours)
+        at_least = self.at_least or self.machines
+        return RegionJob(work, deadline, delay, self.checkpoint_gb, self.machines, at_least)
 
 
 class EveryPart(BaseModel, extra="forbid"):
@@ -96,12 +95,13 @@ def load(path: Path) -> tuple[list[Window], tuple[str, ...]]:
     pairs = dict[frozenset[str], float]()
 
     for name, usd in file.moving.pairs.items():
-        if len(name.split()) != 2:
+        regions = name.split()
+        if len(regions) != 2:
             raise BadRequest(
                 f"{path}: moving.pairs: {name!r} is not two regions (write 'us-east-1 us-east-2: "
                 "0.01')"
             )
-        pairs[frozenset(name.split())] = usd
+        pairs[frozenset(regions)] = usd
 
     rules = Rules(
         file.rules == "published",
@@ -112,11 +112,11 @@ def load(path: Path) -> tuple[list[Window], tuple[str, ...]]:
         probe=round(file.probe.minutes * MINUTE),
     )
 
-    windows = [
-        Window.of(record, start, part.job(), rules)
-        for part in file.job
-        for start in _starts(path, file.starts, record, part.job())
-    ]
+    windows = list[Window]()
+    for part in file.job:
+        job = part.job()
+        starts = _starts(path, file.starts, record, job)
+        windows += [Window.of(record, start, job, rules) for start in starts]
 
     for window in windows:
         if not window.rules.published and not window.job.possible(window.record.gap):
@@ -132,13 +132,13 @@ def load(path: Path) -> tuple[list[Window], tuple[str, ...]]:
 def _policies(path: Path, file: RegionsFile) -> tuple[str, ...]:
     elastic = any(part.at_least is not None and part.at_least < part.machines for part in file.job)
     possible = ELASTIC_NAMES if elastic else NAMES
+    allowed, known = ", ".join(possible), ", ".join(NAMES)
     for name in file.policies or ():
+        asked = f"{path}: policies: {name!r}"
         if name not in NAMES:
-            raise BadRequest(f"{path}: policies: {name!r} is unknown; use {', '.join(NAMES)}")
+            raise BadRequest(f"{asked} is unknown; use {known}")
         if name not in possible:
-            raise BadRequest(
-                f"{path}: policies: {name!r} needs all machines at once; use {', '.join(possible)}"
-            )
+            raise BadRequest(f"{asked} needs all machines at once; use {allowed}")
 
     return tuple(dict.fromkeys(file.policies or possible))
 
@@ -148,10 +148,9 @@ def _starts(
 ) -> list[int]:
     latest = record.steps - job.steps(record.gap)
     if latest < 0:
-        longest = record.steps * record.gap / HOUR
+        longest, deadline = record.steps * record.gap / HOUR, job.deadline / HOUR
         raise BadRequest(
-            f"{path}: job: {job.deadline / HOUR:g} hours are longer than the record of "
-            f"{longest:.1f} hours"
+            f"{path}: job: {deadline:g} hours are longer than the record of {longest:.1f} hours"
         )
     if isinstance(starts, EveryPart):
         try:
@@ -160,13 +159,16 @@ def _starts(
             raise BadRequest(f"{path}: starts: {error}") from None
         return list(range(0, latest + 1, every))
 
-    steps = [round(start * HOUR / record.gap) for start in starts]
-    if late := [start for start, step in zip(starts, steps, strict=True) if step > latest]:
-        last = latest * record.gap / HOUR
-        raise BadRequest(
-            f"{path}: starts: a job from hour {late[0]:g} ends after the record; start at "
-            f"{last:.2f} at most"
-        )
+    steps = list[int]()
+    for start in starts:
+        step = round(start * HOUR / record.gap)
+        steps.append(step)
+        if step > latest:
+            last = latest * record.gap / HOUR
+            raise BadRequest(
+                f"{path}: starts: a job from hour {start:g} ends after the record; start at "
+                f"{last:.2f} at most"
+            )
 
     return steps
 
@@ -178,48 +180,29 @@ def _record(path: Path, file: RegionsFile) -> ZonesRecord:
         raise BadRequest(f"{path}: traces: some have times and others do not; use one kind")
 
     # Traces without times begin with the first moment at which all their zones have a price.
-    priced = [
-        series[zone_trace.trace.name].first
-        for zone_trace in traces
-        if zone_trace.trace.name in series
-    ]
-
-    first = max(priced, default=0)
+    names = [zone_trace.trace.name for zone_trace in traces]
+    first = max((series[name].first for name in names if name in series), default=0)
     gap = traces[0].trace.gap_seconds * SECOND
-    begin = max((first if zone_trace.start is None else zone_trace.start) for zone_trace in traces)
-    skip = [
-        (begin - (first if zone_trace.start is None else zone_trace.start)) // gap
-        for zone_trace in traces
-    ]
-    steps = min(
-        len(zone_trace.trace) - skipped for zone_trace, skipped in zip(traces, skip, strict=True)
-    )
-    if steps < 1:
+    begins = [first if each.start is None else each.start for each in traces]
+    begin = max(begins)
+    skipped = [(begin - of_trace) // gap for of_trace in begins]
+    steps = [len(each.trace) - skip for each, skip in zip(traces, skipped, strict=True)]
+    common = min(steps)
+    if common < 1:
         raise BadRequest(f"{path}: traces: the zones have no time in common")
 
-    granted = np.stack(
-        [
-            zone_trace.trace.up[skipped : skipped + steps]
-            for zone_trace, skipped in zip(traces, skip, strict=True)
-        ]
-    )
-
-    spot, on_demand = [], []
-    for zone_trace in traces:
+    granted, spot, on_demand = [], [], []
+    moments = begin + np.arange(common) * gap
+    for zone_trace, skip in zip(traces, skipped, strict=True):
+        granted.append(zone_trace.trace.up[skip : skip + common])
         zone = zone_trace.trace.name
-        usd, listed = _zone_prices(path, zone, constant, series, begin + np.arange(steps) * gap)
+        usd, listed = _zone_prices(path, zone, constant, series, moments)
         spot.append(usd)
         if listed is None and file.on_demand is None:
             raise BadRequest(f"{path}: prices: no on-demand price of {zone}; set on_demand")
         on_demand.append(file.on_demand if listed is None else listed)
 
-    return ZonesRecord(
-        tuple(zone_trace.trace.name for zone_trace in traces),
-        gap,
-        granted,
-        np.stack(spot),
-        np.array(on_demand),
-    )
+    return ZonesRecord(tuple(names), gap, np.stack(granted), np.stack(spot), np.array(on_demand))
 
 
 def _traces(path: Path, file: RegionsFile) -> list[ZoneTrace]:
@@ -233,21 +216,22 @@ def _traces(path: Path, file: RegionsFile) -> list[ZoneTrace]:
         files += map(Path, here)
 
     by_zone: dict[str, ZoneTrace] = {}
-    for zone_trace in (zone_trace for named in files for zone_trace in read_zones(named)):
-        if zone_trace.trace.name in by_zone:
-            raise BadRequest(
-                f"{path}: traces: {zone_trace.trace.name} is recorded twice; name one file of it"
-            )
-        by_zone[zone_trace.trace.name] = zone_trace
+    for named in files:
+        for zone_trace in read_zones(named):
+            zone = zone_trace.trace.name
+            if zone in by_zone:
+                raise BadRequest(f"{path}: traces: {zone} is recorded twice; name one file of it")
+            by_zone[zone] = zone_trace
 
-    wanted = file.zones or list(by_zone)
-    if missing := [zone for zone in wanted if zone not in by_zone]:
-        raise BadRequest(
-            f"{path}: zones: no record of {missing[0]}; recorded: {', '.join(by_zone)}"
-        )
+    wanted = dict.fromkeys(file.zones or by_zone)
+    for zone in wanted:
+        if zone not in by_zone:
+            known = ", ".join(by_zone)
+            raise BadRequest(f"{path}: zones: no record of {zone}; recorded: {known}")
 
-    traces = [by_zone[zone] for zone in dict.fromkeys(wanted)]
-    if len({zone_trace.trace.gap_seconds for zone_trace in traces}) > 1:
+    traces = [by_zone[zone] for zone in wanted]
+    gaps = {zone_trace.trace.gap_seconds for zone_trace in traces}
+    if len(gaps) > 1:
         raise BadRequest(
             f"{path}: traces: the zones were recorded at different intervals; use those of one "
             "interval"
@@ -288,9 +272,12 @@ def _zone_prices(
 ) -> tuple[Floats, float | None]:
     """Spot prices by step, and the on-demand price."""
     if zone in constant:
-        return np.full(times.size, constant[zone].spot), constant[zone].on_demand
+        price = constant[zone]
+        return np.full(times.size, price.spot), price.on_demand
     if zone not in series:
         raise BadRequest(f"{path}: prices: no price of {zone}")
-    at = np.maximum(series[zone].times.searchsorted(times, side="right") - 1, 0)
-    usd: Floats = series[zone].prices[at].astype(np.float64) / NANOS_PER_DOLLAR
+    known = series[zone]
+    after = known.times.searchsorted(times, side="right")
+    in_force = np.maximum(after - 1, 0)
+    usd: Floats = known.prices[in_force].astype(np.float64) / NANOS_PER_DOLLAR
     return usd, None

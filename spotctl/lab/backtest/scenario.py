@@ -76,7 +76,9 @@ def _one_source(written: object) -> object:
 
 def _for_all(written: object) -> object:
     """A single rate applies to every market."""
-    return written if written is None or isinstance(written, dict) else {"*": written}
+    if written is None or isinstance(written, dict):
+        return written
+    return {"*": written}
 
 
 class Availability(BaseModel, extra="forbid"):
@@ -204,20 +206,20 @@ def scenario_of(
     listed = library.catalog.merged(Catalog(prices=prices))
     histories = _histories(path, file, library)
 
+    offers, machines = list[Offer](), dict[Market, InstanceType]()
     try:
-        offers = tuple(_offer(series.market, listed, file) for series in histories)
-        machines = {
-            offer.market: listed.instance_type(offer.market.cloud, offer.market.instance_type)
-            for offer in offers
-        }
+        for series in histories:
+            market = series.market
+            offers.append(_offer(market, listed, file))
+            machines[market] = listed.instance_type(market.cloud, market.instance_type)
         regime, how = evictions(path, file.evictions, machines, file.seed)
-        scenario = replace(_scenario(file, histories, offers, listed), evictions=regime)
+        plain = _scenario(file, histories, tuple(offers), listed)
     except (UnknownPrice, UnknownInstanceType) as error:
         raise BadRequest(f"{path}: {error}") from None
 
     if how:
         remark(how)
-    return scenario
+    return replace(plain, evictions=regime)
 
 
 def _scenario(
@@ -234,31 +236,31 @@ def _scenario(
         )
 
     cloud, region = places.pop()
+    fleets = list[Rent]()
+    for part in (file.job.baseline, file.reliable):
+        if part is not None:
+            market = Market(cloud, region, NO_ZONE, part.type)
+            offer = _offer(market, listed, file)
+            fleets.append(Rent(offer, part.machines, None))
 
-    def fleet(part: FleetPart) -> Rent:
-        market = Market(cloud, region, NO_ZONE, part.type)
-        return Rent(_offer(market, listed, file), part.machines, None)
-
+    baseline, *reliable = fleets
+    seconds = (file.startup_seconds, file.lambda_seconds, file.sigma_seconds)
+    overheads = Overheads(*(int(each * SECOND) for each in seconds))
+    write = int(file.checkpoint.write_seconds * SECOND)
     return Scenario(
         histories=histories,
         offers=offers,
         train=Span(*file.train),
         test=Span(*file.test),
-        baseline=fleet(file.job.baseline),
-        reliable=fleet(file.reliable) if file.reliable else None,
+        baseline=baseline,
+        reliable=reliable[0] if reliable else None,
         hours=tuple(file.job.hours),
         deadline=file.job.deadline,
         most_nu=file.max_vcpus,
         depth=file.depth,
         billing=billing_rule(file.billing),
-        overheads=Overheads(
-            int(file.startup_seconds * SECOND),
-            int(file.lambda_seconds * SECOND),
-            int(file.sigma_seconds * SECOND),
-        ),
-        checkpoints=Checkpointing(
-            file.checkpoint.speed, int(file.checkpoint.write_seconds * SECOND)
-        ),
+        overheads=overheads,
+        checkpoints=Checkpointing(file.checkpoint.speed, write),
         starts=file.starts,
         seed=file.seed,
         zones_together=file.markets.zones == "together",
@@ -266,31 +268,31 @@ def _scenario(
 
 
 def _offer(market: Market, listed: Catalog, file: ScenarioFile) -> Offer:
-    price = listed.on_demand(market, at=file.on_demand.asof)
+    price = listed.on_demand(market, at=file.on_demand.asof).price
     machine = listed.instance_type(market.cloud, market.instance_type)
-    return Offer(market, float(machine.vcpus), price.price)
+    vcpus = float(machine.vcpus)
+    return Offer(market, vcpus, price)
 
 
 def _histories(path: Path, file: ScenarioFile, library: Library) -> tuple[PriceSeries, ...]:
     if file.store is not None:
-        table = library.table(library.require(Selection(file.store.markets)))
+        markets = library.require(Selection(file.store.markets))
+        table = library.table(markets)
     else:
-        table = PriceTable.of(FetchedRows.joined(_fetched_rows(path, file.prices)).prices)
+        fetched = FetchedRows.joined(_fetched_rows(path, file.prices))
+        table = PriceTable.of(fetched.prices)
 
-    matching = [
-        series
-        for series in table
-        if series.market.os == LINUX
-        and file.markets.region in (None, series.market.region)
-        and any(fnmatchcase(series.market.instance_type, glob) for glob in file.markets.types)
-    ]
+    matching, region, types = list[PriceSeries](), file.markets.region, file.markets.types
+    for series in table:
+        market = series.market
+        is_named = any(fnmatchcase(market.instance_type, glob) for glob in types)
+        if market.os == LINUX and region in (None, market.region) and is_named:
+            matching.append(series)
 
     if not matching:
-        place = f" in {file.markets.region}" if file.markets.region else ""
-        raise BadRequest(
-            f"{path}: markets.types: no history of a type like "
-            f"{', '.join(file.markets.types)}{place}"
-        )
+        place = f" in {region}" if region else ""
+        globs = ", ".join(types)
+        raise BadRequest(f"{path}: markets.types: no history of a type like {globs}{place}")
 
     return tuple(matching)
 
@@ -307,21 +309,24 @@ def evictions(
     """The eviction model, and a remark for the user."""
     if part.availability is not None:
         traces, by_market = _traces(scenario, part.availability.traces), part.availability.markets
-        chosen = {
-            market: _fitting(market, machine, traces, by_market)
-            for market, machine in machines.items()
-        }
-        own = {market: fits[0] for market, fits in chosen.items() if fits}
-        others = [market for market, fits in chosen.items() if not fits]
+        own, others = dict[Market, AvailabilityTrace](), list[Market]()
+        for market, machine in machines.items():
+            fits = _fitting(market, machine, traces, by_market)
+            if fits:
+                own[market] = fits[0]
+            else:
+                others.append(market)
         remark = (
             f"availability: {len(own)} markets have their own trace, {len(others)} get an assigned "
             "one"
         )
-        return ByAvailability({**own, **deal(others, traces)}, part.availability.machines), remark
+        assigned = {**own, **deal(others, traces)}
+        return ByAvailability(assigned, part.availability.machines), remark
     if part.hazard is None:
         return PRICE_ALONE, ""
     if part.hazard.lifetimes is not None:
-        return ByHazard(_of_lives(scenario, part.hazard.lifetimes, tuple(machines)), seed), ""
+        lives = _of_lives(scenario, part.hazard.lifetimes, tuple(machines))
+        return ByHazard(lives, seed), ""
 
     rates, mortalities = part.hazard.per_hour or {}, dict[Market, Mortality]()
     for market in machines:
@@ -345,28 +350,20 @@ def _fitting(
     """The traces of a market, longest first: as the file says, else those named after its zone and
     accelerators.
     """
-    for pattern, name in by_market.items():
-        if market.matches(pattern):
-            fits = [trace for trace in traces if fnmatchcase(trace.name, name)]
-            if not fits:
-                raise BadRequest(
-                    f"evictions.availability.markets: no trace matches {name!r}, given for "
-                    f"{pattern!r}"
-                )
-            return _longest_first(fits)
-
     kind = f"{machine.accelerator or ''}_{machine.accelerators}".lower()
-    return _longest_first(
-        [
-            trace
-            for trace in traces
-            if machine.accelerators and f"{market.zone}_{kind}" in trace.name
-        ]
-    )
+    own_name, fits = f"{market.zone}_{kind}", list[AvailabilityTrace]()
+    if machine.accelerators:
+        fits = [trace for trace in traces if own_name in trace.name]
 
-
-def _longest_first(traces: Sequence[AvailabilityTrace]) -> Sequence[AvailabilityTrace]:
-    return sorted(traces, key=lambda trace: (-len(trace) * trace.gap_seconds, trace.name))
+    given = next((each for each in by_market.items() if market.matches(each[0])), None)
+    if given is not None:
+        pattern, name = given
+        fits = [trace for trace in traces if fnmatchcase(trace.name, name)]
+        if not fits:
+            raise BadRequest(
+                f"evictions.availability.markets: no trace matches {name!r}, given for {pattern!r}"
+            )
+    return sorted(fits, key=lambda trace: (-len(trace) * trace.gap_seconds, trace.name))
 
 
 def _traces(scenario: Path, pattern: str) -> list[AvailabilityTrace]:

@@ -37,22 +37,16 @@ SUMMARIES: tuple[Column[BacktestSummary], ...] = (
     Column("scheme", heading="strategy"),
     Column("hours", heading="hours", show="{:g}"),
     Column("cost_pct", heading="cost %", show="{:.1f}"),
-    Column(
-        "cost_p50", value=lambda summary: summary.cost_p50, heading="p50", show="{:.1f}", rank=1
-    ),
-    Column(
-        "cost_p95", value=lambda summary: summary.cost_p95, heading="p95", show="{:.1f}", rank=2
-    ),
+    Column("cost_p50", value="cost_p50", heading="p50", show="{:.1f}", rank=1),
+    Column("cost_p95", value="cost_p95", heading="p95", show="{:.1f}", rank=2),
     Column("runtime_ratio", heading="run time", show="{:.2f}"),
     Column(
         "evictions_per_job",
-        value=lambda summary: summary.evictions_per_job,
+        value="evictions_per_job",
         heading="evictions",
         show="{:.1f}",
     ),
-    Column(
-        "free_pct", value=lambda summary: summary.free_pct, heading="free %", show="{:.1f}", rank=3
-    ),
+    Column("free_pct", value="free_pct", heading="free %", show="{:.1f}", rank=3),
     Column("unfinished", heading="unfinished"),
 )
 
@@ -66,7 +60,7 @@ RESULTS: tuple[Column[Any], ...] = (
     Column(
         "default",
         "strategy that plans use under this billing rule",
-        of=(Column("scheme", "its name", lambda strategy: strategy.name), Column("reason", "why")),
+        of=(Column("scheme", "its name", "name"), Column("reason", "why")),
     ),
     Column("notes", "notes on strategies"),
     WALL_SECONDS,
@@ -80,28 +74,35 @@ def results_json(
     remarks: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The JSON of `backtest run --json`."""
-    best, default = cheapest(summaries), default_for(billing)
-    figures = {"results": summaries, "cheapest": best, "default": default, "notes": list(remarks)}
-    return as_json(RESULTS, figures | {"wall_seconds": wall_seconds})
+    figures = {
+        "results": summaries,
+        "cheapest": cheapest(summaries),
+        "default": default_for(billing),
+        "notes": list(remarks),
+        "wall_seconds": wall_seconds,
+    }
+    return as_json(RESULTS, figures)
 
 
 def choice(summaries: Sequence[BacktestSummary], billing: str) -> tuple[str, str]:
     """The cheapest strategy in these results, and the default under this billing rule."""
     best, default = cheapest(summaries), default_for(billing)
-    first = (
-        f"cheapest strategy as fast as the baseline: {best}"
-        if best
-        else "no strategy is as fast as the baseline"
-    )
+    first = "no strategy is as fast as the baseline"
+    if best:
+        first = f"cheapest strategy as fast as the baseline: {best}"
     return first, f"default for {billing} billing: {default.name}, because {default.reason}"
 
 
 def _pairs(row: PairedDifference) -> str:
-    return f"{row.jobs} (+{row.unpaired} unpaired)" if row.unpaired else f"{row.jobs}"
+    if row.unpaired:
+        return f"{row.jobs} (+{row.unpaired} unpaired)"
+    return f"{row.jobs}"
 
 
 def _mean(interval: ConfidenceInterval, spec: str) -> str:
-    return f"{interval.mean:+{spec}}" if isfinite(interval.mean) else UNKNOWN
+    if isfinite(interval.mean):
+        return f"{interval.mean:+{spec}}"
+    return UNKNOWN
 
 
 def ends_text(interval: ConfidenceInterval, spec: str) -> str:
@@ -121,35 +122,35 @@ DIFFERENCES: tuple[Column[PairedDifference], ...] = (
     Column(
         "cost_points",
         "mean difference in cost, in percentage points of on-demand",
-        lambda row: row.cost.mean,
+        "cost.mean",
         heading="cost, points",
         cell=lambda row: _mean(row.cost, ".2f"),
     ),
     Column(
         "cost_low",
         "lower end of its 95% interval",
-        lambda row: row.cost.low,
+        "cost.low",
         heading="95%",
         cell=lambda row: ends_text(row.cost, "+.2f"),
         rank=1,
     ),
-    Column("cost_high", "upper end of its 95% interval", lambda row: row.cost.high),
+    Column("cost_high", "upper end of its 95% interval", "cost.high"),
     Column(
         "runtime_ratio",
         "mean difference in run time, as a share of the baseline's",
-        lambda row: row.runtime.mean,
+        "runtime.mean",
         heading="run time",
         cell=lambda row: _mean(row.runtime, ".3f"),
     ),
     Column(
         "runtime_low",
         "lower end of its 95% interval",
-        lambda row: row.runtime.low,
+        "runtime.low",
         heading="95%",
         cell=lambda row: ends_text(row.runtime, "+.3f"),
         rank=2,
     ),
-    Column("runtime_high", "upper end of its 95% interval", lambda row: row.runtime.high),
+    Column("runtime_high", "upper end of its 95% interval", "runtime.high"),
 )
 
 COMPARISON: tuple[Column[Any], ...] = (
@@ -174,35 +175,39 @@ def write(
     """Writes `jobs.csv` with a row per job, and plots of costs, run times, machine-hours and one
     footprint.
     """
-    rows = []
+    rows = list[dict[str, object]]()
     for result in results:
-        end = "" if result.end is None else format_time(result.end)
-        rows.append(asdict(result) | {"start": format_time(result.start), "end": end})
+        start, end = format_time(result.start), ""
+        if result.end is not None:
+            end = format_time(result.end)
+        rows.append({**asdict(result), "start": start, "end": end})
 
     with output_folder(folder):
         save_csv(folder / "jobs.csv", rows)
         for hours in sorted({summary.hours for summary in summaries}):
             of_length = [summary for summary in summaries if summary.hours == hours]
-            save_plot(
-                _cost_and_runtime(hours, of_length), folder / f"cost_and_runtime_{hours:g}h.png"
-            )
-            save_plot(_machine_hours(hours, of_length), folder / f"machine_hours_{hours:g}h.png")
-            footprint = _footprint(
-                scenario, [result for result in results if result.hours == hours]
-            )
-            if footprint is not None:
-                save_plot(footprint, folder / f"footprint_{hours:g}h.png")
+            jobs = [result for result in results if result.hours == hours]
+            pictures: dict[str, Figure | None] = {
+                "cost_and_runtime": _cost_and_runtime(hours, of_length),
+                "machine_hours": _machine_hours(hours, of_length),
+                "footprint": _footprint(scenario, jobs),
+            }
+            for name, picture in pictures.items():
+                if picture is not None:
+                    save_plot(picture, folder / f"{name}_{hours:g}h.png")
 
 
 def _cost_and_runtime(hours: float, summaries: Sequence[BacktestSummary]) -> Figure:
     figure, (cost, time) = panels(10, 0.8 + 0.45 * len(summaries), across=2, sharey=True)
     names = [summary.scheme for summary in summaries]
-    for axes, values, label in (
-        (cost, [summary.cost_pct for summary in summaries], "cost, % of on-demand"),
-        (time, [summary.runtime_ratio for summary in summaries], "run time / baseline run time"),
+    costs = [summary.cost_pct for summary in summaries]
+    times = [summary.runtime_ratio for summary in summaries]
+    for axes, values, digits, label in (
+        (cost, costs, "%.1f", "cost, % of on-demand"),
+        (time, times, "%.2f", "run time / baseline run time"),
     ):
         bars = axes.barh(names, values, color=_SPOT)
-        axes.bar_label(bars, fmt="%.1f" if axes is cost else "%.2f", padding=3)
+        axes.bar_label(bars, fmt=digits, padding=3)
         axes.set_xlabel(label)
         axes.margins(x=0.15)
 
@@ -212,11 +217,11 @@ def _cost_and_runtime(hours: float, summaries: Sequence[BacktestSummary]) -> Fig
 
 
 def _machine_hours(hours: float, summaries: Sequence[BacktestSummary]) -> Figure:
-    rented = [
-        summary
-        for summary in summaries
-        if summary.on_demand_hours + summary.spot_hours + summary.free_hours > 0
-    ]
+    rented = list[BacktestSummary]()
+    for summary in summaries:
+        held = summary.on_demand_hours + summary.spot_hours + summary.free_hours
+        if held > 0:
+            rented.append(summary)
 
     figure, (axes,) = panels(10, 1.0 + 0.45 * len(rented))
     names, left = [summary.scheme for summary in rented], [0.0] * len(rented)
@@ -246,20 +251,24 @@ def _footprint(scenario: Scenario, results: Sequence[JobResult]) -> Figure | Non
     from matplotlib.colors import to_hex
     from matplotlib.lines import Line2D
 
-    job = _typical(results)
-    strategies = dict.fromkeys(
-        result.scheme for result in results if result.spot_hours + result.free_hours > 0
-    )
-    runs = {name: run_of(scenario, name, job.zone, job.hours, job.start) for name in strategies}
+    job, names = _typical(results), set[str]()
+    runs: dict[str, Run] = {}
+    for result in results:
+        if result.spot_hours + result.free_hours > 0 and result.scheme not in runs:
+            run = run_of(scenario, result.scheme, job.zone, job.hours, job.start)
+            runs[result.scheme] = run
+            names |= {_name(tenure) for tenure in run.tenures}
     if not runs:
         return None
 
-    names = sorted({_name(tenure) for run in runs.values() for tenure in run.tenures})
-    tints = {name: to_hex(colormaps["tab20"](i % 20)) for i, name in enumerate(names)}
-    colors = {name: _ON_DEMAND if name == _ON_DEMAND_NAME else tint for name, tint in tints.items()}
-    figure, rows = panels(
-        10, 1.5 + 0.06 * len(colors) + 1.3 * len(runs), len(runs), sharex=True, sharey=True
-    )
+    colors, palette = dict[str, str](), colormaps["tab20"]
+    for i, name in enumerate(sorted(names)):
+        colors[name] = to_hex(palette(i % 20))
+        if name == _ON_DEMAND_NAME:
+            colors[name] = _ON_DEMAND
+
+    height = 1.5 + 0.06 * len(colors) + 1.3 * len(runs)
+    figure, rows = panels(10, height, len(runs), sharex=True, sharey=True)
     for axes, (name, run) in zip(rows, runs.items(), strict=True):
         _draw_machines(axes, run, colors)
         axes.set_title(name, loc="left", fontsize=9)
@@ -282,48 +291,41 @@ def _typical(results: Sequence[JobResult]) -> JobResult:
         if result.scheme != BOUND:
             costs.setdefault((result.zone, result.start), []).append(result.cost)
 
-    ranked = sorted(costs, key=lambda job: (sum(costs[job]), job)) or [
-        (result.zone, result.start) for result in results
-    ]
-    zone, start = ranked[len(ranked) // 2]
-    return next(result for result in results if (result.zone, result.start) == (zone, start))
+    ranked = [(sum(of_job), job) for job, of_job in costs.items()]
+    jobs = [job for _, job in sorted(ranked)]
+    if not jobs:
+        jobs = [(result.zone, result.start) for result in results]
+    median = jobs[len(jobs) // 2]
+    return next(result for result in results if (result.zone, result.start) == median)
 
 
 def _draw_machines(axes: Axes, run: Run, colors: dict[str, str]) -> None:
     """The capacity (work per hour) that is held of each market, and the evictions."""
-    start = run.job.start
-    edges = np.unique(
-        [moment for tenure in run.tenures for moment in (tenure.start, tenure.end)] or [start]
-    )
+    start, moments = run.job.start, list[int]()
+    evictions = list[float]()
+    for tenure in run.tenures:
+        moments += [tenure.start, tenure.end]
+        if tenure.ended is End.EVICTED:
+            evictions.append((tenure.end - start) / HOUR)
+
+    edges = np.unique(moments or [start])
     levels = {name: np.zeros(edges.size) for name in colors}
     for tenure in run.tenures:
         held = (edges >= tenure.start) & (edges < tenure.end)
-        levels[_name(tenure)][held] += tenure.rent.machines * tenure.rent.offer.nu
+        capacity = tenure.rent.machines * tenure.rent.offer.nu
+        levels[_name(tenure)][held] += capacity
 
-    axes.stackplot(
-        (edges - start) / HOUR,
-        list(levels.values()),
-        step="post",
-        colors=colors.values(),
-        linewidth=0,
-    )
-
-    evictions = [
-        (tenure.end - start) / HOUR for tenure in run.tenures if tenure.ended is End.EVICTED
-    ]
+    hours, heights = (edges - start) / HOUR, list(levels.values())
+    axes.stackplot(hours, heights, step="post", colors=colors.values(), linewidth=0)
     low = [0.07] * len(evictions)
-    axes.plot(
-        evictions,
-        low,
-        "^",
-        color=_EVICTED,
-        markeredgecolor="white",
-        transform=axes.get_xaxis_transform(),
-    )
+    at_bottom = axes.get_xaxis_transform()
+    axes.plot(evictions, low, "^", color=_EVICTED, markeredgecolor="white", transform=at_bottom)
 
     axes.margins(x=0, y=0.1)
 
 
 def _name(tenure: Tenure) -> str:
     market = tenure.rent.offer.market
-    return _ON_DEMAND_NAME if tenure.rent.bid is None else f"{market.instance_type} {market.zone}"
+    if tenure.rent.bid is None:
+        return _ON_DEMAND_NAME
+    return f"{market.instance_type} {market.zone}"

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import exp, inf
+from operator import attrgetter
+from typing import Any
 
 from bidbrain.eviction.hazard import hazard_of
 from pricing_data.availability import Interruption
@@ -37,13 +39,16 @@ class MachineWish:
     os: str = LINUX
 
     def fits(self, machine: InstanceType) -> bool:
-        if not self.memory[0] <= machine.memory_gib <= self.memory[1]:
+        least, most = self.memory
+        if not least <= machine.memory_gib <= most:
             return False
         if not self.gpu:
             return True
+
         name, wanted = (machine.accelerator or "").upper(), self.gpu.upper()
-        alike = name == wanted or (name.startswith(f"{wanted}-") and not name.endswith("-SLICE"))
-        return alike and self.gpus[0] <= machine.accelerators <= self.gpus[1]
+        is_variant = name.startswith(f"{wanted}-") and not name.endswith("-SLICE")
+        fewest, highest = self.gpus
+        return (name == wanted or is_variant) and fewest <= machine.accelerators <= highest
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,9 @@ class RankedOffer:
 
     @property
     def usd_per_gpu_hour(self) -> float | None:
-        return self.usd_per_hour / self.machine.accelerators if self.machine.accelerators else None
+        if self.machine.accelerators:
+            return self.usd_per_hour / self.machine.accelerators
+        return None
 
     @property
     def usd_per_vcpu_hour(self) -> float:
@@ -86,9 +93,12 @@ class RankedOffer:
         """The price of an hour of progress; None where evictions are unknown, or would leave no
         progress.
         """
-        if self.eviction is None or self.eviction * self.lost_hours >= 1:
+        if self.eviction is None:
             return None
-        return self.usd_per_hour / (1 - self.eviction * self.lost_hours)
+        lost = self.eviction * self.lost_hours
+        if lost >= 1:
+            return None
+        return self.usd_per_hour / (1 - lost)
 
     @property
     def source(self) -> str:
@@ -111,11 +121,11 @@ class RankedOffer:
 
 
 SORTS: dict[str, Callable[[RankedOffer], float | None]] = {
-    "price": lambda offer: offer.usd_per_hour,
-    "gpu": lambda offer: offer.usd_per_gpu_hour,
-    "vcpu": lambda offer: offer.usd_per_vcpu_hour,
-    "useful": lambda offer: offer.usd_per_useful_hour,
-    "eviction": lambda offer: offer.eviction,
+    "price": attrgetter("usd_per_hour"),
+    "gpu": attrgetter("usd_per_gpu_hour"),
+    "vcpu": attrgetter("usd_per_vcpu_hour"),
+    "useful": attrgetter("usd_per_useful_hour"),
+    "eviction": attrgetter("eviction"),
     "age": lambda offer: -offer.seen,
 }
 """Figures by which offers can be ranked; offers without the figure come last."""
@@ -139,38 +149,33 @@ def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[Ranke
     """All offers that fit the wish: every spot market with its last price, an estimate where AWS
     publishes only the saving against the on-demand price, and one by the shipped lists for a cloud
     of which no price is stored."""
-    figures = _InterruptionFigures(library.store.interruptions())
-    fitting = [
-        _offer(
-            library.catalog,
-            figures,
-            (series.market, int(series.prices[-1]), series.last, False),
-            lost_hours,
-        )
-        for series in library.table(_spot_markets(library, wish))
-    ]
+    catalog, figures = library.catalog, _InterruptionFigures(library.store.interruptions())
+    fitting = list[RankedOffer]()
+    for series in library.table(_spot_markets(library, wish)):
+        last = (series.market, int(series.prices[-1]), series.last, False)
+        fitting.append(_offer(catalog, figures, last, lost_hours))
 
-    priced = {
-        (offer.market.cloud, offer.market.region, offer.market.instance_type) for offer in fitting
-    }
-    fitting += [
-        _offer(library.catalog, figures, (market, price, seen, True), lost_hours)
-        for market, price, seen in _estimates(library.catalog, figures, wish)
-        if (market.cloud, market.region, market.instance_type) not in priced
-    ]
+    priced = {_place(offer.market) for offer in fitting}
+    for market, price, seen in _estimates(catalog, figures, wish):
+        if _place(market) not in priced:
+            estimate = (market, price, seen, True)
+            fitting.append(_offer(catalog, figures, estimate, lost_hours))
 
-    stored = {market.cloud for market in library.store.markets()} | {
-        offer.market.cloud for offer in fitting
-    }
-    shipped = {}
-
-    for market, price, seen, estimated, on_demand in _shipped_prices(library.catalog, wish):
-        place = (market.cloud, market.region, market.instance_type)
+    stored = {market.cloud for market in library.store.markets()}
+    stored |= {offer.market.cloud for offer in fitting}
+    shipped = dict[tuple[str, str, str], RankedOffer]()
+    for market, price, seen, estimated, on_demand in _shipped_prices(catalog, wish):
+        place = _place(market)
         if market.cloud not in stored and place not in shipped:
-            offer = _offer(library.catalog, figures, (market, price, seen, estimated), lost_hours)
+            offer = _offer(catalog, figures, (market, price, seen, estimated), lost_hours)
             shipped[place] = replace(offer, shipped=True, on_demand=on_demand)
 
     return [*fitting, *shipped.values()]
+
+
+def _place(market: Market) -> tuple[str, str, str]:
+    """The cloud, region and type of a market: offers of its zones are alike."""
+    return market.cloud, market.region, market.instance_type
 
 
 def _spot_markets(library: Library, wish: MachineWish) -> list[Market]:
@@ -208,33 +213,29 @@ def _shipped_prices(
     lacks, on-demand price x (1 - saving)."""
     for market, row in _shipped_gpus(catalog, wish):
         if row["spot"]:
-            price, seen, is_estimate = (
-                parse_usd(row["spot"]),
-                parse_time(row["spot_asof"]),
-                row["certainty"] != "list",
-            )
+            price, seen = parse_usd(row["spot"]), parse_time(row["spot_asof"])
+            is_estimate = row["certainty"] != "list"
             yield market, price, seen, is_estimate, parse_usd(row["on_demand"])
-    for on_demand in catalog.prices:
-        saving = saving_of(on_demand.cloud, on_demand.instance_type)
-        if saving is None or on_demand.os != wish.os:
+
+    for listed in catalog.prices:
+        saving = saving_of(listed.cloud, listed.instance_type)
+        if saving is None or listed.os != wish.os:
             continue
-        market = Market(
-            on_demand.cloud, on_demand.region, NO_ZONE, on_demand.instance_type, on_demand.os
-        )
+        market = Market(listed.cloud, listed.region, NO_ZONE, listed.instance_type, listed.os)
         if wish.selection.matches(market, catalog) and _fits(catalog, wish, market):
-            price, seen = round(on_demand.price * (1 - saving[0])), min(on_demand.as_of, saving[1])
-            yield market, price, seen, True, on_demand.price
+            share, as_of = saving
+            price, seen = round(listed.price * (1 - share)), min(listed.as_of, as_of)
+            yield market, price, seen, True, listed.price
 
 
 def _shipped_gpus(catalog: Catalog, wish: MachineWish) -> Iterator[tuple[Market, CsvRow]]:
     """The rows of the dated list of GPUs' prices that fit."""
+    if wish.os != LINUX:
+        return
+
     for row in rows_of("gpu_prices"):
         market = Market(row["cloud"], row["region"], NO_ZONE, row["instance_type"], wish.os)
-        if (
-            wish.os == LINUX
-            and wish.selection.matches(market, catalog)
-            and _fits(catalog, wish, market)
-        ):
+        if wish.selection.matches(market, catalog) and _fits(catalog, wish, market):
             yield market, row
 
 
@@ -246,21 +247,22 @@ def on_demand_only(library: Library, wish: MachineWish, shown: Iterable[RankedOf
     cheapest: dict[str, tuple[float, str, str]] = {}
     for market, row in _shipped_gpus(library.catalog, wish):
         if market.cloud not in with_offers:
-            price = float(row["on_demand"])
-            cheapest[market.cloud] = min(
-                cheapest.get(market.cloud, (inf, "", "")), (price, str(market), row["asof"])
-            )
+            listed = (float(row["on_demand"]), str(market), row["asof"])
+            known = cheapest.get(market.cloud, listed)
+            cheapest[market.cloud] = min(known, listed)
 
-    return [
-        f"of {cloud}, only on-demand prices are shipped: {market} ${price:.2f}/h ({asof})"
-        for cloud, (price, market, asof) in sorted(cheapest.items())
-    ]
+    remarks = list[str]()
+    for cloud, (price, name, asof) in sorted(cheapest.items()):
+        offer = f"{name} ${price:.2f}/h ({asof})"
+        remarks.append(f"of {cloud}, only on-demand prices are shipped: {offer}")
+    return remarks
 
 
 def _fits(catalog: Catalog, wish: MachineWish, market: Market) -> bool:
-    return catalog.knows(market.cloud, market.instance_type) and wish.fits(
-        catalog.instance_type(market.cloud, market.instance_type)
-    )
+    if not catalog.knows(market.cloud, market.instance_type):
+        return False
+    machine = catalog.instance_type(market.cloud, market.instance_type)
+    return wish.fits(machine)
 
 
 def _offer(
@@ -271,13 +273,15 @@ def _offer(
 ) -> RankedOffer:
     market, price, seen, estimated = spot
     on_demand = on_demand_of(market, seen, catalog)
+    listed = None if on_demand is None else on_demand.price
+    machine = catalog.instance_type(market.cloud, market.instance_type)
     return RankedOffer(
         market,
-        catalog.instance_type(market.cloud, market.instance_type),
+        machine,
         price,
         seen,
         estimated,
-        None if on_demand is None else on_demand.price,
+        listed,
         figures.eviction(market),
         figures.band(market),
         figures.score(market),
@@ -291,20 +295,13 @@ class _InterruptionFigures:
     def __init__(self, published: Sequence[Interruption]) -> None:
         self._newest: dict[tuple[str, str, str, str, str, str], Interruption] = {}
         self._of_type: dict[tuple[str, str, str], list[Interruption]] = {}
-        for figure in sorted(published, key=lambda figure: figure.as_of):
+        for figure in sorted(published, key=attrgetter("as_of")):
             market = figure.market
-            self._newest[
-                market.cloud,
-                market.region,
-                market.zone,
-                market.instance_type,
-                market.os,
-                figure.measure,
-            ] = figure
+            cloud, region, kind = _place(market)
+            key = (cloud, region, market.zone, kind, market.os, figure.measure)
+            self._newest[key] = figure
             if figure.measure in _EVICTION_MEASURES:
-                self._of_type.setdefault(
-                    (market.cloud, market.region, market.instance_type), []
-                ).append(figure)
+                self._of_type.setdefault((cloud, region, kind), []).append(figure)
 
     def savings(self) -> Iterator[Interruption]:
         return (figure for figure in self._newest.values() if figure.measure == "saving")
@@ -317,43 +314,44 @@ class _InterruptionFigures:
         return None
 
     def eviction(self, market: Market) -> float | None:
-        figures = self._of_type.get((market.cloud, market.region, market.instance_type))
+        figures = self._of_type.get(_place(market))
         hazard = hazard_of(market, (), figures) if figures else None
-        return None if hazard is None else 1 - exp(-hazard.rate[0])
+        if hazard is None:
+            return None
+        return 1 - exp(-hazard.rate[0])
 
     def band(self, market: Market) -> str | None:
-        figure = next(
-            (
-                candidate
-                for candidate in (self._of(market, measure) for measure in _BANDS)
-                if candidate
-            ),
-            None,
-        )
+        figure = None
+        for measure in _BANDS:
+            figure = figure or self._of(market, measure)
 
         if figure is None:
             return None
-        return (
-            f"{figure.low * 100:g}-{figure.high * 100:g}%"
-            if figure.high < 1
-            else f">{figure.low * 100:g}%"
-        )
+        low, high = figure.low * 100, figure.high * 100
+        if figure.high < 1:
+            return f"{low:g}-{high:g}%"
+        return f">{low:g}%"
 
     def score(self, market: Market) -> float | None:
         figure = self._of(market, "placement-score")
-        return None if figure is None else figure.low
+        if figure is None:
+            return None
+        return figure.low
 
 
 def check_gpu(wish: MachineWish, catalog: Catalog) -> None:
     """Raises `BadRequest` for a GPU that no known machine has."""
+    if not wish.gpu:
+        return
+
     known = catalog.accelerators | GPU_MEMORY_GIB.keys()
     named = wish.gpu.upper()
-    if wish.gpu and not any(
-        name.upper() == named or name.upper().startswith(f"{named}-") for name in known
-    ):
-        raise BadRequest(
-            f"--gpu {wish.gpu}: {catalog.unknown_accelerator(named, rented_clouds(), known)}"
-        )
+    for name in known:
+        upper = name.upper()
+        if upper == named or upper.startswith(f"{named}-"):
+            return
+    unknown = catalog.unknown_accelerator(named, rented_clouds(), known)
+    raise BadRequest(f"--gpu {wish.gpu}: {unknown}")
 
 
 def cloud_prices(
@@ -365,14 +363,16 @@ def cloud_prices(
     seen: dict[str, int] = {}
     for offer in fitting:
         if not offer.shipped:
-            seen[offer.market.cloud] = max(offer.seen, seen.get(offer.market.cloud, 0))
+            cloud = offer.market.cloud
+            seen[cloud] = max(offer.seen, seen.get(cloud, 0))
 
-    return [
-        CloudPrices(
-            cloud, seen[cloud] if now - seen.get(cloud, 0) <= STALE else _newest(library, cloud)
-        )
-        for cloud in _asked_clouds(wish.selection)
-    ]
+    prices = list[CloudPrices]()
+    for cloud in _asked_clouds(wish.selection):
+        newest: int | None = seen.get(cloud, 0)
+        if now - seen.get(cloud, 0) > STALE:
+            newest = _newest(library, cloud)
+        prices.append(CloudPrices(cloud, newest))
+    return prices
 
 
 def _asked_clouds(selection: Selection) -> Iterator[str]:
@@ -391,16 +391,13 @@ def _asked_clouds(selection: Selection) -> Iterator[str]:
 
 def _newest(library: Library, cloud: str) -> int | None:
     """The moment of a cloud's newest price, also of machines that do not fit."""
-    markets = library.select(Selection(clouds=(cloud,)))
-    moments = [
-        prices.newest
-        for prices in freshness_of_stored(library, markets)
-        if prices.newest is not None
-    ]
-
-    moments += [
-        figure.as_of for figure in library.store.interruptions(cloud) if figure.measure == "saving"
-    ]
+    moments, markets = list[int](), library.select(Selection(clouds=(cloud,)))
+    for prices in freshness_of_stored(library, markets):
+        if prices.newest is not None:
+            moments.append(prices.newest)
+    for figure in library.store.interruptions(cloud):
+        if figure.measure == "saving":
+            moments.append(figure.as_of)
     return max(moments, default=None)
 
 
@@ -411,14 +408,14 @@ def last_filter(library: Library, wish: MachineWish) -> tuple[str, int] | None:
     figures, catalog = _InterruptionFigures(library.store.interruptions()), library.catalog
     stored, before = {market.cloud for market in library.store.markets()}, 0
     for option, looser in _steps(wish):
-        shipped = {
-            market for market, *_ in _shipped_prices(catalog, looser) if market.cloud not in stored
-        }
-        estimated = {market for market, _, _ in _estimates(catalog, figures, looser)}
-        left = len({*_spot_markets(library, looser), *shipped, *estimated})
-        if not left:
+        passing = set(_spot_markets(library, looser))
+        for market, *_ in _shipped_prices(catalog, looser):
+            if market.cloud not in stored:
+                passing.add(market)
+        passing |= {market for market, *_ in _estimates(catalog, figures, looser)}
+        if not passing:
             return option, before
-        before = left
+        before = len(passing)
 
     return None
 
@@ -427,18 +424,19 @@ def _steps(wish: MachineWish) -> Iterator[tuple[str, MachineWish]]:
     """The wish with one filter, with two, and so on."""
     whole, so_far = wish.selection, MachineWish(Selection(), os=wish.os)
     yield f"--os {wish.os}", so_far
-    parts: list[tuple[str, dict[str, object]]] = [
-        (repr(whole.pattern), {"pattern": whole.pattern}),
-        (" ".join(f"--cloud {name}" for name in whole.clouds), {"clouds": whole.clouds}),
-        (" ".join(f"--region {name}" for name in whole.regions), {"regions": whole.regions}),
-        (" ".join(f"--type {name}" for name in whole.types), {"types": whole.types}),
-        (f"--vcpus {_range_text(whole.vcpus or (0, inf))}", {"vcpus": whole.vcpus}),
-    ]
+    parts: list[tuple[str, dict[str, Any]]] = [(repr(whole.pattern), {"pattern": whole.pattern})]
+    for option, field in (("cloud", "clouds"), ("region", "regions"), ("type", "types")):
+        names = getattr(whole, field)
+        words = " ".join(f"--{option} {name}" for name in names)
+        parts.append((words, {field: names}))
+    vcpus = _range_text(whole.vcpus or (0, inf))
+    parts.append((f"--vcpus {vcpus}", {"vcpus": whole.vcpus}))
 
-    for option, change in parts:
+    for words, change in parts:
         if any(change.values()):
-            so_far = replace(so_far, selection=replace(so_far.selection, **change))  # type: ignore[arg-type]
-            yield option, so_far
+            selection = replace(so_far.selection, **change)
+            so_far = replace(so_far, selection=selection)
+            yield words, so_far
 
     if wish.gpu:
         so_far = replace(so_far, gpu=wish.gpu)
@@ -454,4 +452,6 @@ def _range_text(limits: tuple[float, float]) -> str:
     low, high = limits
     if low == high:
         return f"{low:g}"
-    return f"{low:g}.." if high >= 1 << 30 else f"{f'{low:g}' if low else ''}..{high:g}"
+    if high >= 1 << 30:
+        return f"{low:g}.."
+    return f"{f'{low:g}' if low else ''}..{high:g}"

@@ -25,29 +25,39 @@ if TYPE_CHECKING:
 
 
 def _usd(value: float) -> str:
-    return f"{value:.4f}" if value < 10 else f"{value:.2f}"
+    if value < 10:
+        return f"{value:.4f}"
+    return f"{value:.2f}"
 
 
 def _share(value: float) -> str:
-    return "<0.1%" if value < 0.001 else f"{value:.1%}"
+    if value < 0.001:
+        return "<0.1%"
+    return f"{value:.1%}"
 
 
 def _market(offer: RankedOffer) -> Text:
     name = market_name(offer.market)
     if not offer.estimated and not offer.shipped:
         return name
-    # A list can be years old, and its date says more than its age.
-    dated = f", {format_time(offer.seen)[:10]}" if offer.shipped else ""
-    return name.append(f" ({'estimated' if offer.estimated else 'list'}{dated})", style="yellow")
+
+    source = "estimated" if offer.estimated else "list"
+    if offer.shipped:
+        # A list can be years old, and its date says more than its age.
+        day = format_time(offer.seen)[:10]
+        source += f", {day}"
+    return name.append(f" ({source})", style="yellow")
 
 
 def _gpus(offer: RankedOffer) -> str:
     machine = offer.machine
-    return f"{machine.accelerators}x{machine.accelerator}" if machine.accelerators else UNKNOWN
+    if machine.accelerators:
+        return f"{machine.accelerators}x{machine.accelerator}"
+    return UNKNOWN
 
 
 OFFERS: tuple[Column[RankedOffer], ...] = (
-    Column("market", "the market", lambda offer: str(offer.market), heading="market", cell=_market),
+    Column("market", "the market", "market", heading="market", cell=_market, form=str),
     Column("usd_per_hour", "current price of a machine", heading="$/h", show=_usd),
     Column("usd_per_gpu_hour", "price per GPU; null without GPUs", heading="$/GPU-h", show=_usd),
     Column("usd_per_vcpu_hour", "price per vCPU", heading="$/vCPU-h", show=_usd),
@@ -76,14 +86,15 @@ OFFERS: tuple[Column[RankedOffer], ...] = (
     Column(
         "as_of",
         "moment at which the price was last known to hold, or the date of the list that it is from",
-        lambda offer: format_time(offer.seen),
+        "seen",
+        form=format_time,
     ),
     Column("source", "where the price is from"),
     Column("estimated", "whether the price was estimated from a published discount"),
     Column(
         "placement_score",
         "published placement score, 1 to 10; null if none is stored",
-        lambda offer: offer.score,
+        "score",
         heading="score",
         show="{:g}",
     ),
@@ -97,23 +108,22 @@ OFFERS: tuple[Column[RankedOffer], ...] = (
     Column(
         "on_demand",
         "on-demand price in dollars per hour",
-        lambda offer: None if offer.on_demand is None else to_usd(offer.on_demand),
+        "on_demand",
+        form=to_usd,
     ),
-    Column(
-        "vcpus", "number of vCPUs of a machine", lambda offer: offer.machine.vcpus, heading="vCPUs"
-    ),
+    Column("vcpus", "number of vCPUs of a machine", "machine.vcpus", heading="vCPUs"),
     Column(
         "memory_gib",
         "memory of a machine",
-        lambda offer: offer.machine.memory_gib,
+        "machine.memory_gib",
         heading="GiB",
         show="{:g}",
     ),
-    Column("gpu", "model of its GPUs; null without", lambda offer: offer.machine.accelerator),
+    Column("gpu", "model of its GPUs; null without", "machine.accelerator"),
     Column(
         "gpus",
         "number of its GPUs",
-        lambda offer: offer.machine.accelerators,
+        "machine.accelerators",
         heading="GPUs",
         cell=_gpus,
     ),
@@ -126,11 +136,10 @@ OFFERS: tuple[Column[RankedOffer], ...] = (
     Column(
         "machine_as_of",
         "date of the shipped description of the machine; null if the cloud itself described it",
-        lambda offer: None if offer.machine.as_of is None else format_time(offer.machine.as_of),
+        "machine.as_of",
+        form=format_time,
     ),
-    Column(
-        "synthetic", "whether the prices are generated", lambda offer: offer.market.is_synthetic
-    ),
+    Column("synthetic", "whether the prices are generated", "market.is_synthetic"),
 )
 BEST: tuple[Column[Any], ...] = (
     Column("offers", "offers in the order of --sort, the best first", each=OFFERS),
@@ -139,11 +148,11 @@ BEST: tuple[Column[Any], ...] = (
         "removed_by",
         "filter that leaves no offer; absent if an offer fits",
         of=(
-            Column("option", "the option", lambda removed: removed[0]),
+            Column("option", "the option", "0"),
             Column(
                 "before",
                 "number of markets that passed the filters before it",
-                lambda removed: removed[1],
+                "1",
             ),
         ),
         optional=True,
@@ -182,17 +191,15 @@ def offers_table(offers: Sequence[RankedOffer], now: int, width: int) -> Table:
 
     Columns that would be empty are left out.
     """
-    have_gpus = any(offer.machine.accelerators for offer in offers)
-    fitting = [
-        key
-        for key, least in _SHOWN_FROM.items()
-        if width >= least and (have_gpus or key not in _ABOUT_GPUS)
-    ]
+    have_gpus, fitting = any(offer.machine.accelerators for offer in offers), list[str]()
+    for key, least in _SHOWN_FROM.items():
+        if width >= least and (have_gpus or key not in _ABOUT_GPUS):
+            fitting.append(key)
 
-    columns = chosen(OFFERS, " ".join(fitting))
-    known = [
-        column for column in columns if any(column.text(offer, now) != UNKNOWN for offer in offers)
-    ]
+    known = list[Column[RankedOffer]]()
+    for column in chosen(OFFERS, " ".join(fitting)):
+        if any(column.text(offer, now) != UNKNOWN for offer in offers):
+            known.append(column)
     return table(known, offers, now=now)
 
 
@@ -203,8 +210,10 @@ def shipped_machines(offers: Sequence[RankedOffer]) -> list[str]:
     dates = [offer.machine.as_of for offer in offers if offer.machine.as_of is not None]
     if not dates:
         return []
-    first, last = (format_time(date)[:10] for date in (min(dates), max(dates)))
-    when = first if first == last else f"{first} to {last}"
+    first, last = format_time(min(dates))[:10], format_time(max(dates))[:10]
+    when = first
+    if first != last:
+        when += f" to {last}"
     return [
         f"vCPUs, memory and GPUs are from the shipped list, as of {when}, unless fetched with "
         "credentials"
@@ -242,40 +251,38 @@ class PriceCondition:
 
     def met_by(self, offers: Iterable[RankedOffer]) -> list[RankedOffer]:
         """The offers that meet the condition, the best first."""
-        figure = SORTS[self.by]
-        return [
-            offer
-            for offer in ranked(offers, self.by)
-            if (figure(offer) or float("inf")) < self.below
-        ]
+        value, met = SORTS[self.by], list[RankedOffer]()
+        for offer in ranked(offers, self.by):
+            figure = value(offer) or float("inf")
+            if figure < self.below:
+                met.append(offer)
+        return met
 
     def shown(self, offer: RankedOffer) -> str:
         """The offer's figure in words."""
         figure = SORTS[self.by](offer)
-        return "unknown" if figure is None else _WORDS[self.by].format(figure)
+        if figure is None:
+            return "unknown"
+        return _WORDS[self.by].format(figure)
 
 
 def price_message(condition: PriceCondition, offers: Sequence[RankedOffer], now: int) -> Message:
     """The message that a condition holds for these offers; the first is the best."""
     best = offers[0]
+    price = f"${best.usd_per_hour:,.4f} per hour"
+    if best.estimated:
+        price += " (estimated)"
+    seen = age(best.age_seconds(now))
     lines = {
         "Condition": condition.text,
-        "Price": f"${best.usd_per_hour:,.4f} per hour{' (estimated)' if best.estimated else ''}",
+        "Price": price,
         "Evicted within an hour": "unknown" if best.eviction is None else f"{best.eviction:.2%}",
-        "Price seen": f"{age(best.age_seconds(now))} ago",
+        "Price seen": f"{seen} ago",
         "Offers that fit": counted(len(offers), "offer"),
     }
 
-    facts = {
-        "event": "price condition holds",
-        "condition": condition.text,
-        **as_json(OFFERS, best, now),
-    }
-
-    return Message(
-        f"{best.market} {best.seen} {best.price} {condition.text}",
-        f"{best.market}: {condition.shown(best)}",
-        good=True,
-        lines=lines,
-        facts=facts,
-    )
+    facts: dict[str, Any] = {"event": "price condition holds", "condition": condition.text}
+    facts |= as_json(OFFERS, best, now)
+    same = f"{best.market} {best.seen} {best.price} {condition.text}"
+    title = f"{best.market}: {condition.shown(best)}"
+    return Message(same, title, good=True, lines=lines, facts=facts)

@@ -65,20 +65,14 @@ def query(library: Library, market: str, window: str, at: str) -> BetaQuery:
     series = library.series(Market.parse(market))
     moment = parse_time(at) if at else series.last
     if not series.first <= moment <= series.last:
-        raise BadRequest(
-            f"--at {at}: the history of {series.market} covers {format_time(series.first)}"
-            f" to {format_time(series.last)}"
-        )
+        first, last = format_time(series.first), format_time(series.last)
+        raise BadRequest(f"--at {at}: the history of {series.market} covers {first} to {last}")
 
     span = parse_duration(window)
-    table = library.table(
-        closest(series.market, library.select(Selection(clouds=(series.market.cloud,))))
-    )
-    seen = table.with_last_seen()
-
-    return BetaQuery(
-        library, series, PriceOutlook(seen.markets, seen.series, moment, span), span, moment
-    )
+    of_cloud = library.select(Selection(clouds=(series.market.cloud,)))
+    seen = library.table(closest(series.market, of_cloud)).with_last_seen()
+    outlook = PriceOutlook(seen.markets, seen.series, moment, span)
+    return BetaQuery(library, series, outlook, span, moment)
 
 
 def bid_of(query: BetaQuery, delta: str, bid: str) -> Bid:
@@ -103,18 +97,16 @@ def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None) -> BidEstimate:
     """
     with _as_bad_request():
         known = query.series.window(query.series.first, query.at)
-        crossing, present = (
-            bid.crossing(CrossingHistory(known, query.window)),
-            known.price_at(query.at),
-        )
+        crossing = bid.crossing(CrossingHistory(known, query.window))
+        present = known.price_at(query.at)
         distance = bid.price - present if isinstance(bid, FixedBid) else bid.delta
         if distance < 0:
             why = f"the price is above {bid} now, so no machine could be started"
             price = share_only(crossing, why)
         else:
-            price = query.outlook.of(
-                known.window(max(known.first, query.at - MEMORY), query.at), distance
-            )
+            remembered = max(known.first, query.at - MEMORY)
+            recent = known.window(remembered, query.at)
+            price = query.outlook.of(recent, distance)
         estimate = together(price, hazard, query.window)
 
     evidence = "price" if hazard is None else hazard.kind
@@ -125,14 +117,13 @@ def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None) -> BidEstimate:
 
 def hazard_of_market(query: BetaQuery) -> Hazard | None:
     """The market's hazard from stored figures and stored records of availability."""
+    market, at, store = query.market, query.at, query.library.store
     # An earlier moment may only use figures published before it.
-    published = [
-        figure
-        for figure in query.library.store.interruptions(query.market.cloud)
-        if figure.as_of <= query.at or query.at == query.series.last
-    ]
-    stored = evidence_of_spans(query.library.store.availability(query.market.cloud), query.at)
-    return in_force(query.market, hazard_of(query.market, stored, published), query.at)
+    is_latest = at == query.series.last
+    figures = store.interruptions(market.cloud)
+    published = [figure for figure in figures if figure.as_of <= at or is_latest]
+    stored = evidence_of_spans(store.availability(market.cloud), at)
+    return in_force(market, hazard_of(market, stored, published), at)
 
 
 def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> list[BidEstimate]:
@@ -164,12 +155,12 @@ def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> 
 
 def plan(window: str, history: str, horizon: str) -> CalibrationPlan:
     """The calibration plan of the options; origins are one horizon apart."""
-    spans = [parse_duration(text) for text in (window, history, horizon, horizon)]
-    if spans[0] >= spans[1]:
+    seen, known, tested = map(parse_duration, (window, history, horizon))
+    if seen >= known:
         raise BadRequest(
             f"calibrate: a history of {history} does not exceed the window of {window}"
         )
-    return CalibrationPlan(*spans)
+    return CalibrationPlan(seen, known, tested, tested)
 
 
 def bid_names(deltas: str) -> tuple[str, ...]:
@@ -207,12 +198,11 @@ def priced_at(
     if delta != ON_DEMAND:
         return [(history, BidAbove(_delta(delta))) for history in series]
 
-    known = [
-        (history, on_demand_of(history.market, history.last, library.catalog)) for history in series
-    ]
-    priced: list[tuple[PriceSeries, Bid]] = [
-        (history, FixedBid(listed.price)) for history, listed in known if listed is not None
-    ]
+    priced: list[tuple[PriceSeries, Bid]] = []
+    for history in series:
+        listed = on_demand_of(history.market, history.last, library.catalog)
+        if listed is not None:
+            priced.append((history, FixedBid(listed.price)))
 
     if not priced:
         raise BadRequest(

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bidbrain.eviction.crossing import BidAbove
 from bidbrain.lab.calibration import Bin, Calibration, Skill
-from pricing_data.units import NANOS_PER_DOLLAR, age, format_time
+from pricing_data.units import NANOS_PER_DOLLAR, SECOND, age, format_time
 from spotctl.home.errors import BadRequest
 from spotctl.lab.beta.estimates import BidEstimate
 from spotctl.show.columns import Column, table
@@ -27,41 +27,42 @@ if TYPE_CHECKING:
 _ESTIMATE, _HISTORY, _GRID = BLUE, INK, 0.25
 
 ESTIMATE: tuple[Column[BidEstimate], ...] = (
-    Column("market", "the market", lambda at_bid: str(at_bid.market)),
+    Column("market", "the market", "market", form=str),
     Column(
         "probability",
         "beta: probability of an eviction within the window, at this bid",
-        lambda at_bid: at_bid.estimate.probability,
+        "estimate.probability",
     ),
-    Column("low", "lower end of its 95% interval", lambda at_bid: at_bid.estimate.low),
-    Column("high", "upper end of its 95% interval", lambda at_bid: at_bid.estimate.high),
+    Column("low", "lower end of its 95% interval", "estimate.low"),
+    Column("high", "upper end of its 95% interval", "estimate.high"),
     Column("historical_share", "share of past windows in which the price rose above the bid"),
     Column(
         "median_seconds_to_eviction",
         "median time to the eviction of the machines that are evicted; null if none are",
-        lambda at_bid: at_bid.estimate.median_seconds_to_eviction,
+        "estimate.median_seconds_to_eviction",
     ),
     Column(
         "observations",
         "number of observations behind the estimate",
-        lambda at_bid: at_bid.estimate.observations,
+        "estimate.observations",
     ),
-    Column("basis", "how it was estimated, and from what", lambda at_bid: at_bid.estimate.basis),
+    Column("basis", "how it was estimated, and from what", "estimate.basis"),
     Column(
         "bid",
         "the bid: relative to the price at the start, or absolute",
-        lambda at_bid: str(at_bid.bid),
+        "bid",
+        form=str,
     ),
-    Column("window_seconds", "length of the window", lambda at_bid: at_bid.window / 1e6),
-    Column("at", "moment from which the window begins", lambda at_bid: format_time(at_bid.at)),
+    Column("window_seconds", "length of the window", "window", per=SECOND),
+    Column("at", "moment from which the window begins", "at", form=format_time),
     Column("evidence", "what the rate of evictions for other reasons than the price rests on"),
     Column(
         "price_probability",
         "probability that the price rises above the bid within the window",
-        lambda at_bid: at_bid.crossing.probability,
+        "crossing.probability",
     ),
-    Column("price_low", "lower end of its 95% interval", lambda at_bid: at_bid.crossing.low),
-    Column("price_high", "upper end of its 95% interval", lambda at_bid: at_bid.crossing.high),
+    Column("price_low", "lower end of its 95% interval", "crossing.low"),
+    Column("price_high", "upper end of its 95% interval", "crossing.high"),
 )
 CURVE: tuple[Column[Any], ...] = (
     Column("plot", "with --plot, the picture"),
@@ -83,16 +84,16 @@ def _skill(skill: Skill) -> str:
 ScoredBid = tuple[str, Calibration]
 
 SCORES: tuple[Column[ScoredBid], ...] = (
-    Column("bid", "the bid", lambda scored: scored[0], heading="bid above price"),
+    Column("bid", "the bid", "0", heading="bid above price"),
     Column(
         "origins",
         "number of moments at which the model was fitted and then tested",
-        lambda scored: scored[1].origins,
+        "1.origins",
     ),
     Column(
         "starts",
         "number of windows predicted",
-        lambda scored: scored[1].starts,
+        "1.starts",
         heading="starts",
         show="{:,}",
         rank=3,
@@ -100,21 +101,21 @@ SCORES: tuple[Column[ScoredBid], ...] = (
     Column(
         "crossed",
         "share of windows in which the price rose above the bid",
-        lambda scored: scored[1].crossed,
+        "1.crossed",
         heading="crossed",
         show=chance,
     ),
     Column(
         "brier",
         "Brier score of the model (mean squared error of the probability; less is better)",
-        lambda scored: scored[1].brier,
+        "1.brier",
         heading="Brier",
         show="{:.5f}",
     ),
     Column(
         "brier_own_share",
         "Brier score of predicting the market's own past share",
-        lambda scored: scored[1].brier_own,
+        "1.brier_own",
         heading="own share",
         show="{:.5f}",
         rank=1,
@@ -122,7 +123,7 @@ SCORES: tuple[Column[ScoredBid], ...] = (
     Column(
         "brier_pooled_share",
         "Brier score of predicting the past share of all markets",
-        lambda scored: scored[1].brier_pooled,
+        "1.brier_pooled",
         heading="pooled share",
         show="{:.5f}",
         rank=2,
@@ -130,7 +131,7 @@ SCORES: tuple[Column[ScoredBid], ...] = (
     Column(
         "against_own_share",
         "how much better the model is than the market's own past share",
-        lambda scored: scored[1].against_own,
+        "1.against_own",
         heading="vs own",
         show=_skill,
         of=SKILL,
@@ -138,48 +139,47 @@ SCORES: tuple[Column[ScoredBid], ...] = (
     Column(
         "against_pooled_share",
         "how much better the model is than the past share of all markets",
-        lambda scored: scored[1].against_pooled,
+        "1.against_pooled",
         heading="vs pooled",
         show=_skill,
         of=SKILL,
     ),
-    Column("beats_both", "whether both intervals are above 0", lambda scored: scored[1].beats_both),
+    Column("beats_both", "whether both intervals are above 0", "1.beats_both"),
     Column(
         "relied_on",
         "how often the model relied on each method",
-        lambda scored: scored[1].methods,
+        "1.methods",
         named="number of origins with this method",
     ),
-    Column("reliability", "predictions by band", lambda scored: scored[1].reliability, each=Bin),
+    Column("reliability", "predictions by band", "1.reliability", each=Bin),
 )
 CALIBRATION: tuple[Column[Any], ...] = (Column("results", "scores for each bid", each=SCORES),)
 
 
 def estimate_view(at_bid: BidEstimate) -> Group:
     """One estimate: its probability, interval, median time to eviction, and basis."""
-    estimated = at_bid.estimate
-    seconds, span = estimated.median_seconds_to_eviction, age(at_bid.window / 1e6)
-    rows = [
-        ("eviction", f"{chance(estimated.probability)} within {span} of {format_time(at_bid.at)}"),
-        ("95% interval", f"{chance(estimated.low)} to {chance(estimated.high)}"),
-        ("evidence", EVIDENCE[at_bid.evidence]),
-        (
-            "price alone",
-            f"{chance(at_bid.crossing.probability)}: the chance that the price rises above the bid",
-        ),
-        ("bid", str(at_bid.bid)),
-        (
-            "historical",
-            f"after {chance(at_bid.historical_share)} of past starts, the price rose above the bid "
-            "within that time",
-        ),
-        (
-            "if evicted",
-            "no eviction so far" if seconds is None else f"after {age(seconds)} (median)",
-        ),
-        ("sample size", f"{estimated.observations:,.0f} independent windows"),
-        ("basis", estimated.basis),
-    ]
+    estimated, crossing, rows = at_bid.estimate, at_bid.crossing, list[tuple[str, str]]()
+    span, at = age(at_bid.window / 1e6), format_time(at_bid.at)
+    evicted = chance(estimated.probability)
+    rows.append(("eviction", f"{evicted} within {span} of {at}"))
+    low, high = chance(estimated.low), chance(estimated.high)
+    rows.append(("95% interval", f"{low} to {high}"))
+    rows.append(("evidence", EVIDENCE[at_bid.evidence]))
+    rises = chance(crossing.probability)
+    rows.append(("price alone", f"{rises}: the chance that the price rises above the bid"))
+    rows.append(("bid", str(at_bid.bid)))
+
+    risen = chance(at_bid.historical_share)
+    past = f"after {risen} of past starts, the price rose above the bid within that time"
+    rows.append(("historical", past))
+    median = "no eviction so far"
+    if estimated.median_seconds_to_eviction is not None:
+        until = age(estimated.median_seconds_to_eviction)
+        median = f"after {until} (median)"
+    rows.append(("if evicted", median))
+    windows = f"{estimated.observations:,.0f} independent windows"
+    rows.append(("sample size", windows))
+    rows.append(("basis", estimated.basis))
 
     return Group(market_name(at_bid.market), pairs_table(rows))
 
@@ -190,9 +190,8 @@ def scores_view(scored: Mapping[str, Calibration], width: int) -> Group:
     """
     rows, verdicts = list(scored.items()), list[Text]()
     for bid, scores in rows:
-        relied = ", ".join(
-            f"{method} at {count}" for method, count in scores.methods.items() if count
-        )
+        used = [f"{method} at {count}" for method, count in scores.methods.items() if count]
+        relied = ", ".join(used)
         better = "better than" if scores.beats_both else "not significantly better than"
         verdict = (
             f"{better} both constant shares; methods used at {scores.origins} origins: {relied}"
@@ -207,47 +206,33 @@ def scores_view(scored: Mapping[str, Calibration], width: int) -> Group:
 def draw_curve(curve: Sequence[BidEstimate], path: Path) -> None:
     """Probability with its interval and the historical share, above the median time to eviction."""
     figure, (chances, times) = panels(8, 6.5, 2, sharex=True, height_ratios=(2, 1))
-    deltas = [
-        bid_estimate.bid.delta / NANOS_PER_DOLLAR
-        for bid_estimate in curve
-        if isinstance(bid_estimate.bid, BidAbove)
-    ]
+    deltas, lows, highs = list[float](), list[float](), list[float]()
+    likely, shares, minutes = list[float](), list[float](), list[float]()
+    for at_bid in curve:
+        estimate = at_bid.estimate
+        if isinstance(at_bid.bid, BidAbove):
+            deltas.append(at_bid.bid.delta / NANOS_PER_DOLLAR)
+        lows.append(estimate.low)
+        highs.append(estimate.high)
+        likely.append(estimate.probability)
+        shares.append(at_bid.historical_share)
+        median = estimate.median_seconds_to_eviction
+        minutes.append(float("nan") if median is None else median / 60)
 
-    estimates = [bid_estimate.estimate for bid_estimate in curve]
-    lows, highs = (
-        [estimate.low for estimate in estimates],
-        [estimate.high for estimate in estimates],
-    )
-    chances.fill_between(
-        deltas, lows, highs, color=_ESTIMATE, alpha=0.18, linewidth=0, label="95% interval"
-    )
-    chances.plot(
-        deltas,
-        [estimate.probability for estimate in estimates],
-        color=_ESTIMATE,
-        marker="o",
-        ms=3,
-        label="estimate",
-    )
-
-    shares = [bid_estimate.historical_share for bid_estimate in curve]
+    label = "95% interval"
+    chances.fill_between(deltas, lows, highs, color=_ESTIMATE, alpha=0.18, linewidth=0, label=label)
+    chances.plot(deltas, likely, color=_ESTIMATE, marker="o", ms=3, label="estimate")
     chances.plot(deltas, shares, color=_HISTORY, linestyle="--", label="historical share")
-    chances.set_ylim(0, min(1.0, max([*highs, *shares, 0.01]) * 1.05))
-    chances.set_ylabel(f"evicted within {age(curve[0].window / 1e6)}")
-    chances.yaxis.set_major_formatter(lambda share, _: f"{share:.3g}")
+    highest = max([*highs, *shares, 0.01])
+    chances.set_ylim(0, min(1.0, highest * 1.05))
+    first = curve[0]
+    chances.set_ylabel(f"evicted within {age(first.window / 1e6)}")
+    chances.yaxis.set_major_formatter("{x:.3g}")
     chances.legend(frameon=False, fontsize=9)
-    chances.set_title(
-        f"{market_name(curve[0].market)}, {format_time(curve[0].at)}", loc="left", fontsize=10
-    )
-    medians = [estimate.median_seconds_to_eviction for estimate in estimates]
-    times.plot(
-        deltas,
-        [float("nan") if m is None else m / 60 for m in medians],
-        color=_ESTIMATE,
-        marker="o",
-        ms=3,
-    )
+    title = f"{market_name(first.market)}, {format_time(first.at)}"
+    chances.set_title(title, loc="left", fontsize=10)
 
+    times.plot(deltas, minutes, color=_ESTIMATE, marker="o", ms=3)
     times.set_ylim(bottom=0)
     times.set_ylabel("median minutes\nto eviction")
     times.set_xlabel("bid above the price ($ per hour)")
@@ -261,29 +246,22 @@ def draw_reliability(scored: Mapping[str, Calibration], path: Path) -> None:
     diagonal."""
     figure, across = panels(4.2 * len(scored), 4.4, across=len(scored))
     for axes, (bid, calibration) in zip(across, scored.items(), strict=True):
-        top = (
-            max(max(band.predicted, band.observed) for band in calibration.reliability) * 1.08
-            + 1e-3
-        )
-        axes.plot([0, top], [0, top], color=_HISTORY, linestyle="--", linewidth=1)
-        largest = max(band.starts for band in calibration.reliability)
         predicted = [band.predicted for band in calibration.reliability]
         observed = [band.observed for band in calibration.reliability]
+        top = max(*predicted, *observed) * 1.08 + 1e-3
+        axes.plot([0, top], [0, top], color=_HISTORY, linestyle="--", linewidth=1)
         axes.plot(predicted, observed, color=_ESTIMATE, linewidth=1)
-        axes.scatter(
-            predicted,
-            observed,
-            s=[20 + 120 * band.starts / largest for band in calibration.reliability],
-            color=_ESTIMATE,
-        )
+        starts = [band.starts for band in calibration.reliability]
+        largest = max(starts)
+        sizes = [20 + 120 * of_band / largest for of_band in starts]
+        axes.scatter(predicted, observed, s=sizes, color=_ESTIMATE)
         axes.set_xlabel("predicted")
         axes.set_ylabel("observed share of crossings")
-        title = bid if bid == "on-demand" else f"price + \\${bid}"
-        axes.set_title(
-            f"bid {title}: Brier {calibration.against_own.skill:.1%} better than own share",
-            loc="left",
-            fontsize=9,
-        )
+        name, skill = f"price + \\${bid}", calibration.against_own.skill
+        if bid == "on-demand":
+            name = bid
+        title = f"bid {name}: Brier {skill:.1%} better than own share"
+        axes.set_title(title, loc="left", fontsize=9)
 
     _save(figure, path)
 

@@ -101,15 +101,16 @@ def analysis(
     """
     jobs = types or _job_types(found_at(path, file.throughputs), file.jobs)
     lists = tuple(price for rows in _fetched_rows(path, file.on_demand) for price in rows.on_demand)
-    catalog = library.catalog.merged(Catalog(prices=lists)).merged(
-        Catalog(types=_machines(file.machines))
-    )
+    catalog = library.catalog.merged(Catalog(prices=lists))
+    catalog = catalog.merged(Catalog(types=_machines(file.machines)))
 
     if file.prices:
-        table = PriceTable.of(FetchedRows.joined(list(_fetched_rows(path, file.prices))).prices)
+        fetched = FetchedRows.joined(list(_fetched_rows(path, file.prices)))
+        table = PriceTable.of(fetched.prices)
         stored = [series for series in table if series.market.matches(file.markets)]
     else:
-        stored = list(library.table(library.require(Selection(file.markets))))
+        markets = library.require(Selection(file.markets))
+        stored = list(library.table(markets))
 
     histories = [series for series in stored if series.market.os == LINUX]
     usable, remarks = _usable(histories, catalog, jobs)
@@ -120,48 +121,44 @@ def analysis(
         _shares(file),
     )
 
-    if short := left_out(usable, board):
+    short = left_out(usable, board)
+    if short:
         remarks.append(
             f"left out: {len(short)} markets not known throughout the common span, such as "
             f"{short[0]}"
         )
 
-    runnable = tuple(job for job in jobs if job.on(plan.strategies[0].accelerator) > 0)
-    if len(runnable) < len(jobs):
-        remarks.append(
-            f"left out: {len(jobs) - len(runnable)} job types that do not run on {file.baseline}"
-        )
-
+    baseline = plan.strategies[0].accelerator
+    runnable = tuple(job for job in jobs if job.on(baseline) > 0)
+    lacking = len(jobs) - len(runnable)
+    if lacking:
+        remarks.append(f"left out: {lacking} job types that do not run on {file.baseline}")
     if not runnable:
         raise BadRequest(f"baseline: no job type runs on {file.baseline}")
 
     results = priced(board, runnable, plan)
     remarks += _too_long(runnable, plan, results)
     figures = [*claims(results), *_figures(usable, board, runnable, plan, catalog)]
-    return Analysis(board, runnable, plan, tuple(results), tuple(figures), tuple(remarks))
+    lines = tuple(remarks)
+    return Analysis(board, runnable, plan, tuple(results), tuple(figures), lines)
 
 
 def _job_types(path: Path, patterns: Sequence[str]) -> tuple[JobType, ...]:
     """The single-worker job types in a table of throughputs that match a pattern."""
-    table = read_throughputs(path)
-    types = tuple(
-        JobType(
-            kind.name,
-            {name.lower(): float(rate) for name, rate in zip(table.types, rates, strict=True)},
-        )
-        for kind, rates in zip(table.kinds, table.alone, strict=True)
-        if kind.scale == 1
-    )
+    table, types = read_throughputs(path), list[JobType]()
+    names = [name.lower() for name in table.types]
+    for kind, rates in zip(table.kinds, table.alone, strict=True):
+        if kind.scale == 1:
+            by_type = {name: float(rate) for name, rate in zip(names, rates, strict=True)}
+            types.append(JobType(kind.name, by_type))
 
     if not types:
         raise BadRequest(f"{path}: has no job type of one worker")
 
     matching = tuple(job for job in types if any(fnmatchcase(job.name, glob) for glob in patterns))
     if not matching:
-        raise BadRequest(
-            f"jobs: no job type matches {', '.join(patterns)} (known: "
-            f"{', '.join(job.name for job in types[:4])}, ...)"
-        )
+        asked, known = ", ".join(patterns), ", ".join(job.name for job in types[:4])
+        raise BadRequest(f"jobs: no job type matches {asked} (known: {known}, ...)")
 
     return matching
 
@@ -179,7 +176,7 @@ def _machines(written: Mapping[str, str]) -> tuple[InstanceType, ...]:
     """Machine types that the file defines, in addition to the catalog; size and memory do not
     matter here.
     """
-    types = []
+    types = list[InstanceType]()
     for name, accelerators in written.items():
         cloud, _, kind = name.partition("/")
         match = _ACCELERATORS.fullmatch(accelerators)
@@ -187,7 +184,8 @@ def _machines(written: Mapping[str, str]) -> tuple[InstanceType, ...]:
             raise BadRequest(
                 f"machines: {name}: {accelerators} is not azure/Standard_NC24rs_v2: P100x4"
             )
-        types.append(InstanceType(cloud, kind, 1, 1.0, match[1], int(match[2])))
+        accelerator, number = match[1], int(match[2])
+        types.append(InstanceType(cloud, kind, 1, 1.0, accelerator, number))
 
     return tuple(types)
 
@@ -238,10 +236,10 @@ def _plan(file: PriceAnalysisFile) -> PriceComparison:
 
     home = f"{cloud}/{api_region(cloud, region)}"
     clouds = file.dataset_on or [cloud]
-    if unknown := [cloud for cloud in clouds if not is_cloud(cloud)]:
-        raise BadRequest(
-            f"dataset_on: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}"
-        )
+    for name in clouds:
+        if not is_cloud(name):
+            known = ", ".join(cloud_names())
+            raise BadRequest(f"dataset_on: cloud {name!r} is not one of {known}")
 
     movement = Movement(
         file.checkpoint_gb,
@@ -251,25 +249,21 @@ def _plan(file: PriceAnalysisFile) -> PriceComparison:
         LIST_TARIFFS_2020,
     )
 
-    return PriceComparison(
-        ladder(home, file.baseline), tuple(dict.fromkeys(file.days)), file.starts, movement
-    )
+    strategies, days = ladder(home, file.baseline), tuple(dict.fromkeys(file.days))
+    return PriceComparison(strategies, days, file.starts, movement)
 
 
 def _shares(file: PriceAnalysisFile) -> Callable[[Market], float]:
     """The useful share of machine time by cloud: each eviction costs the time of a move. Unnamed
     clouds never evict.
     """
-    if unknown := [cloud for cloud in file.evictions if not is_cloud(cloud)]:
-        raise BadRequest(
-            f"evictions: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}"
-        )
-
-    hours = parse_duration(file.move, zero=True) / HOUR
-    shares = {
-        cloud: EvictionLoss(rate, startup_hours=hours).useful_share
-        for cloud, rate in file.evictions.items()
-    }
+    hours, shares = parse_duration(file.move, zero=True) / HOUR, dict[str, float]()
+    for cloud, rate in file.evictions.items():
+        if not is_cloud(cloud):
+            known = ", ".join(cloud_names())
+            raise BadRequest(f"evictions: cloud {cloud!r} is not one of {known}")
+        loss = EvictionLoss(rate, startup_hours=hours)
+        shares[cloud] = loss.useful_share
 
     return lambda market: shares.get(market.cloud, 1.0)
 
@@ -278,21 +272,18 @@ def _too_long(
     jobs: Sequence[JobType], plan: PriceComparison, results: Sequence[PricedJob]
 ) -> list[str]:
     if not results:
+        least = min(plan.days)
         raise BadRequest(
-            f"days: jobs of {min(plan.days):g} days do not end within the price history; use "
-            "shorter ones"
+            f"days: jobs of {least:g} days do not end within the price history; use shorter ones"
         )
 
-    ended = {(result.job, result.days) for result in results}
-    missing = {
-        days: [job.name for job in jobs if (job.name, days) not in ended] for days in plan.days
-    }
-    return [
-        f"{days:g} days: {len(names)} job types do not end within the price history, such as "
-        f"{names[0]}"
-        for days, names in missing.items()
-        if names
-    ]
+    ended, remarks = {(result.job, result.days) for result in results}, list[str]()
+    for days in plan.days:
+        names = [job.name for job in jobs if (job.name, days) not in ended]
+        if names:
+            types = f"{len(names)} job types do not end within the price history"
+            remarks.append(f"{days:g} days: {types}, such as {names[0]}")
+    return remarks
 
 
 def _figures(
@@ -303,20 +294,20 @@ def _figures(
     catalog: Catalog,
 ) -> list[Figure]:
     """The figures; lowest prices are over the whole history, not only over the common span."""
-    lowest = {}
+    lowest = dict[AcceleratorOffer, float]()
     for series in usable:
-        machine = catalog.instance_type(series.market.cloud, series.market.instance_type)
-        offer = AcceleratorOffer(series.market, str(machine.accelerator), machine.accelerators)
-        lowest[offer] = to_usd(int(series.prices.min()))
+        market = series.market
+        machine = catalog.instance_type(market.cloud, market.instance_type)
+        offer = AcceleratorOffer(market, str(machine.accelerator), machine.accelerators)
+        least = int(series.prices.min())
+        lowest[offer] = to_usd(least)
 
-    baseline = plan.strategies[0]
+    baseline, figures = plan.strategies[0], [*speedups(jobs, board)]
     fixed = [usd for offer, usd in lowest.items() if baseline.may_use(offer)]
-    tariff = LIST_TARIFFS_2020.get(baseline.home.partition("/")[0])
-    shares = (
-        transfers(min(fixed), tariff)
-        if tariff is not None and baseline.accelerator == "V100"
-        else []
-    )
+    cloud, _, _ = baseline.home.partition("/")
+    tariff = LIST_TARIFFS_2020.get(cloud)
+    if tariff is not None and baseline.accelerator == "V100":
+        figures += transfers(min(fixed), tariff)
 
     def on_demand_usd(market: Market) -> float | None:
         try:
@@ -324,4 +315,4 @@ def _figures(
         except UnknownPrice:
             return None
 
-    return [*speedups(jobs, board), *shares, *spot_discounts(lowest, on_demand_usd)]
+    return [*figures, *spot_discounts(lowest, on_demand_usd)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 _COLORS = (PALE, INK, GOLD, BLUE, GREEN, ORANGE)
 _STYLES = ("-", "--", ":", "-.")
 _DAY = 24.0
+_NO_GAIN = "#d0d7de"
+"""The color of job types that gain nothing from moving."""
 
 ANALYSIS: tuple[Column[Any], ...] = (
     Column("begin", "first moment with prices"),
@@ -60,18 +63,21 @@ ANALYSIS: tuple[Column[Any], ...] = (
 
 def analysis_json(analysis: Analysis, wall_seconds: float) -> dict[str, Any]:
     """The JSON of `gavel analyze --json`."""
-    board = analysis.board
+    board, hours = analysis.board, 24 * shown_length(analysis)
+    prices = effective_prices(board, analysis.plan.movement, hours)
+    remarks = list(analysis.remarks)
     figures = {
         "begin": format_time(board.begin),
         "end": format_time(board.end),
         "markets": len(board.offers),
-        "prices": effective_prices(board, analysis.plan.movement, 24 * shown_length(analysis)),
+        "prices": prices,
         "results": analysis.results,
         "figures": analysis.figures,
-        "remarks": list(analysis.remarks),
+        "remarks": remarks,
+        "wall_seconds": wall_seconds,
     }
 
-    return as_json(ANALYSIS, figures | {"wall_seconds": wall_seconds})
+    return as_json(ANALYSIS, figures)
 
 
 def shown_length(analysis: Analysis) -> float:
@@ -79,7 +85,9 @@ def shown_length(analysis: Analysis) -> float:
     results.
     """
     lengths = {result.days for result in analysis.results}
-    return LENGTH_OF_FIGURE_6_5 if LENGTH_OF_FIGURE_6_5 in lengths else max(lengths)
+    if LENGTH_OF_FIGURE_6_5 in lengths:
+        return LENGTH_OF_FIGURE_6_5
+    return max(lengths)
 
 
 def tables(analysis: Analysis, width: int) -> Group:
@@ -98,24 +106,22 @@ def tables(analysis: Analysis, width: int) -> Group:
 def _by_job(analysis: Analysis, width: int) -> Table:
     """A row per job type; a narrow terminal gets the reductions of all job types together."""
     days, names = shown_length(analysis), [strategy.name for strategy in analysis.plan.strategies]
-    by_case = {
-        (result.job, result.strategy): result for result in analysis.results if result.days == days
-    }
-    cases = {
-        job.name: [by_case[job.name, name] for name in names if (job.name, name) in by_case]
-        for job in analysis.jobs
-    }
-    rows = {job: row for job, row in cases.items() if row}
-    length = f"a job of {days:g} {analysis.plan.strategies[0].accelerator}-days on one accelerator"
-    full = plain_table(
-        "job type", *names, "moves", "starts", title=f"Dollars for {length} (and reduction)"
-    )
+    of_length = [result for result in analysis.results if result.days == days]
+    by_case = {(result.job, result.strategy): result for result in of_length}
+    rows = dict[str, list[PricedJob]]()
+    for job in analysis.jobs:
+        cases = [(job.name, name) for name in names]
+        row = [by_case[case] for case in cases if case in by_case]
+        if row:
+            rows[job.name] = row
 
-    for job, row in rows.items():
-        cells = (f"{result.usd:.2f} ({result.reduction:.2f}x)" for result in row)
-        full.add_row(
-            Text(job), *cells, f"{max(result.moves for result in row):.1f}", str(row[0].jobs)
-        )
+    length = f"a job of {days:g} {analysis.plan.strategies[0].accelerator}-days on one accelerator"
+    title = f"Dollars for {length} (and reduction)"
+    full = plain_table("job type", *names, "moves", "starts", title=title)
+    for name, row in rows.items():
+        cells = [f"{result.usd:.2f} ({result.reduction:.2f}x)" for result in row]
+        moves = max(result.moves for result in row)
+        full.add_row(Text(name), *cells, f"{moves:.1f}", str(row[0].jobs))
 
     # It fits if nothing but its title has to be folded.
     untitled, console = copy(full), Console(width=1000)
@@ -133,9 +139,14 @@ def _dollars_only(rows: _ResultsByJob, names: Sequence[str], title: str) -> Tabl
     headings = [name.replace("-", "-\n", 1).replace("+", "\n+") for name in names]
     shown = plain_table("job type", *headings, title=title)
     for job, row in rows.items():
-        shown.add_row(Text(job), *(f"{result.usd:.2f}" for result in row))
-    means = [fmean(row[i].reduction for row in rows.values()) for i in range(len(names))]
-    shown.add_row(Text("mean reduction"), *(f"{mean:.2f}x" for mean in means), style="bold")
+        dollars = [f"{result.usd:.2f}" for result in row]
+        shown.add_row(Text(job), *dollars)
+
+    means = list[str]()
+    for i in range(len(names)):
+        mean = fmean(row[i].reduction for row in rows.values())
+        means.append(f"{mean:.2f}x")
+    shown.add_row(Text("mean reduction"), *means, style="bold")
     return shown
 
 
@@ -154,29 +165,29 @@ LENGTHS: tuple[Column[dict[str, Any]], ...] = (
 def _by_length(analysis: Analysis, width: int) -> Table:
     """The gain from moving while training, by length: multi-cloud over dynamic, as in Figure
     6.6."""
-    rows = []
-    for days in dict.fromkeys(result.days for result in analysis.results):
-        fixed, moved, loaded = (
-            [
-                result
-                for result in analysis.results
-                if result.days == days and result.strategy == name
-            ]
-            for name in ("multi-cloud", "dynamic", "dynamic+data")
-        )
-        gains = _gains(fixed, moved)
-        rows.append(
-            {
-                "days": days,
-                "mean": fmean(gains),
-                "best": max(gains),
-                "moves": fmean(result.moves for result in moved),
-                "most_moves": max(result.most_moves for result in moved),
-                "moved_usd": fmean(result.moved_usd for result in moved),
-                "loaded": fmean(_gains(fixed, loaded)),
-                "jobs": len(gains),
-            }
-        )
+    rows, by_days = list[dict[str, Any]](), dict[float, dict[str, list[PricedJob]]]()
+    for result in analysis.results:
+        of_length = by_days.setdefault(result.days, {})
+        of_length.setdefault(result.strategy, []).append(result)
+
+    for days, of_strategy in by_days.items():
+        fixed, moved = of_strategy.get("multi-cloud", []), of_strategy.get("dynamic", [])
+        loaded = of_strategy.get("dynamic+data", [])
+        gains, with_data = _gains(fixed, moved), _gains(fixed, loaded)
+        moves = fmean(result.moves for result in moved)
+        most_moves = max(result.most_moves for result in moved)
+        moved_usd = fmean(result.moved_usd for result in moved)
+        row = {
+            "days": days,
+            "mean": fmean(gains),
+            "best": max(gains),
+            "moves": moves,
+            "most_moves": most_moves,
+            "moved_usd": moved_usd,
+            "loaded": fmean(with_data),
+            "jobs": len(gains),
+        }
+        rows.append(row)
 
     shown = table(LENGTHS, rows, width)
     shown.title = (
@@ -199,14 +210,10 @@ EFFECTIVE: tuple[Column[Effective], ...] = (
 
 
 def _effective(analysis: Analysis) -> Table:
-    prices = effective_prices(analysis.board, analysis.plan.movement, 24 * shown_length(analysis))
-    with_data: Column[Effective] = Column(
-        "usd_with_data",
-        value=lambda price: price.usd_with_data,
-        heading=f"with data, {prices[0].hours:g} h",
-        show="{:.4f}",
-    )
-
+    hours = 24 * shown_length(analysis)
+    prices = effective_prices(analysis.board, analysis.plan.movement, hours)
+    heading = f"with data, {prices[0].hours:g} h"
+    with_data: Column[Effective] = Column("usd_with_data", heading=heading, show="{:.4f}")
     shown = table((*EFFECTIVE, with_data), prices)
     shown.title = (
         "Dollars per accelerator-hour at the cheapest place; effective: per hour of work that was "
@@ -218,63 +225,76 @@ def _effective(analysis: Analysis) -> Table:
 def _against_paper(figures: Sequence[PaperFigure]) -> Table:
     """Only figures that the paper prints; the rest is in the JSON and in figures.csv."""
     shown = plain_table("table or figure", "here", "paper", title="Comparison with the paper")
-    printed = [figure for figure in figures if figure.paper is not None]
-    for source, what in dict.fromkeys((figure.table, figure.what) for figure in printed):
-        alike = sorted(
-            (figure for figure in printed if (figure.table, figure.what) == (source, what)),
-            key=lambda figure: figure.found,
-        )
+    printed: dict[tuple[str, str], list[PaperFigure]] = {}
+    for figure in figures:
+        if figure.paper is not None:
+            printed.setdefault((figure.table, figure.what), []).append(figure)
+
+    for (source, what), alike in printed.items():
+        alike.sort(key=attrgetter("found"))
         low, high = alike[0], alike[-1]
-        here = _text(low) if low is high else f"{_text(low)} to {_text(high)}"
-        shown.add_row(f"{source}  {what}", here, _text(replace(low, found=low.paper or 0.0)))
+        here = _text(low)
+        if low is not high:
+            here += f" to {_text(high)}"
+        there = replace(low, found=low.paper or 0.0)
+        shown.add_row(f"{source}  {what}", here, _text(there))
 
     return shown
 
 
 def _text(figure: PaperFigure) -> str:
-    return (
-        f"{figure.found:.2g}{figure.unit}"
-        if abs(figure.found) < 0.1
-        else f"{figure.found:.2f}{figure.unit}"
-    )
+    amount = f"{figure.found:.2f}"
+    if abs(figure.found) < 0.1:
+        amount = f"{figure.found:.2g}"
+    return f"{amount}{figure.unit}"
 
 
 def write(folder: Path, analysis: Analysis) -> None:
     """Writes `costs.csv` (a row per job type, length and strategy), `figures.csv`, and pictures:
     `reduction.png`, `by_length.png` and `prices.png`. Creates the folder if needed."""
-    costs = []
+    costs = list[dict[str, Any]]()
     for result in analysis.results:
         most_first = sorted(result.offers.items(), key=lambda item: -item[1])
-        costs.append(
-            asdict(result) | {"offers": ", ".join(f"{kind} {count}" for kind, count in most_first)}
-        )
+        offers = ", ".join(f"{kind} {count}" for kind, count in most_first)
+        row = asdict(result)
+        row["offers"] = offers
+        costs.append(row)
 
+    pictures = {
+        "reduction": _draw_reductions,
+        "by_length": _draw_lengths,
+        "prices": _draw_prices,
+    }
     with output_folder(folder):
         save_csv(folder / "costs.csv", costs)
-        save_csv(folder / "figures.csv", [asdict(figure) for figure in analysis.figures])
-        for name, draw in (
-            ("reduction", _draw_reductions),
-            ("by_length", _draw_lengths),
-            ("prices", _draw_prices),
-        ):
+        figures = [asdict(figure) for figure in analysis.figures]
+        save_csv(folder / "figures.csv", figures)
+        for name, draw in pictures.items():
             save_plot(draw(analysis), folder / f"{name}.png")
 
 
 def _draw_reductions(analysis: Analysis) -> Figure:
     days = shown_length(analysis)
-    results = [result for result in analysis.results if result.days == days]
-    jobs = list(dict.fromkeys(result.job for result in results))
     names = [strategy.name for strategy in analysis.plan.strategies]
-    figure, (axes,) = panels(max(8.0, 0.75 * len(jobs) + 2), 4.8)
-    heights = {
-        name: [result.reduction for result in results if result.strategy == name] for name in names
-    }
-    draw_bars(axes, heights, 0.85, dict(zip(names, _COLORS, strict=False)))
+    jobs, heights = list[str](), dict[str, list[float]]()
+    for name in names:
+        heights[name] = []
+    for result in analysis.results:
+        if result.days == days:
+            jobs.append(result.job)
+            heights.setdefault(result.strategy, []).append(result.reduction)
+
+    jobs = list(dict.fromkeys(jobs))
+    width = max(8.0, 0.75 * len(jobs) + 2)
+    figure, (axes,) = panels(width, 4.8)
+    colors = dict(zip(names, _COLORS, strict=False))
+    draw_bars(axes, heights, 0.85, colors)
     axes.set_xticks(np.arange(len(jobs)), jobs, rotation=35, ha="right", fontsize=8)
     baseline = analysis.plan.strategies[0]
-    axes.set_ylabel(f"cost reduction over 1x{baseline.accelerator} in {baseline.home}")
-    axes.set_title(f"jobs of {days:g} {baseline.accelerator}-days", loc="left", fontsize=9)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.03), frameon=False, ncols=len(names))
+    kind, columns = baseline.accelerator, len(names)
+    axes.set_ylabel(f"cost reduction over 1x{kind} in {baseline.home}")
+    axes.set_title(f"jobs of {days:g} {kind}-days", loc="left", fontsize=9)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.03), frameon=False, ncols=columns)
 
     return figure
 
@@ -288,17 +308,29 @@ def _draw_lengths(analysis: Analysis) -> Figure:
     usd = {(result.job, result.days, result.strategy): result.usd for result in analysis.results}
     for job in analysis.jobs:
         days = [length for length in analysis.plan.days if (job.name, length, "dynamic") in usd]
-        gains = [
-            usd[job.name, length, "multi-cloud"] / usd[job.name, length, "dynamic"]
-            for length in days
-        ]
-        gaining = bool(gains) and max(gains) > 1.01
-        color, label = (next(colors, None), job.name) if gaining else ("#d0d7de", None)
-        axes.plot(days, gains, marker="o", markersize=3, linewidth=1.2, color=color, label=label)
+        gains = list[float]()
+        for length in days:
+            fixed, moved = usd[job.name, length, "multi-cloud"], usd[job.name, length, "dynamic"]
+            gains.append(fixed / moved)
+
+        color: Any = _NO_GAIN
+        label = ""
+        if gains and max(gains) > 1.01:
+            color, label = next(colors, None), job.name
+        axes.plot(
+            days,
+            gains,
+            marker="o",
+            markersize=3,
+            linewidth=1.2,
+            color=color,
+            label=label or None,
+        )
 
     axes.set_xlabel(f"length of the job, {analysis.plan.strategies[0].accelerator}-days")
     axes.set_ylabel("cost reduction from moving while training")
-    if axes.get_legend_handles_labels()[0]:
+    handles, _ = axes.get_legend_handles_labels()
+    if handles:
         axes.legend(frameon=False, fontsize=7, ncols=2)
     return figure
 
@@ -310,30 +342,23 @@ def _draw_prices(analysis: Analysis) -> Figure:
     board = analysis.board
     kinds = sorted({offer.accelerator for offer in board.offers})
     clouds = sorted({offer.market.cloud for offer in board.offers})
+    rows: dict[tuple[str, str, bool], list[int]] = {}
+    for i, offer in enumerate(board.offers):
+        key = (offer.accelerator, offer.market.cloud, offer.accelerators == 1)
+        rows.setdefault(key, []).append(i)
+
     figure, grid = panels(9, 2.4 * len(kinds), len(kinds), sharex=True)
     days = np.append(board.hours, board.span) / _DAY
-
     for axes, kind in zip(grid, kinds, strict=True):
         for color, cloud in zip(_COLORS[3:], clouds, strict=False):
             for style, single in zip(_STYLES, (True, False), strict=False):
-                rows = [
-                    i
-                    for i, offer in enumerate(board.offers)
-                    if (offer.accelerator, offer.market.cloud) == (kind, cloud)
-                    and (offer.accelerators == 1) == single
-                ]
-                if rows:
-                    low = board.usd[rows].min(axis=0)
-                    label = f"{cloud}, {'one' if single else 'several'} per machine"
-                    axes.step(
-                        days,
-                        np.append(low, low[-1]),
-                        style,
-                        where="post",
-                        color=color,
-                        linewidth=1,
-                        label=label,
-                    )
+                alike = rows.get((kind, cloud, single))
+                if alike is None:
+                    continue
+                low = board.usd[alike].min(axis=0)
+                prices = np.append(low, low[-1])
+                label = f"{cloud}, {'one' if single else 'several'} per machine"
+                axes.step(days, prices, style, where="post", color=color, linewidth=1, label=label)
         axes.set_ylim(bottom=0)
         axes.set_ylabel(f"{kind}, $/h")
         axes.legend(frameon=False, fontsize=7, ncols=4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -109,11 +109,11 @@ Estimates = dict[str, dict[str, EstimatePart]]
 def load(path: Path) -> tuple[AllocationProblem, Estimates]:
     """Reads a problem; raises BadRequest that names the first mistake and its place in the file."""
     try:
-        content = json.loads(
-            path.read_text(), object_pairs_hook=_without_repetition, parse_constant=_refused
-        )
+        text = path.read_text()
+        content = json.loads(text, object_pairs_hook=_without_repetition, parse_constant=_refused)
         file = ProblemFile.model_validate(content)
-        return problem(file), {part.id: part.estimates for part in file.jobs if part.estimates}
+        estimates = {part.id: part.estimates for part in file.jobs if part.estimates}
+        return problem(file), estimates
     except OSError as error:
         raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
@@ -137,50 +137,67 @@ def problem(file: ProblemFile) -> AllocationProblem:
         raise _Misfit("workers: no type has any: give at least one type workers")
 
     for where, given in (("workers", file.workers), ("prices", file.prices or {})):
-        for name, value in given.items():
-            base = name.removesuffix(SPREAD)
-            if value != given.get(base, value):
-                raise _Misfit(
-                    f"{where}.{name}: {value:g}, and {given[base]:g} for {base!r}: they are the "
-                    "same workers, so give both the same number, or leave this one out"
-                )
+        _check_spread(where, given)
 
-    types = tuple(
-        name
-        for name in file.workers
-        if name.removesuffix(SPREAD) == name or name.removesuffix(SPREAD) not in file.workers
-    )
+    types = list[str]()
+    for name in file.workers:
+        base = name.removesuffix(SPREAD)
+        if base == name or base not in file.workers:
+            types.append(name)
 
     _known("servers", file.servers, types)
     prices = None
     if file.prices is not None:
         _known("prices", file.prices, types)
-        for name in types:
-            if name not in file.prices:
-                raise _Misfit(
-                    f"prices.{name}: is missing: give a price for every worker type, or for none"
-                )
+        missing = [name for name in types if name not in file.prices]
+        if missing:
+            raise _Misfit(
+                f"prices.{missing[0]}: is missing: give a price for every worker type, or for none"
+            )
         prices = np.array([file.prices[name] for name in types])
 
     workers = np.array([file.workers[name] for name in types], dtype=np.float64)
     jobs, placement = _jobs(file, types), None
-    spread = np.array(
-        [[_throughput(part, name + SPREAD) for name in types] for part in file.jobs]
-    ).reshape(-1, len(types))
-
-    if file.servers or (spread > 0)[jobs.scale > 1].any():
+    spread = _rates(file.jobs, [name + SPREAD for name in types])
+    is_spread = (spread > 0)[jobs.scale > 1]
+    if file.servers or is_spread.any():
         sizes = np.array([file.servers.get(name, np.inf) for name in types])
         placement = Placement(jobs.throughputs, spread, sizes)
         jobs = replace(jobs, throughputs=placement.best(jobs.scale))
 
+    pairs = _pairs(file, types) if file.pairs else None
+    entities = [Entity(name, part.weight, part.policy) for name, part in file.entities.items()]
+    cluster = Cluster(tuple(types), workers, prices)
     return AllocationProblem(
-        Cluster(types, workers, prices),
-        jobs,
-        _pairs(file, types) if file.pairs else None,
-        tuple(Entity(name, part.weight, part.policy) for name, part in file.entities.items()),
-        file.budget_usd,
-        placement=placement,
+        cluster, jobs, pairs, tuple(entities), file.budget_usd, placement=placement
     )
+
+
+def _rates(parts: Sequence[JobPart], names: Sequence[str]) -> Floats:
+    """The throughputs of jobs, a row each, on these types."""
+    rows = list[list[float]]()
+    for part in parts:
+        row = list[float]()
+        for name in names:
+            at_home = 0.0
+            if part.scale == 1:
+                # One worker is on one server anyway.
+                base = name.removesuffix(SPREAD)
+                at_home = part.throughputs.get(base, 0.0)
+            row.append(part.throughputs.get(name, at_home))
+        rows.append(row)
+    return np.array(rows).reshape(-1, len(names))
+
+
+def _check_spread(where: str, given: Mapping[str, float]) -> None:
+    """Workers that are spread over servers are those of their type, so both have one number."""
+    for name, value in given.items():
+        base = name.removesuffix(SPREAD)
+        if value != given.get(base, value):
+            raise _Misfit(
+                f"{where}.{name}: {value:g}, and {given[base]:g} for {base!r}: they are the "
+                "same workers, so give both the same number, or leave this one out"
+            )
 
 
 class _Misfit(Exception):
@@ -203,82 +220,92 @@ def _repeated(names: Iterable[str]) -> str | None:
 
 def _first_of(error: ValidationError) -> str:
     """One line. Unknown keys come first: they are often misspelled versions of missing ones."""
-    first = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")[0]
+    mistakes = error.errors()
+    unknown_keys = [mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"]
+    first, *_ = unknown_keys or mistakes
     where = ".".join(map(str, first["loc"])) or "the file"
-    given = first["input"]
-    shown = (
-        f", not {given!r}"
-        if isinstance(given, str | int | float) and first["type"] != "extra_forbidden"
-        else ""
-    )
+    text, given = f"{where}: {first['msg']}", first["input"]
+    if unknown_keys:
+        text += " (no such field: check its spelling)"
+    elif isinstance(given, str | int | float):
+        text += f", not {given!r}"
 
-    unknown = " (no such field: check its spelling)" if first["type"] == "extra_forbidden" else ""
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{where}: {first['msg']}{shown}{unknown}{more}"
+    more = error.error_count() - 1
+    if more > 0:
+        text += f" (and {more} more)"
+    return text
 
 
 def _known(where: str, given: Iterable[str], types: Sequence[str]) -> None:
+    expected = ", ".join(types)
     for name in given:
-        if name not in types and name.removesuffix(SPREAD) not in types:
-            raise _Misfit(
-                f"{where}.{name}: unknown worker type (expected one of {', '.join(types)})"
-            )
+        base = name.removesuffix(SPREAD)
+        if name not in types and base not in types:
+            raise _Misfit(f"{where}.{name}: unknown worker type (expected one of {expected})")
 
 
 def _jobs(file: ProblemFile, types: Sequence[str]) -> ClusterJobs:
     parts = file.jobs
-    if repeated := _repeated(part.id for part in parts):
+    repeated = _repeated(part.id for part in parts)
+    if repeated:
         raise _Misfit(f"jobs: id {repeated!r} is used twice: each job needs its own id")
 
     for i, part in enumerate(parts):
         _known(f"jobs.{i}.throughputs", part.throughputs, types)
-        for name, estimate in part.estimates.items():
-            if name not in part.throughputs:
-                raise _Misfit(
-                    f"jobs.{i}.estimates.{name}: the job has no throughput on {name}: add it, or "
-                    "remove this"
-                )
-            (low, high), given = estimate.interval, part.throughputs[name]
-            if not low <= given <= high:
-                raise _Misfit(
-                    f"jobs.{i}.estimates.{name}.interval: {low:g} to {high:g} does not contain the "
-                    f"throughput {given:g}: correct one of them"
-                )
-        if part.entity is not None and part.entity not in file.entities:
-            raise _Misfit(f"jobs.{i}.entity: {part.entity!r} is not in entities: add it there")
-        if part.slo_seconds is not None and part.slo_seconds <= part.elapsed_seconds:
-            raise _Misfit(
-                f"jobs.{i}.slo_seconds: {part.slo_seconds:g} is in the past, "
-                f"{part.elapsed_seconds:g} s after the job's"
-                " arrival: give a later deadline, or none"
-            )
+        _check_job(f"jobs.{i}", part, file.entities)
 
-    isolated = [
-        part.elapsed_seconds if part.isolated_seconds is None else part.isolated_seconds
-        for part in parts
-    ]
+    ids, entities, scales = list[str](), list[str | None](), list[int]()
+    weights, steps, deadlines = list[float](), list[float](), list[float]()
+    elapsed, arrivals, isolated = list[float](), list[float](), list[float]()
+    for part in parts:
+        ids.append(part.id)
+        entities.append(part.entity)
+        scales.append(part.scale)
+        weights.append(part.weight)
+        steps.append(np.inf if part.steps is None else part.steps)
+        deadlines.append(np.inf if part.slo_seconds is None else part.slo_seconds)
+        elapsed.append(part.elapsed_seconds)
+        arrivals.append(part.arrival)
+        alone = part.isolated_seconds
+        isolated.append(part.elapsed_seconds if alone is None else alone)
+
     return ClusterJobs(
-        ids=tuple(part.id for part in parts),
-        throughputs=np.array(
-            [[_throughput(part, name) for name in types] for part in parts]
-        ).reshape(-1, len(types)),
-        scale=np.array([part.scale for part in parts], dtype=np.int64),
-        weight=_column(part.weight for part in parts),
-        steps=_column(np.inf if part.steps is None else part.steps for part in parts),
-        elapsed_seconds=_column(part.elapsed_seconds for part in parts),
-        slo_seconds=_column(
-            np.inf if part.slo_seconds is None else part.slo_seconds for part in parts
-        ),
-        arrival=_column(part.arrival for part in parts),
-        entity=tuple(part.entity for part in parts),
+        ids=tuple(ids),
+        throughputs=_rates(parts, types),
+        scale=np.array(scales, dtype=np.int64),
+        weight=_column(weights),
+        steps=_column(steps),
+        elapsed_seconds=_column(elapsed),
+        slo_seconds=_column(deadlines),
+        arrival=_column(arrivals),
+        entity=tuple(entities),
         isolated_seconds=_column(isolated),
     )
 
 
-def _throughput(part: JobPart, name: str) -> float:
-    # One worker is on one server anyway.
-    at_home = part.throughputs.get(name.removesuffix(SPREAD), 0.0) if part.scale == 1 else 0.0
-    return part.throughputs.get(name, at_home)
+def _check_job(where: str, part: JobPart, entities: Mapping[str, object]) -> None:
+    """Raises `_Misfit` for estimates, an entity or a deadline that do not fit the job."""
+    for name, estimate in part.estimates.items():
+        if name not in part.throughputs:
+            raise _Misfit(
+                f"{where}.estimates.{name}: the job has no throughput on {name}: add it, or "
+                "remove this"
+            )
+        (low, high), given = estimate.interval, part.throughputs[name]
+        if not low <= given <= high:
+            raise _Misfit(
+                f"{where}.estimates.{name}.interval: {low:g} to {high:g} does not contain the "
+                f"throughput {given:g}: correct one of them"
+            )
+
+    if part.entity is not None and part.entity not in entities:
+        raise _Misfit(f"{where}.entity: {part.entity!r} is not in entities: add it there")
+    elapsed = part.elapsed_seconds
+    if part.slo_seconds is not None and part.slo_seconds <= elapsed:
+        raise _Misfit(
+            f"{where}.slo_seconds: {part.slo_seconds:g} is in the past, {elapsed:g} s after the "
+            "job's arrival: give a later deadline, or none"
+        )
 
 
 def _column(values: Iterable[float]) -> Floats:
@@ -287,34 +314,37 @@ def _column(values: Iterable[float]) -> Floats:
 
 def _pairs(file: ProblemFile, types: Sequence[str]) -> Pairs:
     rows = {part.id: m for m, part in enumerate(file.jobs)}
+    members, names = list[list[int]](), list[str]()
+    throughputs, nothing = list[list[tuple[float, float]]](), (0.0, 0.0)
     for i, part in enumerate(file.pairs):
+        where = f"pairs.{i}.jobs"
         _known(f"pairs.{i}.throughputs", part.throughputs, types)
         for name in part.jobs:
             if name not in rows:
-                raise _Misfit(f"pairs.{i}.jobs: unknown job {name!r}")
-        first, second = (file.jobs[rows[name]] for name in part.jobs)
+                raise _Misfit(f"{where}: unknown job {name!r}")
+        of_pair = [rows[name] for name in part.jobs]
+        first, second = (file.jobs[m] for m in of_pair)
         if first is second:
             raise _Misfit(
-                f"pairs.{i}.jobs: {first.id!r} cannot be paired with itself: name two different "
-                "jobs"
+                f"{where}: {first.id!r} cannot be paired with itself: name two different jobs"
             )
         if first.scale != second.scale:
             scales = f"{first.scale} and {second.scale}"
             raise _Misfit(
-                f"pairs.{i}.jobs: scales {scales} differ: only jobs of the same scale can share "
-                "workers"
+                f"{where}: scales {scales} differ: only jobs of the same scale can share workers"
             )
+        members.append(of_pair)
+        throughputs.append([part.throughputs.get(name, nothing) for name in types])
+        names.append("+".join(part.jobs))
 
-    if repeated := _repeated("+".join(sorted(part.jobs)) for part in file.pairs):
+    repeated = _repeated("+".join(sorted(part.jobs)) for part in file.pairs)
+    if repeated:
         raise _Misfit(f"pairs: {repeated!r} is listed twice: give both throughputs in one pair")
-    if clash := {"+".join(part.jobs) for part in file.pairs} & set(rows):
+    clash = rows.keys() & set(names)
+    if clash:
         raise _Misfit(f"jobs: id {min(clash)!r} is also the name of a pair: rename the job")
 
-    nothing = (0.0, 0.0)
-    return Pairs(
-        np.array([[rows[name] for name in part.jobs] for part in file.pairs], dtype=np.int64),
-        np.array([[part.throughputs.get(name, nothing) for name in types] for part in file.pairs]),
-    )
+    return Pairs(np.array(members, dtype=np.int64), np.array(throughputs))
 
 
 _BASES = {"profiled": "profile", "scaled": "formula"}
@@ -330,25 +360,26 @@ def write_throughput(path: Path, job: str, kind: str, plan: ParallelPlan, batch:
     workers = plan.devices
     content = json.loads(path.read_text())
     if kind not in content["workers"]:
-        raise BadRequest(
-            f"{path}: no worker type {kind!r} (--devices names it): expected "
-            f"{', '.join(content['workers'])}"
-        )
+        known = ", ".join(content["workers"])
+        raise BadRequest(f"{path}: no worker type {kind!r} (--devices names it): expected {known}")
 
     entry = next((job_entry for job_entry in content["jobs"] if job_entry["id"] == job), None)
     if entry is None:
-        raise BadRequest(f"{path}: no job {job!r}: expected one of {', '.join(problem.jobs.ids)}")
+        known = ", ".join(problem.jobs.ids)
+        raise BadRequest(f"{path}: no job {job!r}: expected one of {known}")
 
     others = sorted(entry["throughputs"].keys() - {kind})
     scale = entry.get("scale", 1)
     if others and scale != workers:
-        raise BadRequest(
-            f"{path}: job {job!r} has scale {scale} for {', '.join(others)}, and the plan takes "
-            f"{workers} workers: plan {scale} devices, or remove the other throughputs"
-        )
+        has = f"has scale {scale} for {', '.join(others)}, and the plan takes {workers} workers"
+        cure = f"plan {scale} devices, or remove the other throughputs"
+        raise BadRequest(f"{path}: job {job!r} {has}: {cure}")
 
-    entry["throughputs"][kind], entry["scale"] = plan.samples_per_second / batch, workers
+    entry["throughputs"][kind] = plan.samples_per_second / batch
+    entry["scale"] = workers
     interval = [speed / batch for speed in plan.interval]
-    entry.setdefault("estimates", {})[kind] = {"basis": _BASES[plan.basis], "interval": interval}
+    estimates = entry.setdefault("estimates", {})
+    estimates[kind] = {"basis": _BASES[plan.basis], "interval": interval}
+    text = json.dumps(content, indent=2)
     with replaced(path) as new:
-        new.write_text(json.dumps(content, indent=2) + "\n")
+        new.write_text(f"{text}\n")

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ from bidbrain.lab.gavel.simulator.results import JobGroup, SimulationSummary, jo
 from bidbrain.lab.gavel.workload import (
     ClusterSimulation,
     ClusterWorkload,
+    JobKind,
     Throughputs,
     generate,
     with_estimated_pairs,
@@ -48,7 +50,7 @@ from pricing_data.units import usd_text
 from spotctl.home.errors import BadRequest
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 from spotctl.lab.option_values import amounts
-from spotctl.show.columns import WALL_SECONDS, Column, chosen, save_csv
+from spotctl.show.columns import WALL_SECONDS, Column, chosen, if_any, save_csv
 from spotctl.show.plots import (
     BLUE,
     GOLD,
@@ -105,10 +107,11 @@ class Options:
         if self.published == "all":
             return SWITCHES
         named = frozenset(part.strip() for part in self.published.split(",")) - {""}
-        if unknown := sorted(named - SWITCHES):
+        unknown = sorted(named - SWITCHES)
+        if unknown:
+            known = ", ".join(sorted(SWITCHES))
             raise BadRequest(
-                f"--published {self.published}: {unknown[0]!r} is not all, or one of "
-                f"{', '.join(sorted(SWITCHES))}"
+                f"--published {self.published}: {unknown[0]!r} is not all, or one of {known}"
             )
         return named
 
@@ -116,29 +119,21 @@ class Options:
 def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
     """The simulation, and remarks on jobs that were left out."""
     workers, per_server = _workers(options.cluster)
-    cluster = Cluster(
-        tuple(workers), np.array(list(workers.values())), _prices(options.prices, workers)
-    )
-
-    if any(count % 1 for count in workers.values()) or not sum(workers.values()):
-        raise BadRequest(
-            f"--cluster {options.cluster}: numbers of workers must be whole, and not all 0"
-        )
-    if not (isfinite(options.round_seconds) and options.round_seconds > 0):
-        raise BadRequest(f"--round {options.round_seconds:g}: must be above 0 seconds")
-    if options.budget is not None and not (isfinite(options.budget) and options.budget > 0):
-        raise BadRequest(f"--budget {options.budget:g}: must be above 0 dollars")
+    types, counts = tuple(workers), np.array(list(workers.values()))
+    cluster = Cluster(types, counts, _prices(options.prices, workers))
+    _check_times(options, workers)
 
     measurements = read_throughputs(options.throughputs)
-    throughputs = measurements.on(tuple(workers), per_server)
+    throughputs = measurements.on(types, per_server)
     # The same jobs, wherever they are placed.
-    workload, measured, remarks = _workload(options, measurements.on(tuple(workers)))
+    workload, measured, remarks = _workload(options, measurements.on(types))
     workload = replace(workload, throughputs=throughputs)
 
     if options.slo:
         rng = np.random.default_rng([options.seed, _SLO_STREAM])
         factors = _factors("--slo", options.slo, "multiples of a job's duration", "1.2,2,10")
-        workload = replace(workload, slo_factor=rng.choice(factors, len(workload.names)))
+        of_jobs = rng.choice(factors, len(workload.names))
+        workload = replace(workload, slo_factor=of_jobs)
 
     if options.entities:
         rng = np.random.default_rng([options.seed, _OWNER_STREAM])
@@ -150,6 +145,9 @@ def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
             "than a round"
         )
 
+    sizes = None
+    if per_server:
+        sizes = np.array([per_server.get(name, np.inf) for name in workers])
     simulation = ClusterSimulation(
         workload,
         cluster,
@@ -157,13 +155,25 @@ def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
         options.round_seconds,
         checkpoint_seconds=options.checkpoint_seconds,
         believed=_believed(options, throughputs),
-        per_server=np.array([per_server.get(name, np.inf) for name in workers])
-        if per_server
-        else None,
+        per_server=sizes,
         drops=DROPS in options.switches(),
     )
 
     return simulation, remarks
+
+
+def _check_times(options: Options, workers: Mapping[str, float]) -> None:
+    """Raises BadRequest unless there are whole workers, and the round and the budget are above 0."""
+    counts = workers.values()
+    if any(count % 1 for count in counts) or not sum(counts):
+        raise BadRequest(
+            f"--cluster {options.cluster}: numbers of workers must be whole, and not all 0"
+        )
+    if not (isfinite(options.round_seconds) and options.round_seconds > 0):
+        raise BadRequest(f"--round {options.round_seconds:g}: must be above 0 seconds")
+    budget = options.budget
+    if budget is not None and not (isfinite(budget) and budget > 0):
+        raise BadRequest(f"--budget {budget:g}: must be above 0 dollars")
 
 
 def _workers(text: str) -> tuple[dict[str, float], dict[str, float]]:
@@ -171,30 +181,30 @@ def _workers(text: str) -> tuple[dict[str, float], dict[str, float]]:
     (infinite if unknown).
     """
     parts = [part.partition("/") for part in text.split(",")]
-    named = amounts(
-        "--cluster", ",".join(workers for workers, _, _ in parts), "v100=8,p100=16,k80=24"
-    )
+    listed = ",".join(workers for workers, _, _ in parts)
+    named = amounts("--cluster", listed, "v100=8,p100=16,k80=24")
     per_server = dict[str, float]()
 
     for name, (workers, slash, size) in zip(named, parts, strict=True):
-        if slash and not (size.isdecimal() and int(size)):
+        if not slash:
+            continue
+        if not size.isdecimal() or not int(size):
             raise BadRequest(
                 f"--cluster {text}: {workers}/{size}: write v100=8/4 for eight workers, four on "
                 "each server"
             )
-        if slash:
-            per_server[name] = float(size)
+        per_server[name] = float(size)
 
-    for name in [
-        name for name in named if name.endswith(SPREAD) and name.removesuffix(SPREAD) in named
-    ]:
-        count, base = named.pop(name), name.removesuffix(SPREAD)
+    for name in list(named):
+        base = name.removesuffix(SPREAD)
+        if base == name or base not in named:
+            continue
+        count, whole = named.pop(name), named[base]
         per_server.pop(name, None)
-        if count != named[base]:
+        if count != whole:
             raise BadRequest(
-                f"--cluster {text}: {name}={count:g} and {base}={named[base]:g} are the same "
-                "workers: give both the"
-                f" same number, or write {base}={named[base]:g}/N for servers of N workers"
+                f"--cluster {text}: {name}={count:g} and {base}={whole:g} are the same workers: "
+                f"give both the same number, or write {base}={whole:g}/N for servers of N workers"
             )
         per_server.setdefault(base, np.inf)
 
@@ -301,17 +311,10 @@ def _workload(
 
     if options.trace is not None:
         workload, unknown = read_trace(options.trace, throughputs, options.seed)
-        measured, remarks = range(len(workload.names)), list[str]()
+        measured = range(len(workload.names))
         if options.jobs:
             measured = _window(options.jobs)
-        if unknown:
-            kind, jobs = max(unknown.items(), key=lambda item: item[1])
-            more = f" and {len(unknown) - 1} more kinds" if len(unknown) > 1 else ""
-            remarks.append(
-                f"left out: {sum(unknown.values()):,} jobs whose throughput was not measured"
-                f" ({jobs:,} of {kind.name!r} on {kind.scale} workers{more})"
-            )
-        return workload, measured, remarks
+        return workload, measured, _left_out(unknown)
     if not options.jobs:
         raise BadRequest(
             "--arrivals: also needs --jobs, the range of measured jobs (--jobs 4000:5000)"
@@ -330,21 +333,34 @@ def _workload(
             "arrivals, 0 for all at once"
         )
 
-    count = measured.stop * (_ARRIVALS if seconds else 1)
-    workload = generate(
-        throughputs, seconds, count, options.seed, multiple=options.scale == "multiple"
-    )
+    count, multiple = measured.stop, options.scale == "multiple"
+    if seconds:
+        count *= _ARRIVALS
+    workload = generate(throughputs, seconds, count, options.seed, multiple=multiple)
     return workload, measured, []
+
+
+def _left_out(unknown: Mapping[JobKind, int]) -> list[str]:
+    """The remark about jobs whose kind has no throughput, if there are any."""
+    if not unknown:
+        return []
+    kind, most = max(unknown.items(), key=itemgetter(1))
+    total, others = sum(unknown.values()), len(unknown) - 1
+    example = f"{most:,} of {kind.name!r} on {kind.scale} workers"
+    if others:
+        example += f" and {others} more kinds"
+    return [f"left out: {total:,} jobs whose throughput was not measured ({example})"]
 
 
 def _window(text: str) -> range:
     """Reads `4000:5000`, or `500` for the first 500 jobs."""
     first, colon, last = text.partition(":")
     try:
-        window = range(int(first), int(last)) if colon else range(int(first))
+        begin, end = (int(first), int(last)) if colon else (0, int(first))
     except ValueError:
-        window = range(0)
+        begin = end = 0
 
+    window = range(begin, end)
     if not window or window.start < 0 or window.stop > _MAX_JOBS:
         raise BadRequest(
             f"--jobs {text}: is not a range of at most {_MAX_JOBS:,} jobs (write 4000:5000; 5000 "
@@ -374,7 +390,8 @@ def _factors(option: str, text: str, what: str, example: str) -> list[float]:
         factors = [float(part) for part in text.split(",")]
     except ValueError:
         factors = []
-    if not factors or not all(isfinite(factor) and factor > 0 for factor in factors):
+    usable = [factor for factor in factors if isfinite(factor) and factor > 0]
+    if not factors or len(usable) < len(factors):
         raise BadRequest(f"{option} {text}: is not a list of {what} (write {example})")
     return factors
 
@@ -457,7 +474,7 @@ SIMULATION: tuple[Column[Any], ...] = (
     Column(
         "groups",
         "jobs by entity, or by priority",
-        lambda summary: summary["groups"] or None,
+        form=if_any,
         each=JobGroup,
         optional=True,
     ),
@@ -468,7 +485,7 @@ _ONLY_SHOWN: tuple[Column[SimulationSummary], ...] = (
     Column("finish_time_fairness", heading="finish-time fairness, mean", show="{:.2f}"),
     Column(
         "moves_per_job",
-        value=lambda summary: summary.moves_per_job,
+        value="moves_per_job",
         heading="moves per job",
         show="{:.1f}",
     ),
@@ -549,19 +566,20 @@ def _draw_load(
     similar jobs.
     """
     arrival = outcome.scenario.workload.arrival
-    arrived = np.searchsorted(arrival, arrival[measured], side="right")
-    present = arrived - np.searchsorted(np.sort(outcome.finish), arrival[measured], side="right")
+    came, finished = arrival[measured], np.sort(outcome.finish)
+    arrived = np.searchsorted(arrival, came, side="right")
+    left = np.searchsorted(finished, came, side="right")
+    present = arrived - left
     figure, (axes,) = panels(7, 4)
     axes.scatter(present, jct, s=8, alpha=0.4, color=_COLORS[0])
-    groups = [
-        group for group in np.array_split(np.argsort(present, kind="stable"), _BINS) if group.size
-    ]
-    axes.plot(
-        [present[g].mean() for g in groups],
-        [jct[g].mean() for g in groups],
-        color=_COLORS[2],
-        marker="o",
-    )
+
+    across, mean_times = list[float](), list[float]()
+    by_load = np.argsort(present, kind="stable")
+    for group in np.array_split(by_load, _BINS):
+        if group.size:
+            across.append(float(present[group].mean()))
+            mean_times.append(float(jct[group].mean()))
+    axes.plot(across, mean_times, color=_COLORS[2], marker="o")
 
     axes.set_yscale("log")
     axes.set_xlabel("jobs in the cluster at arrival")
@@ -571,39 +589,32 @@ def _draw_load(
 
 def _draw_allocation(outcome: SimulationOutcome) -> Figure:
     """The busy share of each type's workers over time, above the number of jobs in the cluster."""
-    edges = np.linspace(
-        outcome.round_start[0], outcome.end, min(_STEPS, len(outcome.round_start)) + 1
-    )
-    done = np.vstack(
-        [
-            np.zeros(outcome.busy_worker_seconds.shape[1]),
-            np.cumsum(outcome.busy_worker_seconds, axis=0),
-        ]
-    )
+    steps = min(_STEPS, len(outcome.round_start))
+    edges = np.linspace(outcome.round_start[0], outcome.end, steps + 1)
+    hours, seconds = edges / _HOUR, np.diff(edges)
+    nothing = np.zeros(outcome.busy_worker_seconds.shape[1])
+    worked = np.cumsum(outcome.busy_worker_seconds, axis=0)
+    done = np.vstack([nothing, worked])
 
     at = np.append(outcome.round_start[:1], outcome.round_end)
     figure, (busy, jobs) = panels(9, 5, 2, sharex=True, height_ratios=(2, 1))
     cluster = outcome.scenario.cluster
     for j, color in zip(range(len(cluster.types)), _COLORS, strict=False):
-        if cluster.workers[j]:
-            share = np.diff(np.interp(edges, at, done[:, j])) / np.diff(edges) / cluster.workers[j]
-            busy.stairs(
-                share,
-                edges / _HOUR,
-                label=f"{cluster.workers[j]:g} {cluster.types[j]}",
-                color=color,
-            )
+        workers = cluster.workers[j]
+        if workers:
+            busy_seconds = np.diff(np.interp(edges, at, done[:, j]))
+            share = busy_seconds / seconds / workers
+            busy.stairs(share, hours, label=f"{workers:g} {cluster.types[j]}", color=color)
 
     busy.set_ylabel("share of workers busy")
     busy.set_ylim(0, 1.05)
-    busy.legend(
-        loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(cluster.types)
-    )
-    arrival = outcome.scenario.workload.arrival
-    present = np.searchsorted(arrival, edges, side="right") - np.searchsorted(
-        np.sort(outcome.finish), edges, side="right"
-    )
-    jobs.stairs(present[:-1], edges / _HOUR, color=_COLORS[4])
+    columns = len(cluster.types)
+    busy.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=columns)
+    arrival, finished = outcome.scenario.workload.arrival, np.sort(outcome.finish)
+    arrived = np.searchsorted(arrival, edges, side="right")
+    left = np.searchsorted(finished, edges, side="right")
+    present = arrived - left
+    jobs.stairs(present[:-1], hours, color=_COLORS[4])
     jobs.set_ylabel("jobs in the cluster")
     jobs.set_xlabel("hours")
 

@@ -86,36 +86,44 @@ def solution_json(
     problem: AllocationProblem, allocation: ClusterAllocation, seconds: float, estimates: Estimates
 ) -> dict[str, Any]:
     """The JSON of `gavel solve --json`."""
-    schedule = {
-        name: [
-            {
+    status = "approximate"
+    if allocation.infeasible:
+        status = "relaxed"
+    elif allocation.exact:
+        status = "optimal"
+
+    schedule = dict[str, list[dict[str, Any]]]()
+    for name, pieces in _schedule(problem, allocation).items():
+        schedule[name] = []
+        for piece in pieces:
+            entry = {
                 "type": problem.cluster.types[piece.type],
                 "start_seconds": piece.start,
                 "end_seconds": piece.end,
                 "share": piece.share,
             }
-            for piece in pieces
-        ]
-        for name, pieces in _schedule(problem, allocation).items()
-    }
+            schedule[name].append(entry)
 
+    speeds = allocation.effective_throughput.tolist()
+    throughputs = dict(zip(problem.jobs.ids, speeds, strict=True))
+    intervals = _intervals(problem, allocation, estimates)
+    hours = None
+    if allocation.hours is not None:
+        hours = _by_row(problem, allocation.hours)
+
+    by_row, hourly = _by_row(problem, allocation.shares), usd_per_hour(problem, allocation.shares)
+    infeasible = list(allocation.infeasible)
     figures = {
-        "status": "relaxed"
-        if allocation.infeasible
-        else "optimal"
-        if allocation.exact
-        else "approximate",
+        "status": status,
         "objective": allocation.objective,
-        "allocation": _by_row(problem, allocation.shares),
-        "effective_throughput": dict(
-            zip(problem.jobs.ids, allocation.effective_throughput.tolist(), strict=True)
-        ),
-        "cost_usd_per_hour": usd_per_hour(problem, allocation.shares),
-        "infeasible": list(allocation.infeasible),
+        "allocation": by_row,
+        "effective_throughput": throughputs,
+        "cost_usd_per_hour": hourly,
+        "infeasible": infeasible,
         "solve_seconds": seconds,
         "estimates": estimates or None,
-        "effective_throughput_interval": _intervals(problem, allocation, estimates) or None,
-        "hours": None if allocation.hours is None else _by_row(problem, allocation.hours),
+        "effective_throughput_interval": intervals or None,
+        "hours": hours,
         "cost_usd": allocation.cost_usd,
         "schedule": schedule or None,
         "notes": allocation.notes or None,
@@ -138,41 +146,49 @@ def times(problem: AllocationProblem, allocation: ClusterAllocation) -> list[str
     """A line for each job: when it runs on which type. None for policies that do not plan to the
     end of the work.
     """
-    schedule, lines = _schedule(problem, allocation), list[str]()
+    schedule, lines, types = _schedule(problem, allocation), list[str](), problem.cluster.types
     for name, of_row in list(schedule.items())[:_MAX_TIMES]:
         pieces = list[str]()
         for piece in of_row:
-            part = "" if piece.share > _WHOLE else f" ({piece.share:.1%} of the time)"
-            kind = problem.cluster.types[piece.type]
-            pieces.append(f"{kind} {clock(piece.start)} to {clock(piece.end)}{part}")
+            begin, end = clock(piece.start), clock(piece.end)
+            text = f"{types[piece.type]} {begin} to {end}"
+            if piece.share <= _WHOLE:
+                text += f" ({piece.share:.1%} of the time)"
+            pieces.append(text)
         lines.append(f"{name}: {', '.join(pieces)}")
 
-    if len(schedule) > _MAX_TIMES:
-        lines.append(f"{len(schedule) - _MAX_TIMES:,} more jobs: --json has the times of all")
-    return ["when each job runs, in hours from now:", *lines] if lines else []
+    more = len(schedule) - _MAX_TIMES
+    if more > 0:
+        lines.append(f"{more:,} more jobs: --json has the times of all")
+    if lines:
+        return ["when each job runs, in hours from now:", *lines]
+    return []
 
 
 def clock(seconds: float) -> str:
     """Hours and minutes from now, with seconds: 3:30:00."""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
 
 
 def row_names(problem: AllocationProblem) -> list[str]:
     """The ids of the jobs, then the pairs as `a+b`."""
     ids = problem.jobs.ids
-    members = [] if problem.pairs is None else problem.pairs.members.tolist()
-    return [*ids, *(f"{ids[first]}+{ids[second]}" for first, second in members)]
+    names = list(ids)
+    if problem.pairs is not None:
+        for first, second in problem.pairs.members.tolist():
+            pair = f"{ids[first]}+{ids[second]}"
+            names.append(pair)
+    return names
 
 
 def _by_row(problem: AllocationProblem, matrix: Floats) -> dict[str, dict[str, float]]:
     """The entries above zero by type: for every job, and for pairs that have any."""
-    jobs, types = len(problem.jobs.ids), problem.cluster.types
-    rows = {}
+    jobs, types, rows = len(problem.jobs.ids), problem.cluster.types, dict[str, dict[str, float]]()
     for i, (name, row) in enumerate(zip(row_names(problem), matrix.tolist(), strict=True)):
-        entries = {
-            kind: value for kind, value in zip(types, row, strict=True) if value > _MIN_SHARE
-        }
+        by_type = zip(types, row, strict=True)
+        entries = {kind: value for kind, value in by_type if value > _MIN_SHARE}
         if entries or i < jobs:
             rows[name] = entries
 
@@ -183,19 +199,18 @@ def _intervals(
     problem: AllocationProblem, allocation: ClusterAllocation, estimates: Estimates
 ) -> dict[str, tuple[float, float]]:
     """Between which throughputs each job with estimates is expected to be with these shares."""
-    intervals = {}
+    types, intervals = problem.cluster.types, dict[str, tuple[float, float]]()
     for job, by_type in estimates.items():
         m = problem.jobs.ids.index(job)
         low = high = float(allocation.effective_throughput[m])
         for kind, estimate in by_type.items():
-            if kind not in problem.cluster.types:
+            if kind not in types:
                 continue
-            j = problem.cluster.types.index(kind)
+            j = types.index(kind)
             share, given = float(allocation.shares[m, j]), float(problem.jobs.throughputs[m, j])
-            low, high = (
-                low + share * (estimate.interval[0] - given),
-                high + share * (estimate.interval[1] - given),
-            )
+            least, most = estimate.interval
+            low += share * (least - given)
+            high += share * (most - given)
         intervals[job] = (low, high)
 
     return intervals
@@ -207,21 +222,22 @@ def table(problem: AllocationProblem, allocation: ClusterAllocation) -> Table:
     """
     hours = () if allocation.hours is None else ("hours",)
     rows = plain_table("job", *problem.cluster.types, "steps/s", "of best", *hours)
-    best = best_throughput(problem)
-    for i, (name, row) in enumerate(
-        zip(row_names(problem), allocation.shares.tolist(), strict=True)
-    ):
-        job = i < len(problem.jobs.ids)
-        if not job and max(row) <= _MIN_SHARE:
+    best, jobs = best_throughput(problem), len(problem.jobs.ids)
+    shares_of = zip(row_names(problem), allocation.shares.tolist(), strict=True)
+    for i, (name, shares) in enumerate(shares_of):
+        is_job = i < jobs
+        if not is_job and max(shares) <= _MIN_SHARE:
             continue
-        cells = [f"{share:.1%}" if share > _MIN_SHARE else "-" for share in row]
-        if job:
+        cells = [f"{share:.1%}" if share > _MIN_SHARE else "-" for share in shares]
+        speed = of_best = ""
+        if is_job:
             throughput = allocation.effective_throughput[i]
-            cells += [f"{throughput:.4g}", f"{throughput / best[i]:.0%}" if best[i] > 0 else "-"]
-        else:
-            cells += ["", ""]
+            speed = f"{throughput:.4g}"
+            of_best = f"{throughput / best[i]:.0%}" if best[i] > 0 else "-"
+        cells += [speed, of_best]
         if allocation.hours is not None:
-            cells.append(f"{allocation.hours[i].sum():.3g}")
+            total = allocation.hours[i].sum()
+            cells.append(f"{total:.3g}")
         rows.add_row(Text(name), *cells)
 
     return rows
@@ -241,14 +257,16 @@ def remarks(
         lines.append(f"costs ${hourly:.4g} per hour")
     if allocation.cost_usd is not None:
         lines.append(f"costs ${allocation.cost_usd:.6g} in total")
-    lines += [f"{name.replace('_', ' ')}: {value:.6g}" for name, value in allocation.notes.items()]
+    for name, value in allocation.notes.items():
+        words = name.replace("_", " ")
+        lines.append(f"{words}: {value:.6g}")
 
     for job, (low, high) in _intervals(problem, allocation, estimates).items():
-        given = ", ".join(
-            f"{kind} {estimate.interval[0]:.4g} to {estimate.interval[1]:.4g} "
-            f"({_BASES[estimate.basis]})"
-            for kind, estimate in estimates[job].items()
-        )
-        lines.append(f"{job}: {low:.4g} to {high:.4g} steps/s, from estimates: {given}")
+        given = list[str]()
+        for kind, estimate in estimates[job].items():
+            least, most = estimate.interval
+            given.append(f"{kind} {least:.4g} to {most:.4g} ({_BASES[estimate.basis]})")
+        known = ", ".join(given)
+        lines.append(f"{job}: {low:.4g} to {high:.4g} steps/s, from estimates: {known}")
 
     return [*lines, *times(problem, allocation), *allocation.infeasible]

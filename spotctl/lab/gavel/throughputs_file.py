@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import IO
 
@@ -35,11 +36,8 @@ def read_throughputs(path: Path) -> Throughputs:
         except (ValueError, RecursionError) as error:
             raise BadRequest(f"{path}: is not JSON ({error})") from error
 
-    if not (
-        isinstance(table, dict)
-        and table
-        and all(isinstance(of_type, dict) for of_type in table.values())
-    ):
+    is_table = isinstance(table, dict) and bool(table)
+    if not is_table or not all(isinstance(of_type, dict) for of_type in table.values()):
         raise BadRequest(f"{path}: is not a table of throughputs (one object per worker type)")
 
     kinds = {text: _kind(path, text) for of_type in table.values() for text in of_type}
@@ -49,18 +47,17 @@ def read_throughputs(path: Path) -> Throughputs:
 
     for j, (type_, of_type) in enumerate(table.items()):
         for text, entries in of_type.items():
-            where = f"{path}: {type_}, {text}"
+            where, row = f"{path}: {type_}, {text}", at[text]
             if not isinstance(entries, dict) or _ALONE not in entries:
                 raise BadRequest(f'{where}: has no throughput without a second job ("{_ALONE}")')
-            alone[at[text], j] = _rate(where, entries[_ALONE])
+            alone[row, j] = _rate(where, entries[_ALONE])
             for other, both in entries.items():
                 if other == _ALONE or other not in at:
                     continue
-                if not (isinstance(both, list) and len(both) == 2):
-                    raise BadRequest(f"{where} with {other}: {both!r} is not a pair of throughputs")
-                together[at[text], at[other], j] = [
-                    _rate(f"{where} with {other}", rate) for rate in both
-                ]
+                with_other = f"{where} with {other}"
+                if not isinstance(both, list) or len(both) != 2:
+                    raise BadRequest(f"{with_other}: {both!r} is not a pair of throughputs")
+                together[row, at[other], j] = [_rate(with_other, rate) for rate in both]
 
     return Throughputs(tuple(table), tuple(kinds.values()), alone, together)
 
@@ -70,46 +67,65 @@ def read_trace(
 ) -> tuple[ClusterWorkload, Mapping[JobKind, int]]:
     """The jobs of a CSV by arrival, those of one seed if the file has several; and by kind the
     number of jobs that are left out because their throughput is unknown."""
-    with _opened(path) as file:
-        rows = csv.DictReader(file)
-        missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
-        if missing:
-            raise BadRequest(
-                f"{path}: has no column {missing[0]!r} (a trace has {', '.join(_COLUMNS)})"
-            )
-        try:
-            read = [_TraceRow.of(f"{path}, line {rows.line_num}", row) for row in rows]
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise BadRequest(f"{path}, line {rows.line_num}: is not CSV ({error})") from error
-
+    read = _rows_of_trace(path)
     seeds = {row.seed for row in read}
     if len(seeds) > 1:
         read = [row for row in read if row.seed == str(seed)]
         if not read:
-            raise BadRequest(
-                f"{path}: has jobs of seeds {', '.join(sorted(seeds))}, not of --seed {seed}"
-            )
+            known_seeds = ", ".join(sorted(seeds))
+            raise BadRequest(f"{path}: has jobs of seeds {known_seeds}, not of --seed {seed}")
 
     at = {kind: number for number, kind in enumerate(throughputs.kinds)}
-    unknown = Counter(row.kind for row in read if row.kind not in at)
-    known = sorted((row for row in read if row.kind in at), key=lambda row: row.arrival)
+    unknown, known = Counter[JobKind](), list[_TraceRow]()
+    for row in read:
+        if row.kind in at:
+            known.append(row)
+        else:
+            unknown[row.kind] += 1
     if not known:
         raise BadRequest(
             f"{path}: has no job with a known throughput (is this the right throughput table?)"
         )
 
+    known.sort(key=attrgetter("arrival"))
+    names, kinds, steps = list[str](), list[int](), list[float]()
+    arrivals, weights, slo_factors = list[float](), list[float](), list[float]()
+    entities = list[str]()
+    for number, row in enumerate(known):
+        names.append(str(number))
+        kinds.append(at[row.kind])
+        steps.append(row.steps)
+        arrivals.append(row.arrival)
+        weights.append(row.weight)
+        slo_factors.append(row.slo_factor)
+        entities.append(row.entity)
+
     workload = ClusterWorkload(
         throughputs,
-        tuple(str(number) for number in range(len(known))),
-        np.array([at[row.kind] for row in known], dtype=np.int64),
-        np.array([row.steps for row in known]),
-        np.array([row.arrival for row in known]),
-        np.array([row.weight for row in known]),
-        np.array([row.slo_factor for row in known]),
-        tuple(row.entity for row in known),
+        tuple(names),
+        np.array(kinds, dtype=np.int64),
+        np.array(steps),
+        np.array(arrivals),
+        np.array(weights),
+        np.array(slo_factors),
+        tuple(entities),
     )
 
     return workload, unknown
+
+
+def _rows_of_trace(path: Path) -> "list[_TraceRow]":
+    with _opened(path) as file:
+        rows = csv.DictReader(file)
+        names = rows.fieldnames or ()
+        missing = [name for name in _COLUMNS if name not in names]
+        if missing:
+            expected = ", ".join(_COLUMNS)
+            raise BadRequest(f"{path}: has no column {missing[0]!r} (a trace has {expected})")
+        try:
+            return [_TraceRow.of(f"{path}, line {rows.line_num}", row) for row in rows]
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise BadRequest(f"{path}, line {rows.line_num}: is not CSV ({error})") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +145,14 @@ class _TraceRow:
             raise BadRequest(f"{where}: scale_factor {scale:g} is not a number of workers")
 
         slo = _number(where, row, "slo", least=-_MOST, default=-1.0)
-        return cls(
-            JobKind(row["job_type"] or "", int(scale)),
-            _number(where, row, "total_steps", least=1),
-            _number(where, row, "arrival_time_s", least=0),
-            _number(where, row, "priority_weight", least=1e-9, default=1.0),
-            # The published files mark jobs without a deadline with a negative number.
-            slo if slo > 0 else float("inf"),
-            row.get("seed") or "",
-            row.get("entity") or "",
-        )
+        kind = JobKind(row["job_type"] or "", int(scale))
+        steps = _number(where, row, "total_steps", least=1)
+        arrival = _number(where, row, "arrival_time_s", least=0)
+        weight = _number(where, row, "priority_weight", least=1e-9, default=1.0)
+        # The published files mark jobs without a deadline with a negative number.
+        slo_factor = slo if slo > 0 else float("inf")
+        seed, entity = row.get("seed") or "", row.get("entity") or ""
+        return cls(kind, steps, arrival, weight, slo_factor, seed, entity)
 
 
 def _number(
@@ -164,17 +178,17 @@ def _kind(path: Path, text: str) -> JobKind:
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         name = scale = None
 
-    if not (isinstance(name, str) and isinstance(scale, int) and scale > 0):
-        raise BadRequest(
-            f"{path}: {text[:80]!r} is not a kind of job (write \"('name', workers)\")"
-        )
+    if not isinstance(name, str) or not isinstance(scale, int) or scale <= 0:
+        shown = repr(text[:80])
+        raise BadRequest(f"{path}: {shown} is not a kind of job (write \"('name', workers)\")")
     return JobKind(name, scale)
 
 
 def _rate(where: str, value: object) -> float:
     # A whole number may be too large for a float, and for `isfinite`.
-    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value <= _MOST):
-        raise BadRequest(f"{where}: {str(value)[:80]} is not a throughput in steps per second")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
+        shown = str(value)[:80]
+        raise BadRequest(f"{where}: {shown} is not a throughput in steps per second")
     return float(value)
 
 
@@ -186,6 +200,5 @@ def _opened(path: Path) -> Iterator[IO[str]]:
             yield file
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         # A damaged gzip file raises any of these while it is read.
-        raise BadRequest(
-            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})"
-        ) from error
+        reason = getattr(error, "strerror", None) or error
+        raise BadRequest(f"{path}: cannot be read ({reason})") from error

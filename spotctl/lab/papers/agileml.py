@@ -62,14 +62,6 @@ STEADY = 4
 
 
 @dataclass(frozen=True)
-class OneItem:
-    """A shard of one item."""
-
-    def __len__(self) -> int:
-        return 1
-
-
-@dataclass(frozen=True)
 class Flat:
     """Every step reads and updates every row; what is simulated is who sends what to whom."""
 
@@ -83,13 +75,13 @@ class Flat:
         del rng
         return {"w": np.zeros((self.rows, 1), np.float32)}
 
-    def shards(self) -> Sequence[OneItem]:
-        """All alike."""
-        return [OneItem()] * self.shard_count
+    def shards(self) -> Sequence[range]:
+        """All alike, of one item."""
+        return [range(1)] * self.shard_count
 
     def step(
         self,
-        shard: OneItem,
+        shard: range,
         lo: int,
         hi: int,
         params: ParamView,
@@ -98,7 +90,8 @@ class Flat:
     ) -> None:
         """Adds the same to every row."""
         del shard, lo, hi, clock, rng
-        params.update("w", None, np.full_like(params.read("w"), 1e-3))
+        change = np.full_like(params.read("w"), 1e-3)
+        params.update("w", None, change)
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """None."""
@@ -137,10 +130,8 @@ class Netflix:
         return 0.0
 
     def _updates(self, message: Push | PendingPush) -> float:
-        return (
-            MOVIE_BYTES
-            + USER_BYTES * sum(last - first for _, first, last in message.covers) / self.shards
-        )
+        covered = sum(last - first for _, first, last in message.covers)
+        return MOVIE_BYTES + USER_BYTES * covered / self.shards
 
 
 # -- stages
@@ -161,19 +152,20 @@ ALWAYS = {1: Thresholds(math.inf, math.inf), 2: Thresholds(0, math.inf), 3: Thre
 def iteration_seconds(reliable: int, transient: int, stage: int, *, whole: bool = False) -> float:
     """The time of an iteration once things run evenly, with a partition for each server."""
     policy = StageByRatio(ALWAYS[stage])
-    partitions = reliable if stage == 1 else -(-transient // 2)
-    simulation = netflix(
-        ControllerSettings(reliable, transient, CLOCKS, policy), Netflix(partitions, SHARDS, whole)
-    )
+    partitions = reliable if stage == 1 else math.ceil(transient / 2)
+    settings = ControllerSettings(reliable, transient, CLOCKS, policy)
+    simulation = netflix(settings, Netflix(partitions, SHARDS, whole))
     simulation.run()
-    return statistics.median(iteration.seconds for iteration in simulation.log[-STEADY:])
+    steady = simulation.log[-STEADY:]
+    return statistics.median(iteration.seconds for iteration in steady)
 
 
 def netflix(
     settings: ControllerSettings, job: Netflix, observe: Callable[[Simulation], None] | None = None
 ) -> Simulation:
-    machines = Machines(COMPUTE_SECONDS * 64 / job.shards, network=Network(GIGABIT, weigh=job))
-    return simulated(Flat(job.shards, job.partitions), settings, machines, observe)
+    seconds, network = COMPUTE_SECONDS * 64 / job.shards, Network(GIGABIT, weigh=job)
+    machines, trainer = Machines(seconds, network=network), Flat(job.shards, job.partitions)
+    return simulated(trainer, settings, machines, observe)
 
 
 def simulated(
@@ -192,10 +184,11 @@ def simulated(
 
 def _stages(_: int, __: PaperData, *, whole: bool = False) -> FigureValues:
     traditional = iteration_seconds(64, 0, 1, whole=whole)
-    values = {
-        f"{name}: time over traditional": iteration_seconds(*setting, whole=whole) / traditional
-        for name, setting in _STAGES.items()
-    }
+    values = dict[str, float]()
+    for name, setting in _STAGES.items():
+        seconds = iteration_seconds(*setting, whole=whole)
+        values[f"{name}: time over traditional"] = seconds / traditional
+
     third, second = (iteration_seconds(8, 8, stage, whole=whole) for stage in (3, 2))
     values["8 + 8 machines: time of stage 3 over stage 2"] = third / second
     return values
@@ -236,15 +229,12 @@ class _Comings:
 
 def _elasticity(_: int, __: PaperData, *, warning: float = WARNING_SECONDS) -> FigureValues:
     """The iterations in which machines come and go, against those on the 4 machines that stay."""
-    simulation = netflix(
-        ControllerSettings(4, 0, ITERATIONS), Netflix(32, FEWER_SHARDS), _Comings(warning)
-    )
+    settings = ControllerSettings(4, 0, ITERATIONS)
+    simulation = netflix(settings, Netflix(32, FEWER_SHARDS), _Comings(warning))
     simulation.run()
     seconds = [iteration.seconds for iteration in simulation.log]
-    before, after = (
-        statistics.median(seconds[: JOIN_AFTER - 1]),
-        statistics.median(seconds[LEAVE_AFTER + 1 :]),
-    )
+    before = statistics.median(seconds[: JOIN_AFTER - 1])
+    after = statistics.median(seconds[LEAVE_AFTER + 1 :])
     values = {f"seconds @ {number}": time for number, time in enumerate(seconds, 1)}
     values["iteration in which 60 machines join, over those on 4"] = seconds[JOIN_AFTER] / before
     values["iteration in which 60 machines leave, over those on 4"] = seconds[LEAVE_AFTER] / after

@@ -55,23 +55,28 @@ class LearningTask:
 
     def __init__(self, setting: Setting, workers: int, seed: int) -> None:
         self.setting, self.workers, self.seed = setting, workers, seed
+        examples = setting.batch * setting.batches * workers
         app = LogisticRegression(
-            features=32, spread=setting.spread, examples=setting.batch * setting.batches * workers, parts=workers,
-            batch=setting.batch, rate=setting.rate, seed=seed,
-        )  # fmt: skip
-        seen = [shard.examples for shard in app.shards()]
-        self._inputs, self._classes = (
-            [part.features for part in seen],
-            [part.classes for part in seen],
+            features=32,
+            spread=setting.spread,
+            examples=examples,
+            parts=workers,
+            batch=setting.batch,
+            rate=setting.rate,
+            seed=seed,
         )
-        step = 1 + app.examples // SHOWN
-        self._shown = np.concatenate(self._inputs)[::step], np.concatenate(self._classes)[::step]
-        weights = np.zeros((33, 10), np.float32)
+        seen = [shard.examples for shard in app.shards()]
+        self._inputs = [part.features for part in seen]
+        self._classes = [part.classes for part in seen]
 
+        step = 1 + app.examples // SHOWN
+        every_input, every_class = np.concatenate(self._inputs), np.concatenate(self._classes)
+        self._shown = every_input[::step], every_class[::step]
+
+        weights = np.zeros((33, 10), np.float32)
         for clock in range(ENOUGH):
-            mean = np.mean(
-                [self.gradient(weights, worker, clock) for worker in range(workers)], axis=0
-            )
+            gradients = [self.gradient(weights, worker, clock) for worker in range(workers)]
+            mean = np.mean(gradients, axis=0)
             weights = weights - np.float32(setting.rate) * mean
 
         self.target = self.loss(weights)
@@ -81,16 +86,19 @@ class LearningTask:
         first = clock % self.setting.batches * self.setting.batch
         part = slice(first, first + self.setting.batch)
         inputs, classes = self._inputs[worker][part], self._classes[worker][part]
+        count = len(classes)
         excess = _shares(inputs @ weights)
-        excess[np.arange(len(classes)), classes] -= 1
-        gradient: Floats = inputs.T @ excess / np.float32(len(classes))
+        excess[np.arange(count), classes] -= 1
+        gradient: Floats = inputs.T @ excess / np.float32(count)
         return gradient
 
     def loss(self, weights: Floats) -> float:
         """Over a sample of all examples."""
         inputs, classes = self._shown
         shares = _shares(inputs @ weights)
-        return float(-np.log(np.maximum(shares[np.arange(len(classes)), classes], 1e-30)).mean())
+        of_class = shares[np.arange(len(classes)), classes]
+        losses = -np.log(np.maximum(of_class, 1e-30))
+        return float(losses.mean())
 
 
 def _shares(scores: Floats) -> Floats:
@@ -106,31 +114,37 @@ def seconds_to_target(
     the setting.
     """
     rng = np.random.default_rng((task.seed, int(100 * variance)))
-    drawn = 1 - variance + variance * rng.exponential(size=(task.workers, DRAWN))
+    random_part = rng.exponential(size=(task.workers, DRAWN))
+    drawn = 1 - variance + variance * random_part
     weights, before = np.zeros((33, 10), np.float32), None
     now, free, clock, waited = 0.0, np.zeros(task.workers), 0, task.workers
+    step = np.float32(rate or task.setting.rate)
 
     while now < MOST and task.loss(weights) > task.target:
+        takes = drawn[:, clock % DRAWN]
         clock += 1
         policy, (proposal,) = policy.observe(ClockBegins(clock, task.workers))
-        began, takes = np.maximum(now, free), drawn[:, (clock - 1) % DRAWN]
-        order = np.argsort(began + takes, kind="stable")
+        began = np.maximum(now, free)
+        ends = began + takes
+        order = np.argsort(ends, kind="stable")
         counted = order[: proposal.gradients]
         for number, worker in enumerate(counted, 1):
-            arrived = float(began[worker] + takes[worker] - now)
-            policy = policy.observe(GradientArrived(waited, number, arrived))[0]
-        now = float((began + takes)[counted[-1]])
-        chunks = np.ceil(np.maximum(0, now - began) / takes * CHUNKS)
-        free = np.where(began < now, began + chunks * takes / CHUNKS, now)
+            arrived = float(ends[worker] - now)
+            arrival = GradientArrived(waited, number, arrived)
+            policy, _ = policy.observe(arrival)
+        now = float(ends[counted[-1]])
+
+        passed = np.maximum(0, now - began)
+        chunks = np.ceil(passed / takes * CHUNKS)
+        chunk_ends = began + chunks * takes / CHUNKS
+        free = np.where(began < now, chunk_ends, now)
         free[counted] = now
         gradients = np.stack([task.gradient(weights, worker, clock - 1) for worker in counted])
         mean = gradients.mean(axis=0)
-        policy = policy.observe(gradients_summed(clock, gradients, mean, before))[0]
-        weights, before, waited = (
-            weights - np.float32(rate or task.setting.rate) * mean,
-            mean,
-            len(counted),
-        )
+        summed = gradients_summed(clock, gradients, mean, before)
+        policy, _ = policy.observe(summed)
+        weights = weights - step * mean
+        before, waited = mean, len(counted)
 
     return min(now, MOST)
 
@@ -140,9 +154,16 @@ def gradients_summed(
 ) -> GradientsSummed:
     """The sums over the gradients of a clock, for the policy."""
     count = len(gradients)
-    spread = float(((gradients - mean) ** 2).sum()) / (count - 1) if count > 1 else None
-    along = None if before is None else float((mean * before).sum())
-    return GradientsSummed(clock, count, float((mean**2).sum()), spread, along)
+    spread: float | None = None
+    along: float | None = None
+    if count > 1:
+        squares = (gradients - mean) ** 2
+        spread = float(squares.sum()) / (count - 1)
+    if before is not None:
+        products = mean * before
+        along = float(products.sum())
+    length = float((mean**2).sum())
+    return GradientsSummed(clock, count, length, spread, along)
 
 
 WORKERS = 16
@@ -156,14 +177,13 @@ def _against_fixed(seed: int, data: PaperData, *, setting: Setting) -> FigureVal
     in proportion.
     """
     del data
-    task, values = LearningTask(setting, WORKERS, seed), {}
+    task, values = LearningTask(setting, WORKERS, seed), dict[str, float]()
     for variance in (0.2, 1.0):
-        dbw = seconds_to_target(task, DBW(), variance)
-        fixed = min(
-            seconds_to_target(task, FixedWait(WORKERS - k), variance, setting.rate * k / WORKERS)
-            for k in (4, 6, 8, 10, 12, 14, 16)
-        )
-        values[f"best fixed number over DBW, a = {variance:g}"] = fixed / dbw
+        dbw, fixed = seconds_to_target(task, DBW(), variance), list[float]()
+        for k in (4, 6, 8, 10, 12, 14, 16):
+            policy, rate = FixedWait(WORKERS - k), setting.rate * k / WORKERS
+            fixed.append(seconds_to_target(task, policy, variance, rate))
+        values[f"best fixed number over DBW, a = {variance:g}"] = min(fixed) / dbw
 
     return values
 

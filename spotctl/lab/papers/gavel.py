@@ -70,8 +70,9 @@ def on_cluster(
     workload: ClusterWorkload, workers: Sequence[float], measured: range | None = None
 ) -> ClusterSimulation:
     """The workload on these numbers of V100, P100 and K80."""
-    cluster = Cluster(TYPES, np.array(workers, dtype=np.float64), PRICES)
-    return ClusterSimulation(workload, cluster, measured or range(len(workload.names)))
+    counts = np.array(workers, dtype=np.float64)
+    cluster, every = Cluster(TYPES, counts, PRICES), range(len(workload.names))
+    return ClusterSimulation(workload, cluster, measured or every)
 
 
 def steady(
@@ -85,7 +86,8 @@ def steady(
 def played(asked: ClusterSimulation, chosen: Options) -> SimulationSummary:
     """A simulation as the command plays it."""
     asked = replace(asked, drops=DROPS in chosen.switches())
-    return summarize(simulate(asked, dispatcher(chosen, asked)))
+    outcome = simulate(asked, dispatcher(chosen, asked))
+    return summarize(outcome)
 
 
 def _by_load(
@@ -100,41 +102,48 @@ def _by_load(
     """Completion times by jobs an hour with the policy that knows the types, and with the one that
     does not.
     """
-    throughputs, values = throughputs_of(data.file(SIMULATION)), {}
+    throughputs, values = throughputs_of(data.file(SIMULATION)), dict[str, float]()
     for rate in rates:
         asked = steady(throughputs, HOUR / rate, seed, multiple=multiple)
-        aware, blind = (
-            played(asked, command_options(policy, agnostic=not knows, published=published))
-            for knows in (True, False)
-        )
+        aware, blind = _aware_and_blind(asked, policy, published)
         values[f"aware @ {rate:g}"] = aware.average_jct_seconds / HOUR
         values[f"agnostic @ {rate:g}"] = blind.average_jct_seconds / HOUR
         last = f"at {rate:g} jobs an hour, agnostic over aware"
-        values[f"completion time {last}"] = blind.average_jct_seconds / aware.average_jct_seconds
-        values[f"finish-time fairness {last}"] = (
-            blind.finish_time_fairness / aware.finish_time_fairness
-        )
+        time = blind.average_jct_seconds / aware.average_jct_seconds
+        fairness = blind.finish_time_fairness / aware.finish_time_fairness
+        values[f"completion time {last}"] = time
+        values[f"finish-time fairness {last}"] = fairness
 
     return values
+
+
+def _aware_and_blind(
+    asked: ClusterSimulation, policy: str, published: str = ""
+) -> tuple[SimulationSummary, SimulationSummary]:
+    """The outcomes with the policy that knows the types of workers, and with the one that does
+    not.
+    """
+    aware = command_options(policy, agnostic=False, published=published)
+    blind = command_options(policy, agnostic=True, published=published)
+    return played(asked, aware), played(asked, blind)
 
 
 def _makespan(seed: int, data: PaperData, *, published: str = "") -> FigureValues:
     """500 jobs of one to eight workers, all at once."""
     throughputs = throughputs_of(data.file(SIMULATION))
-    asked = on_cluster(generate(throughputs, 0, BATCH, seed, multiple=True), (36, 36, 36))
+    workload = generate(throughputs, 0, BATCH, seed, multiple=True)
+    asked = on_cluster(workload, (36, 36, 36))
     shared = replace(asked, believed=throughputs)
-    aware = played(asked, command_options("makespan", published=published)).makespan_seconds
-    fifo = played(
-        asked, command_options("fifo", agnostic=True, seed=seed, published=published)
-    ).makespan_seconds
+    by_makespan = command_options("makespan", published=published)
+    by_fifo = command_options("fifo", agnostic=True, seed=seed, published=published)
+    aware = played(asked, by_makespan).makespan_seconds
+    fifo = played(asked, by_fifo).makespan_seconds
     together = played(shared, command_options("makespan")).makespan_seconds
+    packed = played(shared, command_options("random-packing")).makespan_seconds
 
     return {
         "FIFO over aware": fifo / aware,
-        "random packing over aware": played(
-            shared, command_options("random-packing")
-        ).makespan_seconds
-        / aware,
+        "random packing over aware": packed / aware,
         "reduced by space sharing": 1 - together / aware,
     }
 
@@ -147,54 +156,60 @@ def _cost(seed: int, data: PaperData, *, printed: bool = False) -> FigureValues:
     """
     throughputs = throughputs_of(data.file(SIMULATION))
     if printed:
-        alone, k80 = throughputs.alone.copy(), TYPES.index("k80")
-        for k, kind in enumerate(throughputs.kinds):
-            for name, (speedup, _) in SPEEDUPS.get(kind.name.partition(" ")[0], {}).items():
-                alone[k, TYPES.index(name)] = speedup * alone[k, k80]
-        throughputs = replace(throughputs, alone=alone)
+        throughputs = _as_printed(throughputs)
 
-    asked = rented(throughputs, seed)
-    fastest, cheapest, in_time = (
-        played(asked, command_options(name))
-        for name in ("max-throughput", "min-cost", "min-cost-slo")
-    )
-    usd = fastest.cost_usd or 0.0
+    asked, names = rented(throughputs, seed), ("max-throughput", "min-cost", "min-cost-slo")
+    fastest, cheapest, in_time = (played(asked, command_options(name)) for name in names)
+    usd, least_usd = fastest.cost_usd or 0.0, cheapest.cost_usd or 1.0
+    missed, missed_in_time = cheapest.slo_violations or 0, in_time.slo_violations or 0
+    usd_in_time = in_time.cost_usd or 1.0
 
     return {
-        "most throughput over least cost": usd / (cheapest.cost_usd or 1.0),
-        "deadlines missed at least cost": (cheapest.slo_violations or 0) / BATCH,
-        "most throughput over least cost with deadlines": usd / (in_time.cost_usd or 1.0),
-        "deadlines missed at least cost with deadlines": (in_time.slo_violations or 0) / BATCH,
+        "most throughput over least cost": usd / least_usd,
+        "deadlines missed at least cost": missed / BATCH,
+        "most throughput over least cost with deadlines": usd / usd_in_time,
+        "deadlines missed at least cost with deadlines": missed_in_time / BATCH,
     }
+
+
+def _as_printed(throughputs: Throughputs) -> Throughputs:
+    """Each job as much faster on a type than on a K80 as Table 6.1 says."""
+    alone, k80 = throughputs.alone.copy(), TYPES.index("k80")
+    for k, kind in enumerate(throughputs.kinds):
+        model, _, _ = kind.name.partition(" ")
+        for name, (speedup, _) in SPEEDUPS.get(model, {}).items():
+            j = TYPES.index(name)
+            alone[k, j] = speedup * alone[k, k80]
+    return replace(throughputs, alone=alone)
 
 
 def rented(throughputs: Throughputs, seed: int) -> ClusterSimulation:
     """The paper's workload with deadlines, on more machines than it needs."""
     rng = np.random.default_rng(seed)
-    models = [
-        [
-            k
-            for k, kind in enumerate(throughputs.kinds)
-            if kind.scale == 1 and kind.name.startswith(model)
-        ]
-        for model in ("ResNet-50", "A3C")
-    ]
+    models = list[list[int]]()
+    for model in ("ResNet-50", "A3C"):
+        kinds_of = [kind.scale == 1 and kind.name.startswith(model) for kind in throughputs.kinds]
+        models.append([k for k, is_of_model in enumerate(kinds_of) if is_of_model])
 
-    kind = np.where(
-        rng.random(BATCH) < 0.5, rng.choice(models[0], BATCH), rng.choice(models[1], BATCH)
-    )
+    resnet, a3c = models
+    is_resnet = rng.random(BATCH) < 0.5
+    of_resnet, of_a3c = rng.choice(resnet, BATCH), rng.choice(a3c, BATCH)
+    kinds = np.where(is_resnet, of_resnet, of_a3c)
     days = rng.choice([0.5, 1, 2, 4, 8], BATCH)
+    names = [str(m) for m in range(BATCH)]
+    steps = days * DAY * throughputs.alone[kinds, throughputs.reference]
     workload = ClusterWorkload(
         throughputs,
-        tuple(str(m) for m in range(BATCH)),
-        kind,
-        np.floor(days * DAY * throughputs.alone[kind, throughputs.reference]),
+        tuple(names),
+        kinds,
+        np.floor(steps),
         np.zeros(BATCH),
         np.ones(BATCH),
         rng.choice([1.2, 2.0, 10.0], BATCH),
     )
 
-    return replace(on_cluster(workload, (RENTED,) * 3), allocation_seconds=0)
+    asked = on_cluster(workload, (RENTED,) * 3)
+    return replace(asked, allocation_seconds=0)
 
 
 def _fifo(seed: int, data: PaperData, *, rates: Sequence[float]) -> FigureValues:
@@ -202,22 +217,24 @@ def _fifo(seed: int, data: PaperData, *, rates: Sequence[float]) -> FigureValues
     in pairs.
     """
     throughputs, values = throughputs_of(data.file(SIMULATION)), dict[str, float]()
+    agnostic = command_options("fifo", agnostic=True, seed=seed)
+    preemptive = command_options("fifo-preemptive")
     for rate in rates:
         asked = steady(throughputs, HOUR / rate, seed)
+        shared = replace(asked, believed=throughputs)
         runs = {
-            "agnostic": (asked, command_options("fifo", agnostic=True, seed=seed)),
-            "aware": (asked, command_options("fifo-preemptive")),
-            "space sharing": (
-                replace(asked, believed=throughputs),
-                command_options("fifo-preemptive"),
-            ),
+            "agnostic": (asked, agnostic),
+            "aware": (asked, preemptive),
+            "space sharing": (shared, preemptive),
         }
-        hours = {name: played(*run).average_jct_seconds / HOUR for name, run in runs.items()}
-        values |= {f"{name} @ {rate:g}": each for name, each in hours.items()}
-        values["completion time, agnostic over aware"] = hours["agnostic"] / hours["aware"]
-        values["completion time, agnostic over space sharing"] = (
-            hours["agnostic"] / hours["space sharing"]
-        )
+        hours = dict[str, float]()
+        for name, run in runs.items():
+            hours[name] = played(*run).average_jct_seconds / HOUR
+            values[f"{name} @ {rate:g}"] = hours[name]
+
+        blind, aware, sharing = hours["agnostic"], hours["aware"], hours["space sharing"]
+        values["completion time, agnostic over aware"] = blind / aware
+        values["completion time, agnostic over space sharing"] = blind / sharing
 
     return values
 
@@ -225,18 +242,17 @@ def _fifo(seed: int, data: PaperData, *, rates: Sequence[float]) -> FigureValues
 def _priorities(seed: int, data: PaperData, *, rate: float, published: str = "") -> FigureValues:
     """A fifth of the jobs has five times the weight of the others."""
     asked = steady(throughputs_of(data.file(SIMULATION)), HOUR / rate, seed)
-    rng = np.random.default_rng([seed, 64])
-    weight = np.where(rng.random(len(asked.workload.names)) < PRIOR, PRIORITY, 1.0)
+    rng, jobs = np.random.default_rng([seed, 64]), len(asked.workload.names)
+    has_priority = rng.random(jobs) < PRIOR
+    weight = np.where(has_priority, PRIORITY, 1.0)
     asked = replace(asked, workload=replace(asked.workload, weight=weight))
-    aware, blind = (
-        played(
-            asked, command_options("max-min-fairness", agnostic=not knows, published=published)
-        ).groups
-        for knows in (True, False)
-    )
+    aware, blind = _aware_and_blind(asked, "max-min-fairness", published)
 
     # Groups are in the order of their weights.
-    low, high = (blind[at].average_jct_seconds / aware[at].average_jct_seconds for at in (0, 1))
+    ratios = list[float]()
+    for known, unknown in zip(aware.groups[:2], blind.groups[:2], strict=True):
+        ratios.append(unknown.average_jct_seconds / known.average_jct_seconds)
+    low, high = ratios
     return {
         "completion time of jobs with priority, agnostic over aware": high,
         "completion time of the others, agnostic over aware": low,
@@ -249,18 +265,16 @@ def _hierarchy(seed: int, data: PaperData) -> FigureValues:
     """
     throughputs = throughputs_of(data.file(SIMULATION))
     kinds = np.random.default_rng(seed).choice(_single(throughputs), 18)
-    asked = _owned(throughputs, kinds, np.repeat(range(3), 6), (1.0, 2.0, 3.0), workers=3.0)
-    rates, usual = asked.jobs.throughputs, asked.jobs.throughputs.mean(axis=1)
-    aware, fixed = (
-        float(
-            (
-                (policy_named("hierarchical", agnostic=not knows)(asked).shares * rates).sum(axis=1)
-                / usual
-            ).sum()
-        )
-        for knows in (True, False)
-    )
+    owners, weights = np.repeat(range(3), 6), (1.0, 2.0, 3.0)
+    asked = _owned(throughputs, kinds, owners, weights, workers=3.0)
+    rates = asked.jobs.throughputs
+    usual, totals = rates.mean(axis=1), list[float]()
+    for agnostic in (False, True):
+        policy = policy_named("hierarchical", agnostic=agnostic)
+        speeds = (policy(asked).shares * rates).sum(axis=1)
+        totals.append(float((speeds / usual).sum()))
 
+    aware, fixed = totals
     return {"throughput lost by a fixed division among entities": 1 - fixed / aware}
 
 
@@ -273,39 +287,44 @@ def _owned(
 ) -> AllocationProblem:
     """Jobs of entities, with as many workers of each type."""
     count = len(kinds)
+    ids, owners = [f"j{m}" for m in range(count)], [f"e{of}" for of in owner]
+    never, once = np.full(count, np.inf), np.ones(count)
     jobs = ClusterJobs(
-        ids=tuple(f"j{m}" for m in range(count)),
+        ids=tuple(ids),
         throughputs=throughputs.alone[kinds],
         scale=np.ones(count, dtype=np.int64),
-        weight=np.ones(count),
+        weight=once,
         steps=np.full(count, 1e9),
         elapsed_seconds=np.zeros(count),
-        slo_seconds=np.full(count, np.inf),
+        slo_seconds=never,
         arrival=np.arange(count, dtype=np.float64),
-        entity=tuple(f"e{of}" for of in owner),
+        entity=tuple(owners),
     )
 
-    entities = tuple(Entity(f"e{of}", weight) for of, weight in enumerate(weights))
-    return AllocationProblem(Cluster(TYPES, np.full(3, workers), PRICES), jobs, entities=entities)
+    entities = list[Entity]()
+    for of, weight in enumerate(weights):
+        entity = Entity(f"e{of}", weight)
+        entities.append(entity)
+    cluster = Cluster(TYPES, np.full(3, workers), PRICES)
+    return AllocationProblem(cluster, jobs, entities=tuple(entities))
 
 
 def _physical(seed: int, data: PaperData) -> FigureValues:
     """The published traces, on the physical cluster's throughputs."""
-    throughputs = throughputs_of(data.file(PHYSICAL))
-    continuous = on_cluster(read_trace(data.file(CONTINUOUS), throughputs, 0)[0], (8, 16, 24))
-    static = on_cluster(read_trace(data.file(STATIC), throughputs, 0)[0], (8, 16, 24))
-    aware, blind = (
-        played(continuous, command_options("max-min-fairness", agnostic=not knows))
-        for knows in (True, False)
-    )
-    packed = played(
-        replace(static, believed=throughputs), command_options("random-packing", seed=seed)
-    )
+    throughputs, workers = throughputs_of(data.file(PHYSICAL)), (8, 16, 24)
+    many, _ = read_trace(data.file(CONTINUOUS), throughputs, 0)
+    few, _ = read_trace(data.file(STATIC), throughputs, 0)
+    continuous, static = on_cluster(many, workers), on_cluster(few, workers)
+    shared = replace(static, believed=throughputs)
+    aware, blind = _aware_and_blind(continuous, "max-min-fairness")
+    random_packing = command_options("random-packing", seed=seed)
+    packed = played(shared, random_packing)
+    shortest = played(static, command_options("makespan"))
 
     return {
         "mean completion time, aware": aware.average_jct_seconds / HOUR,
         "mean completion time, agnostic": blind.average_jct_seconds / HOUR,
-        "makespan, aware": played(static, command_options("makespan")).makespan_seconds / HOUR,
+        "makespan, aware": shortest.makespan_seconds / HOUR,
         "makespan, random packing": packed.makespan_seconds / HOUR,
     }
 
@@ -313,12 +332,14 @@ def _physical(seed: int, data: PaperData) -> FigureValues:
 def _estimator(seed: int, data: PaperData, *, rate: float, measured: int) -> FigureValues:
     """Pairs that share workers by known throughputs, and by estimates from a few measured ones."""
     throughputs = throughputs_of(data.file(SIMULATION))
-    asked = replace(steady(throughputs, HOUR / rate, seed), believed=throughputs)
-    guessed = replace(asked, believed=with_estimated_pairs(throughputs, measured, seed))
-    known, estimated = (
-        played(each, command_options("max-min-fairness")).average_jct_seconds
-        for each in (asked, guessed)
-    )
+    plain = steady(throughputs, HOUR / rate, seed)
+    estimates = with_estimated_pairs(throughputs, measured, seed)
+    fair, seconds = command_options("max-min-fairness"), list[float]()
+    for believed in (throughputs, estimates):
+        summary = played(replace(plain, believed=believed), fair)
+        seconds.append(summary.average_jct_seconds)
+
+    known, estimated = seconds
     return {"completion time, estimated over known throughputs": estimated / known}
 
 
@@ -333,20 +354,16 @@ def _rounds(seed: int, data: PaperData, *, rate: float) -> FigureValues:
     """
     workload = generate(throughputs_of(data.file(SIMULATION)), HOUR / rate, 4 * EARLY.stop, seed)
     asked = on_cluster(workload, (36, 36, 36), EARLY)
-    hours = {
-        minutes: played(
-            replace(asked, round_seconds=60.0 * minutes), command_options("max-min-fairness")
-        )
-        for minutes in ROUND_MINUTES
-    }
+    fair, values, seconds = command_options("max-min-fairness"), dict[str, float](), list[float]()
+    for minutes in ROUND_MINUTES:
+        in_rounds = replace(asked, round_seconds=60.0 * minutes)
+        mean = played(in_rounds, fair).average_jct_seconds
+        seconds.append(mean)
+        values[f"rounds @ {minutes}"] = mean / HOUR
 
-    values = {
-        f"rounds @ {minutes}": each.average_jct_seconds / HOUR for minutes, each in hours.items()
-    }
-    exact, shortest = _exactly_divided_seconds(asked), hours[ROUND_MINUTES[0]].average_jct_seconds
-    return values | {
-        "completion time with rounds of 6 minutes over an exact division": shortest / exact
-    }
+    exact, shortest = _exactly_divided_seconds(asked), seconds[0]
+    values["completion time with rounds of 6 minutes over an exact division"] = shortest / exact
+    return values
 
 
 def _exactly_divided_seconds(asked: ClusterSimulation) -> float:
@@ -354,60 +371,61 @@ def _exactly_divided_seconds(asked: ClusterSimulation) -> float:
     workers.
     """
     work, policy = asked.workload, policy_named("max-min-fairness")
-    left, finish, count, now = work.steps.copy(), np.full(len(work.names), np.inf), 0, 0.0
-    active = np.zeros(0, dtype=np.int64)
-    while not np.isfinite(finish[asked.measured.start : asked.measured.stop]).all():
+    left, finish = work.steps.copy(), np.full(len(work.names), np.inf)
+    count, now, active = 0, 0.0, np.zeros(0, dtype=np.int64)
+    among = slice(asked.measured.start, asked.measured.stop)
+    while not np.isfinite(finish[among]).all():
         if not active.size:
             now = max(now, work.arrival[count])
         came = int(np.searchsorted(work.arrival, now, side="right"))
-        active, count = np.concatenate([active, np.arange(count, came)]), came
-        jobs = ClusterJobs(
-            ids=tuple(work.names[m] for m in active),
-            throughputs=work.rates[active],
+        new = np.arange(count, came)
+        active, count = np.concatenate([active, new]), came
+        arrived, rates = work.arrival[active], work.rates[active]
+        jobs, remaining = len(active), left[active]
+        names = [work.names[m] for m in active]
+        problem = ClusterJobs(
+            ids=tuple(names),
+            throughputs=rates,
             scale=work.scale[active],
             weight=work.weight[active],
-            steps=left[active],
-            elapsed_seconds=now - work.arrival[active],
-            slo_seconds=np.full(len(active), np.inf),
-            arrival=work.arrival[active],
-            entity=(None,) * len(active),
+            steps=remaining,
+            elapsed_seconds=now - arrived,
+            slo_seconds=np.full(jobs, np.inf),
+            arrival=arrived,
+            entity=(None,) * jobs,
         )
-        pace = (policy(AllocationProblem(asked.cluster, jobs)).shares * work.rates[active]).sum(
-            axis=1
-        )
-        ends = left[active] / pace
-        passed = min(ends.min(), work.arrival[count] - now)
+        shares = policy(AllocationProblem(asked.cluster, problem)).shares
+        pace = (shares * rates).sum(axis=1)
+        ends, until_next = remaining / pace, work.arrival[count] - now
+        passed = min(ends.min(), until_next)
         left[active] -= pace * passed
         now += passed
         done = active[ends <= passed]
-        finish[done], active = now, active[ends > passed]
+        finish[done] = now
+        active = active[ends > passed]
 
-    among = slice(asked.measured.start, asked.measured.stop)
-    return float((finish[among] - work.arrival[among]).mean())
+    took = finish[among] - work.arrival[among]
+    return float(took.mean())
 
 
 def _scaling(seed: int, data: PaperData) -> FigureValues:
     """Processor seconds of one allocation to jobs of five entities, a quarter of a worker of each
     type for each job.
     """
-    values = {}
+    values, weights = dict[str, float](), (1.0, 2.0, 3.0, 1.0, 2.0)
     for name, count, paired in (
         ("hierarchical policy, 2,048 jobs", 2048, False),
         ("hierarchical policy with space sharing, 512 jobs", 512, True),
     ):
         throughputs = throughputs_of(data.file(SIMULATION))
         kinds = np.random.default_rng([seed, count]).choice(_single(throughputs), count)
-        asked = _owned(
-            throughputs, kinds, np.arange(count) % 5, (1.0, 2.0, 3.0, 1.0, 2.0), workers=count / 4
-        )
+        owners = np.arange(count) % len(weights)
+        asked = _owned(throughputs, kinds, owners, weights, workers=count / 4)
         if paired:
-            members = np.stack(np.triu_indices(count, 1), axis=1)
-            asked = replace(
-                asked,
-                pairs=Pairs(
-                    members, throughputs.together[kinds[members[:, 0]], kinds[members[:, 1]]]
-                ),
-            )
+            first, second = np.triu_indices(count, 1)
+            members = np.stack([first, second], axis=1)
+            together = throughputs.together[kinds[first], kinds[second]]
+            asked = replace(asked, pairs=Pairs(members, together))
         started = time.process_time()
         policy_named("hierarchical")(asked)
         values[name] = time.process_time() - started
@@ -430,7 +448,9 @@ def _result(
     """A result on the packaged throughputs; with `published`, its cause is how the published
     simulator chooses.
     """
-    cause, switched = (_PUBLISHED, partial(run, published="all")) if published else ("", None)
+    cause, switched = "", None
+    if published:
+        cause, switched = _PUBLISHED, partial(run, published="all")
     return Experiment(
         name,
         run,

@@ -6,7 +6,7 @@ machine types.
 """
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -43,24 +43,25 @@ CHECKPOINTS, AGILEML, PROTEUS = "standard+checkpoint", "standard+agileml", "prot
 def recorded(data: PaperData, types: Sequence[str] = TYPES) -> Scenario:
     """64 c4.2xlarge on demand against spot machines of these types, in jobs of 2 and of 20
     hours."""
-    path = data.file(PRICES)
-    file = ScenarioFile.model_validate(
-        {
-            "prices": [path],
-            "on_demand": {"file": data.file(LISTED), "asof": "2016-04-18"},
-            "train": ["2016-02-24T21:10:53Z", "2016-03-15T22:35:26Z"],
-            "test": ["2016-03-15T22:35:26Z", "2016-04-04T23:59:59Z"],
-            "job": {"baseline": {"type": "c4.2xlarge", "machines": 64}, "hours": [2, 20]},
-            "markets": {"types": list(types)},
-            "reliable": {"type": "c4.xlarge", "machines": 3},
-            "max_vcpus": 756,
-            "starts": STARTS,
-            "schemes": [PROTEUS],
-        }
-    )
+    path, middle = data.file(PRICES), "2016-03-15T22:35:26Z"
+    baseline = {"type": "c4.2xlarge", "machines": 64}
+    content = {
+        "prices": [path],
+        "on_demand": {"file": data.file(LISTED), "asof": "2016-04-18"},
+        "train": ["2016-02-24T21:10:53Z", middle],
+        "test": [middle, "2016-04-04T23:59:59Z"],
+        "job": {"baseline": baseline, "hours": [2, 20]},
+        "markets": {"types": list(types)},
+        "reliable": {"type": "c4.xlarge", "machines": 3},
+        "max_vcpus": 756,
+        "starts": STARTS,
+        "schemes": [PROTEUS],
+    }
 
+    file = ScenarioFile.model_validate(content)
     with tempfile.TemporaryDirectory() as empty:
-        return scenario_of(file, path, Library(PriceStore(Path(empty))), lambda _: None)
+        library = Library(PriceStore(Path(empty)))
+        return scenario_of(file, path, library, lambda _: None)
 
 
 def _seeded(data: PaperData, seed: int, types: Sequence[str] = TYPES) -> Scenario:
@@ -104,16 +105,13 @@ def _proteus(seed: int, data: PaperData, *, at_once: bool = False) -> FigureValu
     scenario = _seeded(data, seed)
     if at_once:
         scenario = replace(scenario, overheads=Overheads(0, 0, 0))
-    table = _by_hours(backtest(scenario, [CHECKPOINTS, PROTEUS]))
-    values = {}
-
+    table, values = _by_hours(backtest(scenario, [CHECKPOINTS, PROTEUS])), dict[str, float]()
     for hours, ours in table[PROTEUS].items():
         other, jobs = table[CHECKPOINTS][hours], f"{hours:g}-hour jobs"
+        time = ours.runtime_ratio / other.runtime_ratio
         values[f"{jobs}: saved against on demand"] = 1 - ours.cost_pct / 100
         values[f"{jobs}: saved against standard with checkpoints"] = _saved(ours, other)
-        values[f"{jobs}: time saved against standard with checkpoints"] = (
-            1 - ours.runtime_ratio / other.runtime_ratio
-        )
+        values[f"{jobs}: time saved against standard with checkpoints"] = 1 - time
         values[f"{jobs}: share of free computing"] = ours.free_pct / 100
 
     return values
@@ -123,30 +121,35 @@ def _other_causes(seed: int, data: PaperData) -> FigureValues:
     """Proteus against the standard strategy with checkpoints in jobs of 20 hours, with one thing
     changed at a time.
     """
-    plain = replace(_seeded(data, seed), hours=(20.0,))
+    hours = (20.0,)
+    plain = replace(_seeded(data, seed), hours=hours)
     ours = _by_hours(backtest(plain, [PROTEUS, _LOWEST]))
+    proteus, lowest = ours[PROTEUS][20.0], ours[_LOWEST][20.0]
+    half = replace(plain, checkpoints=replace(plain.checkpoints, speed=0.5))
+    unchanged = _standard(plain, by_machine=False)
     cheap = {
-        "nothing changed": _standard(plain, by_machine=False),
+        "nothing changed": unchanged,
         "standard takes the cheapest machine": _standard(plain, by_machine=True),
-        "checkpoints take half of the time": backtest(
-            replace(plain, checkpoints=replace(plain.checkpoints, speed=0.5)), [CHECKPOINTS]
-        ),
+        "checkpoints take half of the time": backtest(half, [CHECKPOINTS]),
     }
 
-    values = {
-        name: _saved(ours[PROTEUS][20.0], _by_hours(results)[CHECKPOINTS][20.0])
-        for name, results in cheap.items()
-    }
+    values = dict[str, float]()
+    for name, results in cheap.items():
+        standard = _by_hours(results)[CHECKPOINTS][20.0]
+        values[name] = _saved(proteus, standard)
+
+    two_sizes = replace(_seeded(data, seed, TWO_SIZES), hours=hours)
     others = {
         "all zones together": replace(plain, zones_together=True),
-        "two sizes of one family": replace(_seeded(data, seed, TWO_SIZES), hours=(20.0,)),
+        "two sizes of one family": two_sizes,
     }
     for name, scenario in others.items():
         table = _by_hours(backtest(scenario, [CHECKPOINTS, PROTEUS]))
-        values[name] = _saved(table[PROTEUS][20.0], table[CHECKPOINTS][20.0])
+        of_proteus, of_standard = table[PROTEUS][20.0], table[CHECKPOINTS][20.0]
+        values[name] = _saved(of_proteus, of_standard)
 
-    standard = _by_hours(cheap["nothing changed"])[CHECKPOINTS][20.0]
-    values["bids just above the price"] = _saved(ours[_LOWEST][20.0], standard)
+    usual = _by_hours(unchanged)[CHECKPOINTS][20.0]
+    values["bids just above the price"] = _saved(lowest, usual)
     return values
 
 
@@ -155,13 +158,11 @@ def _elastic(seed: int, data: PaperData, *, reliable: bool = True) -> FigureValu
     scenario = _seeded(data, seed)
     if not reliable:
         scenario = replace(scenario, reliable=None)
-    table = _by_hours(backtest(scenario, [CHECKPOINTS, AGILEML]))
-    return {
-        f"{hours:g}-hour jobs: saved against standard with checkpoints": _saved(
-            ours, table[CHECKPOINTS][hours]
-        )
-        for hours, ours in table[AGILEML].items()
-    }
+    table, values = _by_hours(backtest(scenario, [CHECKPOINTS, AGILEML])), dict[str, float]()
+    for hours, ours in table[AGILEML].items():
+        saved = _saved(ours, table[CHECKPOINTS][hours])
+        values[f"{hours:g}-hour jobs: saved against standard with checkpoints"] = saved
+    return values
 
 
 _LOWEST = "fixed-bid:0.0001"
@@ -190,12 +191,11 @@ def _low_bids(seed: int, data: PaperData, *, checkpoints: bool = False) -> Figur
 
 def _lookahead(seed: int, data: PaperData) -> FigureValues:
     table = _by_hours(backtest(_seeded(data, seed), [PROTEUS, "lookahead"]))
-    values = {}
+    values = dict[str, float]()
     for hours, ours in table["lookahead"].items():
-        values[f"{hours:g}-hour jobs: cost"] = ours.cost_pct / table[PROTEUS][hours].cost_pct
-        values[f"{hours:g}-hour jobs: run time"] = (
-            ours.runtime_ratio / table[PROTEUS][hours].runtime_ratio
-        )
+        proteus, jobs = table[PROTEUS][hours], f"{hours:g}-hour jobs"
+        values[f"{jobs}: cost"] = ours.cost_pct / proteus.cost_pct
+        values[f"{jobs}: run time"] = ours.runtime_ratio / proteus.runtime_ratio
     return values
 
 
@@ -207,13 +207,12 @@ _TIERML = "tierml"
 def _tierml(seed: int, data: PaperData, *, by_machine: bool = False) -> FigureValues:
     """TierML against the standard strategy with checkpoints."""
     scenario = _seeded(data, seed)
-    table = _by_hours([*backtest(scenario, [_TIERML]), *_standard(scenario, by_machine=by_machine)])
-    values = {}
+    tierml, standard = backtest(scenario, [_TIERML]), _standard(scenario, by_machine=by_machine)
+    table, values = _by_hours([*tierml, *standard]), dict[str, float]()
     for hours, ours in table[_TIERML].items():
+        saved = _saved(ours, table[CHECKPOINTS][hours])
         values[f"{hours:g}-hour jobs: saved against on demand"] = 1 - ours.cost_pct / 100
-        values[f"{hours:g}-hour jobs: saved against checkpoints"] = _saved(
-            ours, table[CHECKPOINTS][hours]
-        )
+        values[f"{hours:g}-hour jobs: saved against checkpoints"] = saved
 
     return values
 
@@ -229,17 +228,15 @@ class _NearBids:
 
     def decide(self, situation: Situation) -> Decision:
         decision = self.inner.decide(situation)
-        actions = tuple(
-            replace(action, bid=self._bid(action, situation))
-            if isinstance(action, Rent) and action.spot
-            else action
-            for action in decision.actions
-        )
-        return replace(decision, actions=actions)
-
-    def _bid(self, rent: Rent, situation: Situation) -> int:
-        step = round(self.step * rent.offer.nu)
-        return -(-situation.price(rent.offer) // step) * step
+        actions = list(decision.actions)
+        for i, action in enumerate(actions):
+            if isinstance(action, Rent) and action.spot:
+                step = round(self.step * action.offer.nu)
+                price = situation.price(action.offer)
+                steps = -(-price // step)
+                bid = steps * step
+                actions[i] = replace(action, bid=bid)
+        return replace(decision, actions=tuple(actions))
 
 
 def _paid_bids(seed: int, data: PaperData, *, by_machine: bool = False) -> FigureValues:
@@ -254,12 +251,12 @@ def _paid_bids(seed: int, data: PaperData, *, by_machine: bool = False) -> Figur
             for hours, share in _shares_paid(scenario, zone, chosen):
                 by_hours.setdefault(hours, []).append(share)
 
-    values = {}
+    values = dict[str, float]()
     for hours, ours in costs[_TIERML].items():
-        values[f"{hours:g}-hour jobs: saved against on demand"] = 1 - sum(ours) / len(ours)
-        values[f"{hours:g}-hour jobs: saved against checkpoints"] = 1 - sum(ours) / sum(
-            costs[CHECKPOINTS][hours]
-        )
+        total, jobs = sum(ours), f"{hours:g}-hour jobs"
+        standard = sum(costs[CHECKPOINTS][hours])
+        values[f"{jobs}: saved against on demand"] = 1 - total / len(ours)
+        values[f"{jobs}: saved against checkpoints"] = 1 - total / standard
 
     return values
 
@@ -271,41 +268,41 @@ def _shares_paid(
     them.
     """
     strategy, market = _NearBids(chosen.strategy), scenario.replay_in(zone)
+    usual, reliable = scenario.baseline, scenario.reliable
     for hours, job in jobs_in(scenario, zone):
         run = run_job(job, strategy, market, scenario.overheads, chosen.recovery)
-        end = job.limit if run.end is None else run.end
-        paid = [
-            (tenure.rent.machines, scenario.billing.bill(tenure.life, tenure.rent.highest_price))
-            for tenure in run.tenures
-        ]
-        dollars = sum(machines * usd(bill.amount) for machines, bill in paid)
-        if chosen.reliable and scenario.reliable is not None:
-            held = scenario.reliable
-            dollars += (
-                held.machines * held.offer.on_demand / NANOS_PER_DOLLAR * (end - job.start) / HOUR
-            )
-        usual = scenario.baseline
-        yield hours, dollars / (usual.machines * usual.offer.on_demand / NANOS_PER_DOLLAR * hours)
+        paid = list[float]()
+        for tenure in run.tenures:
+            bill = scenario.billing.bill(tenure.life, tenure.rent.highest_price)
+            paid.append(tenure.rent.machines * usd(bill.amount))
+
+        dollars = sum(paid)
+        if chosen.reliable and reliable is not None:
+            end = job.limit if run.end is None else run.end
+            hourly = reliable.machines * reliable.offer.on_demand / NANOS_PER_DOLLAR
+            dollars += hourly * (end - job.start) / HOUR
+        on_demand = usual.machines * usual.offer.on_demand / NANOS_PER_DOLLAR
+        yield hours, dollars / (on_demand * hours)
 
 
 def _switching(seed: int, data: PaperData, *, types: Sequence[str] = TWO_SIZES) -> FigureValues:
     """TierML that chooses among types, against the same with one of them, on average."""
     among = _by_hours(backtest(_seeded(data, seed, types), [_TIERML]))[_TIERML]
-    known = dict.fromkeys(
-        offer.market.instance_type for offer in recorded(data, tuple(types)).offers
-    )
-    alone = [
-        _by_hours(backtest(_seeded(data, seed, (name,)), [_TIERML]))[_TIERML] for name in known
-    ]
-    values = {}
+    offers = recorded(data, tuple(types)).offers
+    names = [offer.market.instance_type for offer in offers]
+    alone = list[Mapping[float, BacktestSummary]]()
+    for name in dict.fromkeys(names):
+        scenario = _seeded(data, seed, (name,))
+        results = _by_hours(backtest(scenario, [_TIERML]))
+        alone.append(results[_TIERML])
 
+    values, count = dict[str, float](), len(alone)
     for hours, ours in among.items():
-        values[f"{hours:g}-hour jobs: cost saved"] = 1 - ours.cost_pct * len(alone) / sum(
-            each[hours].cost_pct for each in alone
-        )
-        values[f"{hours:g}-hour jobs: time saved"] = 1 - ours.runtime_ratio * len(alone) / sum(
-            each[hours].runtime_ratio for each in alone
-        )
+        cost = sum(each[hours].cost_pct for each in alone)
+        time = sum(each[hours].runtime_ratio for each in alone)
+        jobs = f"{hours:g}-hour jobs"
+        values[f"{jobs}: cost saved"] = 1 - ours.cost_pct * count / cost
+        values[f"{jobs}: time saved"] = 1 - ours.runtime_ratio * count / time
 
     return values
 

@@ -50,19 +50,25 @@ def amount(value: float, unit: str) -> str:
         return f"{100 * value:.3g}%"
     if unit == "$":
         return f"${value:,.0f}"
-    plain = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return f"{plain}{'' if unit in ('', 'x') else ' '}{unit}"
+    plain = f"{value:.3g}"
+    if abs(value) >= 1000:
+        plain = f"{value:,.0f}"
+    if unit in ("", "x"):
+        return f"{plain}{unit}"
+    return f"{plain} {unit}"
 
 
 def printed(figure: PaperFigure) -> str:
     """A figure as the paper prints it."""
+    low, high, unit = figure.low, figure.high, figure.unit
     if figure.paper is not None:
-        return amount(figure.paper, figure.unit)
-    if figure.low is None or figure.high is None:
-        bound = figure.high if figure.low is None else figure.low
-        assert bound is not None
-        return f"at {'most' if figure.low is None else 'least'} {amount(bound, figure.unit)}"
-    return f"{amount(figure.low, figure.unit)} to {amount(figure.high, figure.unit)}"
+        return amount(figure.paper, unit)
+    if low is not None and high is not None:
+        return f"{amount(low, unit)} to {amount(high, unit)}"
+    if low is not None:
+        return f"at least {amount(low, unit)}"
+    assert high is not None
+    return f"at most {amount(high, unit)}"
 
 
 def estimated(estimate: SeedMean | None, unit: str) -> str:
@@ -72,22 +78,27 @@ def estimated(estimate: SeedMean | None, unit: str) -> str:
     mean, low, high = (
         amount(value, unit) for value in (estimate.mean, estimate.low, estimate.high)
     )
-    return mean if low == high else f"{mean} ({low} to {high})"
+    if low == high:
+        return mean
+    return f"{mean} ({low} to {high})"
 
 
 def lasting(seconds: float) -> str:
     """How long it takes, about."""
-    return f"{max(1, round(seconds))} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min"
 
 
 def planned(result: Experiment, seeds: int | None) -> str:
     """The time that a result takes, as it is printed before the run."""
     if result.run is None:
         return "not reproducible"
-    each = result.seeds_of(seeds)
-    return f"about {lasting(result.planned_seconds(seeds) / CORES)}" + (
-        f", {each} seeds" if each > 1 else ""
-    )
+    each, seconds = result.seeds_of(seeds), result.planned_seconds(seeds) / CORES
+    text = f"about {lasting(seconds)}"
+    if each > 1:
+        text += f", {each} seeds"
+    return text
 
 
 SEED_MEAN: tuple[Column[SeedMean], ...] = (
@@ -97,11 +108,9 @@ SEED_MEAN: tuple[Column[SeedMean], ...] = (
 )
 FIGURE: tuple[Column[Comparison], ...] = (
     Column("what", "the figure", heading="figure"),
-    Column("where", "its table, figure or section in the paper", lambda row: row.paper.where),
-    Column("line", "text of the paper and line: H, N, T, P or D", lambda row: row.paper.line),
-    Column(
-        "unit", "x (times), % (a share of 1), s, h, days, $, or none", lambda row: row.paper.unit
-    ),
+    Column("where", "its table, figure or section in the paper", "paper.where"),
+    Column("line", "text of the paper and line: H, N, T, P or D", "paper.line"),
+    Column("unit", "x (times), % (a share of 1), s, h, days, $, or none", "paper.unit"),
     Column(
         "paper",
         "what the paper prints, as an interval; null is unbounded",
@@ -135,21 +144,19 @@ FIGURE: tuple[Column[Comparison], ...] = (
     ),
 )
 RESULT: tuple[Column[Reproduction], ...] = (
-    Column("name", "name of the result", lambda row: row.result.name),
-    Column("paper", "the paper", lambda row: row.text.paper),
-    Column("title", "what is measured", lambda row: row.text.title),
+    Column("name", "name of the result", "result.name"),
+    Column("paper", "the paper", "text.paper"),
+    Column("title", "what is measured", "text.title"),
     Column("seeds", "number of seeds; 0 if it could not run"),
     Column(
         "label",
         "other record, not reproducible, or the missing file; empty for the paper's own setting",
     ),
-    Column(
-        "difference", "why the figures differ, or what is alike", lambda row: row.result.difference
-    ),
+    Column("difference", "why the figures differ, or what is alike", "result.difference"),
     Column(
         "cause",
         "what was switched to explain a gap; empty if nothing",
-        lambda row: row.result.cause,
+        "result.cause",
     ),
     Column("figures", "figures of the paper", each=FIGURE),
     Column(
@@ -192,17 +199,22 @@ LIST: tuple[Column[Any], ...] = (Column("results", "one for each result", each=L
 
 def lines(done: Reproduction) -> list[str]:
     """The remarks below the figures of a result."""
-    said = [f"{done.result.difference} {_switched(done)}".strip()]
-    return [*([done.label] if done.label else []), *said]
+    said, switched = done.result.difference, _switched(done)
+    remarks = [f"{said} {switched}".strip()]
+    if done.label:
+        remarks.insert(0, done.label)
+    return remarks
 
 
 def _switched(done: Reproduction) -> str:
-    remarks = [
-        f"{row.what} {estimated(row.switched, row.paper.unit)}"
-        for row in done.figures
-        if row.switched is not None and row.verdict in ("explained", "not explained")
-    ]
-    return f"With only {done.result.cause}: {'; '.join(remarks)}." if remarks else ""
+    remarks = list[str]()
+    for row in done.figures:
+        if row.switched is not None and row.verdict in ("explained", "not explained"):
+            ours = estimated(row.switched, row.paper.unit)
+            remarks.append(f"{row.what} {ours}")
+    if remarks:
+        return f"With only {done.result.cause}: {'; '.join(remarks)}."
+    return ""
 
 
 # -- docs/papers.md --------------------------------------------------------------------------------
@@ -227,62 +239,60 @@ def page(done: Iterable[Reproduction], old: str) -> str:
     """The page, with the parts of these results made again and the others as they were."""
     blocks = dict(re.findall(r"<!-- (\S+) -->\n(.*?)\n<!-- end -->", old, flags=re.DOTALL))
     blocks |= {each.result.name: _block(each) for each in done}
-    counts, parts = [], []
-    for name, paper in papers_file().papers.items():
-        own = [
-            result
-            for result in all_results()
-            if papers_file().results[result].paper == name and result in blocks
-        ]
+    counts, parts, file = list[str](), list[str](), papers_file()
+    for name, paper in file.papers.items():
+        names = [result for result in all_results() if file.results[result].paper == name]
+        own = [result for result in names if result in blocks]
         if not own:
             continue
+
         verdicts = Counter[str]()
         for result in own:
             rows = re.findall(r"^\|.*\| ([^|]+) \|$", blocks[result], flags=re.MULTILINE)
             verdicts.update(row for row in rows if row in _VERDICTS)
-        counts.append(
-            f"| {paper.title} | "
-            f"{' | '.join(str(verdicts[verdict] or '') for verdict in _VERDICTS)} |"
-        )
+        cells = [str(verdicts[verdict] or "") for verdict in _VERDICTS]
+        counts.append(f"| {paper.title} | {' | '.join(cells)} |")
         parts.append(f"## {paper.title}\n")
         if paper.beyond:
-            parts.append(f"{_filled(f'*Beyond the paper:* {paper.beyond}')}\n")
+            beyond = _filled(f"*Beyond the paper:* {paper.beyond}")
+            parts.append(f"{beyond}\n")
         parts += [f"<!-- {result} -->\n{blocks[result]}\n<!-- end -->\n" for result in own]
 
-    head = f"| figures | {' | '.join(_VERDICTS)} |\n| --- |{' ---: |' * len(_VERDICTS)}"
+    headings, rule = " | ".join(_VERDICTS), " ---: |" * len(_VERDICTS)
+    head = f"| figures | {headings} |\n| --- |{rule}"
     return "\n".join([_HEAD, head, *counts, "", *parts])
 
 
 def _block(done: Reproduction) -> str:
-    name = done.result.name
-    written = [f"### {done.text.title}\n"]
+    name, title = done.result.name, done.text.title
+    written = [f"### {title}\n"]
     if done.label:
         written.append(f"*{done.label[0].upper()}{done.label[1:]}.*\n")
     written.append("| figure | paper | here | ratio | verdict |\n| --- | --- | --- | ---: | --- |")
 
-    if done.figures:
-        rows = [
-            (row.what, row.paper, estimated(row.ours, row.paper.unit), _ratio(row), row.verdict)
-            for row in done.figures
-        ]
-    else:
+    for row in done.figures:
+        ours = estimated(row.ours, row.paper.unit)
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        place = f"({row.paper.where}, {row.paper.line})"
+        paper = f"{printed(row.paper)} {place}"
+        written.append(f"| {row.what} | {paper} | {ours} | {ratio} | {row.verdict} |")
+    if not done.figures:
         unknown = "not reproducible" if done.result.run is None else "missing file"
-        rows = [(what, figure, "", "", unknown) for what, figure in done.text.figures.items()]
+        for what, figure in done.text.figures.items():
+            place = f"({figure.where}, {figure.line})"
+            paper = f"{printed(figure)} {place}"
+            written.append(f"| {what} | {paper} |  |  | {unknown} |")
 
-    for what, figure, ours, ratio, said in rows:
-        written.append(
-            f"| {what} | {printed(figure)} ({figure.where}, {figure.line}) | {ours} | {ratio} | "
-            f"{said} |"
-        )
-
-    seeds = f"{done.seeds} seeds, " if done.seeds > 1 else ""
-    about = lasting(done.result.planned_seconds(done.seeds or None) / CORES)
-    command = f"`spotctl lab reproduce {name}`" + (f" ({seeds}about {about})" if done.seeds else "")
     text = " ".join(filter(None, (done.result.difference, _switched(done))))
     written.append(f"\n{_filled(text)}")
+    command = f"`spotctl lab reproduce {name}`"
+    if done.seeds:
+        seconds = done.result.planned_seconds(done.seeds) / CORES
+        seeds = f"{done.seeds} seeds, " if done.seeds > 1 else ""
+        command += f" ({seeds}about {lasting(seconds)})"
     written.append(f"\n{command}")
     if done.curves:
-        written.append(f"\n![{done.text.title}](pictures/papers/{name}.svg)")
+        written.append(f"\n![{title}](pictures/papers/{name}.svg)")
 
     return "\n".join(written)
 
@@ -291,18 +301,17 @@ def _filled(text: str) -> str:
     return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def _ratio(row: Comparison) -> str:
-    return "" if row.ratio is None else f"{row.ratio:.2f}"
-
-
 def write_page(path: Path, done: Sequence[Reproduction]) -> None:
     """Writes the page, and the pictures of curves into `pictures/papers` next to it."""
     try:
         old = path.read_text(encoding="utf-8") if path.exists() else ""
-        path.write_text(page(done, old), encoding="utf-8")
+        new = page(done, old)
+        path.write_text(new, encoding="utf-8")
     except OSError as error:
-        raise BadRequest(f"--page {path}: {error.strerror or error}") from error
-    plot(path.parent / "pictures" / "papers", [each for each in done if each.curves], ".svg")
+        reason = error.strerror or error
+        raise BadRequest(f"--page {path}: {reason}") from error
+    pictured = [each for each in done if each.curves]
+    plot(path.parent / "pictures" / "papers", pictured, ".svg")
 
 
 def plot(folder: Path, done: Sequence[Reproduction], suffix: str = ".png") -> None:
@@ -317,15 +326,19 @@ def plot(folder: Path, done: Sequence[Reproduction], suffix: str = ".png") -> No
 def _draw_curves(done: Reproduction) -> Figure:
     figure, (axes,) = panels(7, 4)
     for color, (series, points) in zip(_COLORS * 2, done.curves.items(), strict=False):
-        across = [x for x, _ in points]
-        axes.plot(
-            across, [y.mean for _, y in points], marker="o", markersize=3, label=series, color=color
-        )
-        axes.fill_between(
-            across, [y.low for _, y in points], [y.high for _, y in points], color=color, alpha=0.2
-        )
+        across, means = list[float](), list[float]()
+        lows, highs = list[float](), list[float]()
+        for x, estimate in points:
+            across.append(x)
+            means.append(estimate.mean)
+            lows.append(estimate.low)
+            highs.append(estimate.high)
 
-    axes.set(xlabel=done.result.axes[0], ylabel=done.result.axes[1], ylim=(0, None))
+        axes.plot(across, means, marker="o", markersize=3, label=series, color=color)
+        axes.fill_between(across, lows, highs, color=color, alpha=0.2)
+
+    across_label, up_label = done.result.axes
+    axes.set(xlabel=across_label, ylabel=up_label, ylim=(0, None))
     axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -333,24 +346,20 @@ def _draw_curves(done: Reproduction) -> Figure:
 def _draw_figures(done: Reproduction) -> Figure:
     """Ours by the paper's, with the interval; the band is the paper's spread."""
     rows = [row for row in done.figures if row.ratio]
+    rows.reverse()
     figure, (axes,) = panels(8, 1 + 0.4 * max(1, len(rows)))
-    for place, row in enumerate(reversed(rows)):
+    for place, row in enumerate(rows):
         assert row.ratio is not None
         by = row.ours.mean / row.ratio
         low, high = row.paper.spread
-        axes.plot(
-            [max(low / by, 0.0), min(high / by, 2.0)],
-            [place, place],
-            color=GOLD,
-            linewidth=9,
-            alpha=0.4,
-        )
-        axes.plot(
-            [row.ours.low / by, row.ours.high / by], [place, place], color=BLUE, linewidth=1.5
-        )
+        band = [max(low / by, 0.0), min(high / by, 2.0)]
+        interval, level = [row.ours.low / by, row.ours.high / by], [place, place]
+        axes.plot(band, level, color=GOLD, linewidth=9, alpha=0.4)
+        axes.plot(interval, level, color=BLUE, linewidth=1.5)
         axes.plot([row.ratio], [place], "o", color=BLUE, markersize=5)
 
-    axes.set_yticks(range(len(rows)), [row.what for row in reversed(rows)], fontsize=8)
+    names = [row.what for row in rows]
+    axes.set_yticks(range(len(rows)), names, fontsize=8)
     axes.axvline(1.0, color=INK, linewidth=0.8)
     axes.set_xlabel("here by paper; the band is what counts as reproduced")
     return figure

@@ -9,6 +9,7 @@ chance.
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from statistics import median
 
 from agileml.pipeline.plan.balance import (
@@ -54,11 +55,14 @@ def profile_of(model: str, data: PaperData) -> ModelProfile:
 
 def straight_seconds(profile: ModelProfile, topology: Topology, workers: int) -> float:
     """Seconds per input of the most balanced pipeline of one worker for each stage."""
-    tables = SpanTables.of(profile)
-    spans = balanced_spans(tables, workers)[min(workers, len(profile.layers))]
-    computing = max(float(tables.seconds[first, last]) for first, last in spans)
-    sending = [2 * float(tables.outputs[last]) / topology.bandwidths[-1] for _, last in spans[:-1]]
-    return max([computing, *sending])
+    tables, slowest = SpanTables.of(profile), topology.bandwidths[-1]
+    stages = min(workers, len(profile.layers))
+    spans = balanced_spans(tables, workers)[stages]
+    times = [float(tables.seconds[span]) for span in spans]
+    for _, last in spans[:-1]:
+        sent = 2 * float(tables.outputs[last])
+        times.append(sent / slowest)
+    return max(times)
 
 
 def data_parallel_seconds(
@@ -69,11 +73,11 @@ def data_parallel_seconds(
     In a flat ring, the GPUs of a server share its slowest link, because each hop leads to another
     server.
     """
-    n, slowest = (
-        topology.devices,
-        topology.bandwidths[-1] / (topology.counts[0] if flat_ring else 1),
-    )
-    return max(profile.seconds, sync_factor(n, "ring") * profile.weight_bytes / slowest) / n
+    n, slowest = topology.devices, topology.bandwidths[-1]
+    if flat_ring:
+        slowest /= topology.counts[0]
+    sending = sync_factor(n, "ring") * profile.weight_bytes / slowest
+    return max(profile.seconds, sending) / n
 
 
 def _splits(_: int, data: PaperData, *, usual: bool = False) -> FigureValues:
@@ -82,42 +86,35 @@ def _splits(_: int, data: PaperData, *, usual: bool = False) -> FigureValues:
         profiles = {model: without_outlier(profile) for model, profile in profiles.items()}
     large = GPUS["4x4 (A)"]
     chosen = {model: partition(profile, large, CostRules()) for model, profile in profiles.items()}
-    values: dict[str, float] = {}
-
-    for end, stage in (("first", 0), ("last", -1)):
-        values[f"VGG-16, 4x4 (A): workers of the {end} stage"] = (
-            chosen["VGG-16"].stages[stage].replicas
-        )
-
+    stages, values = chosen["VGG-16"].stages, dict[str, float]()
+    values["VGG-16, 4x4 (A): workers of the first stage"] = stages[0].replicas
+    values["VGG-16, 4x4 (A): workers of the last stage"] = stages[-1].replicas
     values["ResNet-50, 4x4 (A): stages"] = len(chosen["ResNet-50"].stages)
+
     # The last stage is where the fully connected layers are.
-    alexnet = profiles["AlexNet"]
-    published = {"AlexNet": _two_stages(alexnet, chosen["AlexNet"], large, (12, 1))}
-    published |= {
-        model: straight_seconds(profiles[model], large, large.devices)
-        for model in ("GNMT-8", "GNMT-16")
-    }
+    alexnet = _two_stages(profiles["AlexNet"], chosen["AlexNet"], large, (12, 1))
+    published = {"AlexNet": alexnet}
+    for model in ("GNMT-8", "GNMT-16"):
+        published[model] = straight_seconds(profiles[model], large, large.devices)
 
     for model, seconds in published.items():
-        values[f"{model}, 4x4 (A): planned time of the published split over ours"] = (
-            seconds / chosen[model].seconds
-        )
+        ratio = seconds / chosen[model].seconds
+        values[f"{model}, 4x4 (A): planned time of the published split over ours"] = ratio
 
     return values
 
 
 def without_outlier(profile: ModelProfile) -> ModelProfile:
     """The slowest layer's backward pass as much longer than its forward pass as in other layers."""
-    slowest = max(profile.layers, key=lambda layer: layer.seconds)
-    known = [
-        layer for layer in profile.layers if layer.forward_seconds > 0.1 * slowest.forward_seconds
-    ]
-    ratio = median(layer.backward_seconds / layer.forward_seconds for layer in known)
-    usual = replace(slowest, backward_seconds=ratio * slowest.forward_seconds)
+    slowest = max(profile.layers, key=attrgetter("seconds"))
+    least, ratios = 0.1 * slowest.forward_seconds, list[float]()
+    for layer in profile.layers:
+        if layer.forward_seconds > least:
+            ratios.append(layer.backward_seconds / layer.forward_seconds)
 
-    return replace(
-        profile, layers=tuple(usual if layer is slowest else layer for layer in profile.layers)
-    )
+    usual = replace(slowest, backward_seconds=median(ratios) * slowest.forward_seconds)
+    layers = [usual if layer is slowest else layer for layer in profile.layers]
+    return replace(profile, layers=tuple(layers))
 
 
 def _two_stages(
@@ -127,15 +124,14 @@ def _two_stages(
     as links go.
     """
     tables, cut = SpanTables.of(profile), like.stages[0].last
-    spans = ((0, cut), (cut + 1, len(profile.layers) - 1))
-    times = [2 * float(tables.outputs[cut]) / topology.bandwidths[-1]]
-    for (first, last), count in zip(spans, workers, strict=True):
-        synced = (
-            sync_factor(count, "ring")
-            * float(tables.weights[first, last])
-            / topology.bandwidths[-1]
-        )
-        times.append(max(float(tables.seconds[first, last]), synced) / count)
+    slowest, last = topology.bandwidths[-1], len(profile.layers) - 1
+    sent = 2 * float(tables.outputs[cut])
+    times = [sent / slowest]
+    for span, count in zip(((0, cut), (cut + 1, last)), workers, strict=True):
+        weights, seconds = float(tables.weights[span]), float(tables.seconds[span])
+        synced = sync_factor(count, "ring") * weights / slowest
+        slower = max(seconds, synced)
+        times.append(slower / count)
 
     return max(times)
 
@@ -158,27 +154,30 @@ def _stashing(_: int, data: PaperData) -> FigureValues:
     """Weight stashing on four GPUs of a server: what it holds, and what more inputs in flight
     bring.
     """
-    values: dict[str, float] = {}
-    gains = []
+    values, gains, rules = dict[str, float](), list[float](), CostRules()
     for model in ("VGG-16", "GNMT-8", "GNMT-16"):
         profile = profile_of(model, data)
-        tables, spans = SpanTables.of(profile), balanced_spans(SpanTables.of(profile), _FOUR)[_FOUR]
-        held = [stage_bytes(tables, *span, _FOUR - s, CostRules()) for s, span in enumerate(spans)]
-        alone = stage_bytes(tables, 0, len(profile.layers) - 1, 1, CostRules())
-        values[f"{model}: memory of the fullest of 4 stages over data parallelism"] = (
-            max(held) / alone
-        )
+        tables, held = SpanTables.of(profile), list[float]()
+        for s, span in enumerate(balanced_spans(tables, _FOUR)[_FOUR]):
+            of_stage = stage_bytes(tables, *span, _FOUR - s, rules)
+            held.append(of_stage)
+        alone = stage_bytes(tables, 0, len(profile.layers) - 1, 1, rules)
+        fullest = max(held) / alone
+        values[f"{model}: memory of the fullest of 4 stages over data parallelism"] = fullest
 
     for model in ("VGG-16", "AlexNet", "GNMT-8", "GNMT-16"):
         profile = profile_of(model, data)
-        gains.append(profile.seconds / straight_seconds(profile, GPUS["1x4 (A)"], _FOUR))
+        straight = straight_seconds(profile, GPUS["1x4 (A)"], _FOUR)
+        gains.append(profile.seconds / straight)
 
     values["least gain of a straight pipeline over model parallelism"] = min(gains)
     # As many inputs as the pipeline is deep, and three more.
     times = _stage_times(profile_of("GNMT-8", data), GPUS["1x4 (A)"], _FOUR)
-    few, many = (
-        play(replicated_orders((1,) * _FOUR, 60, extra), times).period() for extra in (0, 3)
-    )
+    periods = list[float]()
+    for extra in (0, 3):
+        orders = replicated_orders((1,) * _FOUR, 60, extra)
+        periods.append(play(orders, times).period())
+    few, many = periods
     values["GNMT-8: throughput with 7 inputs in flight over 4"] = few / many
 
     return values
@@ -192,38 +191,32 @@ def _within_memory(_: int, data: PaperData) -> FigureValues:
     """Splits that fit into the memory of 16 V100s, next to the published algorithm's, which knows
     no memory.
     """
-    values = {}
+    values, topology = dict[str, float](), GPUS["4x4 (A)"]
+    rules = {"published": CostRules(), "ours": CostRules(memory_bytes=V100_BYTES)}
     for model in ("VGG-16", "ResNet-50"):
-        profile, topology = profile_of(model, data), GPUS["4x4 (A)"]
-        rules = {"published": CostRules(), "ours": CostRules(memory_bytes=V100_BYTES)}
-        splits = {whose: partition(profile, topology, each) for whose, each in rules.items()}
-        for whose, split in splits.items():
-            fullest = max(split_bytes(split, SpanTables.of(profile), rules[whose]))
-            values[f"{model}: memory of the fullest stage over the GPU's, {whose}"] = (
-                fullest / V100_BYTES
-            )
-        values[f"{model}: time over that of the published split"] = (
-            splits["ours"].seconds / splits["published"].seconds
-        )
+        profile, seconds = profile_of(model, data), dict[str, float]()
+        for whose, costs in rules.items():
+            split = partition(profile, topology, costs)
+            fullest = max(split_bytes(split, SpanTables.of(profile), costs))
+            share = fullest / V100_BYTES
+            values[f"{model}: memory of the fullest stage over the GPU's, {whose}"] = share
+            seconds[whose] = split.seconds
+        longer = seconds["ours"] / seconds["published"]
+        values[f"{model}: time over that of the published split"] = longer
 
     return values
 
 
 def _stage_times(profile: ModelProfile, topology: Topology, stages: int) -> list[StageTimes]:
     tables, slowest = SpanTables.of(profile), topology.bandwidths[-1]
-    times = []
+    times = list[StageTimes]()
     for first, last in balanced_spans(tables, stages)[stages]:
-        layers = profile.layers[first : last + 1]
-        send = (
-            0.0 if last == len(profile.layers) - 1 else profile.layers[last].output_bytes / slowest
-        )
-        times.append(
-            StageTimes(
-                sum(layer.forward_seconds for layer in layers),
-                sum(layer.backward_seconds for layer in layers),
-                send,
-            )
-        )
+        layers, send = profile.layers[first : last + 1], 0.0
+        if last < len(profile.layers) - 1:
+            send = profile.layers[last].output_bytes / slowest
+        forward = sum(layer.forward_seconds for layer in layers)
+        backward = sum(layer.backward_seconds for layer in layers)
+        times.append(StageTimes(forward, backward, send))
 
     return times
 
@@ -233,16 +226,16 @@ def _flushes(_: int, data: PaperData, *, recompute: bool = False) -> FigureValue
     GNMT-16 over 16 GPUs.
     """
     profile, stages = profile_of("GNMT-16", data), 16
-    values = {}
+    shape, values = ScheduleShape("gpipe", stages, stages, 6), dict[str, float]()
+    in_flight = (1,) * stages
     for name in ("4x4 (A)", "2x8 (B)"):
         times = _stage_times(profile, GPUS[name], stages)
-        stashed = play(replicated_orders((1,) * stages, 100), times).period()
-        lines = [[order] for order in orders(ScheduleShape("gpipe", stages, stages, 6))]
+        stashed = play(replicated_orders(in_flight, 100), times).period()
         if recompute:
             times = [replace(stage, backward=stage.backward + stage.forward) for stage in times]
-        values[f"{name}: throughput lost with flushes"] = (
-            1 - stashed * stages / play(lines, times).period()
-        )
+        lines = [[order] for order in orders(shape)]
+        flushed = play(lines, times).period()
+        values[f"{name}: throughput lost with flushes"] = 1 - stashed * stages / flushed
 
     return values
 
@@ -267,22 +260,18 @@ class GpuServers:
     fixed: float = 0.0
     ring_cards: int = 1
 
-    def compute_seconds(self, operations: float, microbatch: int) -> float:
-        return operations * (microbatch + self.fixed) / microbatch / self.flops
-
     def between(self, senders: int) -> float:
         """Bytes per second out of a server for each of its GPUs that send at the same time."""
-        return self.card * min(1.0, self.cards / min(senders, self.gpus))
+        sharing = min(senders, self.gpus)
+        return self.card * min(1.0, self.cards / sharing)
 
     def around(self, ring: int, rings: int) -> float:
         """Bytes per second of each of several rings of neighbors; beyond a server, they share its
         cards.
         """
-        return (
-            self.within
-            if ring <= self.gpus
-            else self.card * self.ring_cards / min(rings, self.gpus)
-        )
+        if ring <= self.gpus:
+            return self.within
+        return self.card * self.ring_cards / min(rings, self.gpus)
 
 
 V100 = GpuServers(gpus=8, within=NVLINK, card=2.5 * TEN_GBIT, cards=1, flops=45e12)
@@ -325,30 +314,34 @@ class GptTraining:
     def stage(self) -> StageCost:
         """The slowest stage, whose link leaves the server if the pipeline does."""
         t, p, d = self.layout.tensor, self.layout.stages, self.layout.pipelines
-        moved = traffic(self.shape, self.layout, self.microbatch, self.chunks, scatter=self.scatter)
+        shape, servers = self.shape, self.servers
+        moved = traffic(shape, self.layout, self.microbatch, self.chunks, scatter=self.scatter)
         # With the recomputed forward pass, there are four parts of equal size: two of them are the
         # backward pass.
-        operations = self.shape.batch_operations(self.microbatch) / 4 / (p * t)
-        forward = self.servers.compute_seconds(operations, self.microbatch)
+        operations = shape.batch_operations(self.microbatch) / 4 / (p * t)
+        work = operations * (self.microbatch + servers.fixed) / self.microbatch
+        forward = work / servers.flops
 
         # Half of the exchange between tensor parts is the forward pass's.
-        exchange = self.shape.layers / p * moved.tensor * _BYTES / 2 / self.servers.around(t, 1)
-        link = self.servers.within if p * t <= self.servers.gpus else self.servers.between(t)
+        exchanged = shape.layers / p * moved.tensor * _BYTES / 2
+        exchange = exchanged / servers.around(t, 1)
+        link = servers.between(t)
+        if p * t <= servers.gpus:
+            link = servers.within
         passing = moved.cut * _BYTES / link
         if self.scatter:
-            passing += moved.cut * (t - 1) * _BYTES / self.servers.within
-        sync = (
-            moved.batch * _BYTES / self.servers.around(p * t * d, p * t)
-            if d > 1 and not self.hidden
-            else 0.0
-        )
+            gathered = moved.cut * (t - 1) * _BYTES
+            passing += gathered / servers.within
+        sync = 0.0
+        if d > 1 and not self.hidden:
+            sync = moved.batch * _BYTES / servers.around(p * t * d, p * t)
 
         return StageCost(
             forward_seconds=forward + exchange,
             backward_seconds=2 * forward + exchange,
             link_seconds=2 * passing,
             sync_seconds=sync,
-            weight_bytes=_BYTES * self.shape.parameters / (p * t),
+            weight_bytes=_BYTES * shape.parameters / (p * t),
             stash_bytes=0.0,
             input_bytes=0.0,
             recompute=self.recompute,
@@ -359,11 +352,9 @@ class GptTraining:
         stages, m = [self.stage()] * self.layout.stages, self.microbatches
         if scheme == "2bw":
             return double_buffered_seconds(stages, m) * m
-        return (
-            flush_batch_seconds(stages, m, self.chunks)
-            if scheme == "flush"
-            else unpipelined_seconds(stages, m) * m
-        )
+        if scheme == "flush":
+            return flush_batch_seconds(stages, m, self.chunks)
+        return unpipelined_seconds(stages, m) * m
 
     @property
     def teraflops(self) -> float:
@@ -388,14 +379,12 @@ def _double_buffered(_: int, __: PaperData, *, hidden: bool = False) -> FigureVa
     """Batches of 512 and of 2048 on 64 GPUs in microbatches of 4, against the same pipelines with
     flushes.
     """
-    small = GptTraining(
-        SMALL_GPT, V100, TransformerLayout(1, 8, 8), batch=512, microbatch=4, hidden=hidden
-    )
+    layout = TransformerLayout(1, 8, 8)
+    small = GptTraining(SMALL_GPT, V100, layout, batch=512, microbatch=4, hidden=hidden)
     large = replace(small, shape=LARGE_GPT, layout=TransformerLayout(1, 16, 4))
-    rounds = replace(small, batch=GPIPE_SEQUENCES * small.layout.pipelines)
-    values = {
-        "time with GPipe": small.batch // rounds.batch * rounds.seconds() / small.seconds("2bw")
-    }
+    rounds = replace(small, batch=GPIPE_SEQUENCES * layout.pipelines)
+    with_gpipe = small.batch // rounds.batch * rounds.seconds()
+    values = {"time with GPipe": with_gpipe / small.seconds("2bw")}
 
     for batch in (512, 2048):
         both = [replace(model, batch=batch) for model in (small, large)]
@@ -409,15 +398,18 @@ def _unpipelined(_: int, __: PaperData, *, servers: GpuServers = V100) -> Figure
     small = GptTraining(SMALL_GPT, servers, TransformerLayout(1, 8, 8), batch=512, microbatch=4)
     large = replace(small, shape=LARGE_GPT, layout=TransformerLayout(1, 16, 4))
     server = replace(small, layout=TransformerLayout(1, 8, 1), batch=64)
-    split, wide = (
-        replace(each, layout=TransformerLayout(each.layout.stages, 1, each.layout.pipelines))
-        for each in (server, large)
-    )
+    longer = list[float]()
+    for pipelined in (server, large):
+        stages, pipelines = pipelined.layout.stages, pipelined.layout.pipelines
+        tensor = replace(pipelined, layout=TransformerLayout(stages, 1, pipelines))
+        longer.append(tensor.seconds() / pipelined.seconds("2bw"))
 
+    on_8, on_64 = longer
+    one_at_a_time = small.seconds("unpipelined") / small.seconds("2bw")
     return {
-        "time with tensor parallelism on 8 GPUs": split.seconds() / server.seconds("2bw"),
-        "time with tensor parallelism on 64 GPUs": wide.seconds() / large.seconds("2bw"),
-        "time with one stage at a time": small.seconds("unpipelined") / small.seconds("2bw"),
+        "time with tensor parallelism on 8 GPUs": on_8,
+        "time with tensor parallelism on 64 GPUs": on_64,
+        "time with one stage at a time": one_at_a_time,
     }
 
 
@@ -427,16 +419,12 @@ GPT_3 = gpt(96, 12288)
 
 
 def _sizes(_: int, __: PaperData) -> FigureValues:
-    shapes = {
-        "GPT-3": GPT_3,
-        "32 layers of 20480": gpt(32, 20480),
-        "32 layers of 3840": gpt(32, 3840),
-    }
-
-    shapes |= {"80 layers of 12288": gpt(80, 12288), "24 layers of 20480": gpt(24, 20480)}
-    return {
-        f"{name}: billions of parameters": shape.parameters / 1e9 for name, shape in shapes.items()
-    }
+    shapes, values = {"GPT-3": GPT_3}, dict[str, float]()
+    for layers, hidden in ((32, 20480), (32, 3840), (80, 12288), (24, 20480)):
+        shapes[f"{layers} layers of {hidden}"] = gpt(layers, hidden)
+    for name, shape in shapes.items():
+        values[f"{name}: billions of parameters"] = shape.parameters / 1e9
+    return values
 
 
 _DAYS = (
@@ -450,28 +438,27 @@ _DAYS = (
 
 def _days(_: int, __: PaperData) -> FigureValues:
     """Eq. 4.4: 8 T P / (n X)."""
-    return {
-        name: 8 * tokens * size / (gpus * speed * 1e12) / 86_400
-        for name, tokens, size, gpus, speed in _DAYS
-    }
+    days = dict[str, float]()
+    for name, tokens, size, gpus, speed in _DAYS:
+        operations, per_second = 8 * tokens * size, gpus * speed * 1e12
+        days[name] = operations / per_second / 86_400
+    return days
 
 
 def _tensor_and_pipeline(_: int, __: PaperData, *, servers: GpuServers = A100) -> FigureValues:
     """Figure 4.13."""
-    values: dict[str, float] = {}
-    worst = 1.0
+    values, worst, shape = dict[str, float](), 1.0, gpt(32, 20480)
     for batch in (32, 128):
-        speeds = {
-            t: GptTraining(
-                gpt(32, 20480), servers, TransformerLayout(t, 64 // t, 1), batch
-            ).teraflops
-            for t in (2, 4, 8, 16, 32)
-        }
+        speeds = dict[int, float]()
+        for t in (2, 4, 8, 16, 32):
+            layout = TransformerLayout(t, 64 // t, 1)
+            speeds[t] = GptTraining(shape, servers, layout, batch).teraflops
+            values[f"batch of {batch} @ {t}"] = speeds[t]
+        fastest, slowest = max(speeds.values()), min(speeds.values())
         values[f"batch of {batch}: fastest tensor-parallel size"] = max(
-            speeds, key=lambda t: speeds[t]
+            speeds, key=speeds.__getitem__
         )
-        values |= {f"batch of {batch} @ {t}": speed for t, speed in speeds.items()}
-        worst = max(worst, max(speeds.values()) / min(speeds.values()))
+        worst = max(worst, fastest / slowest)
 
     values["fastest over slowest combination"] = worst
     return values
@@ -481,16 +468,16 @@ def _data_and_model(_: int, __: PaperData, *, axis: str) -> FigureValues:
     """Figures 4.14 and 4.15: a model that fits on two GPUs, split further by stages or by tensor
     parts.
     """
-    values: dict[str, float] = {}
-    falls = []
+    values, falls, shape = dict[str, float](), list[bool](), gpt(32, 3840)
     for batch in (32, 128, 512):
-        speeds = []
+        speeds = list[float]()
         for parts in (2, 4, 8, 16, 32):
-            layout = TransformerLayout(
-                *((1, parts) if axis == "stages" else (parts, 1)), pipelines=64 // parts
-            )
-            speeds.append(GptTraining(gpt(32, 3840), A100, layout, batch).teraflops)
-            values[f"batch of {batch} @ {parts}"] = speeds[-1]
+            layout = TransformerLayout(parts, 1, 64 // parts)
+            if axis == "stages":
+                layout = TransformerLayout(1, parts, 64 // parts)
+            speed = GptTraining(shape, A100, layout, batch).teraflops
+            speeds.append(speed)
+            values[f"batch of {batch} @ {parts}"] = speed
         falls += [after < before for before, after in pairwise(speeds)]
 
     values["steps to twice as many parts that lower the throughput"] = sum(falls) / len(falls)
@@ -499,25 +486,26 @@ def _data_and_model(_: int, __: PaperData, *, axis: str) -> FigureValues:
 
 def _microbatch(_: int, __: PaperData) -> FigureValues:
     """Figure 4.16, and the estimate of Figure 4.8."""
-    values: dict[str, float] = {}
+    values, layout = dict[str, float](), TransformerLayout(8, 8, 1)
     for name, shape in (
         ("91 billion parameters", gpt(112, 8192)),
         ("a billion parameters", gpt(64, 4096)),
     ):
         for batch in (128, 512):
-            plain = GptTraining(shape, A100, TransformerLayout(8, 8, 1), batch)
-            speeds = {b: replace(plain, microbatch=b).teraflops for b in (1, 2, 4, 8)}
-            values[f"{name}, batch of {batch}: fastest microbatch"] = max(
-                speeds, key=lambda b: speeds[b]
-            )
-            values |= {f"{name}, batch of {batch} @ {b}": speed for b, speed in speeds.items()}
+            plain, speeds = GptTraining(shape, A100, layout, batch), dict[int, float]()
+            case = f"{name}, batch of {batch}"
+            for b in (1, 2, 4, 8):
+                speeds[b] = replace(plain, microbatch=b).teraflops
+                values[f"{case} @ {b}"] = speeds[b]
+            values[f"{case}: fastest microbatch"] = max(speeds, key=speeds.__getitem__)
 
     return values
 
 
 def _recomputing(_: int, __: PaperData) -> FigureValues:
     """Figure 4.17."""
-    plain = GptTraining(gpt(80, 12288), A100, TransformerLayout(8, 16, 1), 16, recompute=False)
+    layout = TransformerLayout(8, 16, 1)
+    plain = GptTraining(gpt(80, 12288), A100, layout, 16, recompute=False)
     longer = replace(plain, recompute=True).seconds() / plain.seconds()
     return {
         "time added by recomputing": longer - 1,
@@ -527,26 +515,24 @@ def _recomputing(_: int, __: PaperData) -> FigureValues:
 
 def _interleaving(_: int, __: PaperData, *, chunks: int = 2) -> FigureValues:
     """Figure 4.12: GPT-3 on 96 GPUs."""
-    values: dict[str, float] = {}
-    gains = list[float]()
+    values, gains, layout = dict[str, float](), list[float](), TransformerLayout(8, 12, 1)
     for batch in (12, 24, 36, 48, 60):
-        default = GptTraining(GPT_3, A100, TransformerLayout(8, 12, 1), batch)
-        interleaved = replace(default, chunks=chunks)
-        values[f"default @ {batch}"], values[f"interleaved @ {batch}"] = (
-            default.teraflops,
-            interleaved.teraflops,
-        )
-        gains.append(interleaved.teraflops / default.teraflops - 1)
+        plain = GptTraining(GPT_3, A100, layout, batch)
+        default, interleaved = plain.teraflops, replace(plain, chunks=chunks).teraflops
+        values[f"default @ {batch}"] = default
+        values[f"interleaved @ {batch}"] = interleaved
+        gains.append(interleaved / default - 1)
 
-    return values | {"largest gain": max(gains), "gain at the largest batch": gains[-1]}
+    values["largest gain"] = max(gains)
+    values["gain at the largest batch"] = gains[-1]
+    return values
 
 
 def _scattering(_: int, __: PaperData, *, chunks: int = 2) -> FigureValues:
     """Figure 4.18: GPT-3 on 96 GPUs with interleaved stages."""
     ours = GptTraining(GPT_3, A100, TransformerLayout(8, 12, 1), 60, chunks=chunks)
-    return {
-        "gain at the largest batch": ours.teraflops / replace(ours, scatter=False).teraflops - 1
-    }
+    whole = replace(ours, scatter=False)
+    return {"gain at the largest batch": ours.teraflops / whole.teraflops - 1}
 
 
 # -- the table

@@ -22,22 +22,21 @@ MACHINES = {"azure/Standard_NC24rs_v2": "P100x4", "azure/Standard_NC24rs_v3": "V
 
 def _analysis(data: PaperData, types: tuple[JobType, ...] | None = None) -> Analysis:
     """All figures of the chapter; the catalog that is packaged has the list prices."""
-    file = PriceAnalysisFile(
-        throughputs=data.file(THROUGHPUTS),
-        prices=[data.file(AWS), data.file(AZURE)],
-        machines=MACHINES,
-    )
+    records = [data.file(AWS), data.file(AZURE)]
+    file = PriceAnalysisFile(throughputs=data.file(THROUGHPUTS), prices=records, machines=MACHINES)
     with tempfile.TemporaryDirectory() as nothing:
-        return analysis(file, Path(), Library(PriceStore(Path(nothing))), types)
+        empty = Library(PriceStore(Path(nothing)))
+        return analysis(file, Path(), empty, types)
 
 
 def _tables(seed: int, data: PaperData) -> FigureValues:
     """Tables 6.2 and 6.3, which depend on prices alone."""
     del seed
-    return {
-        figure.what: figure.found / (100 if figure.unit == "%" else 1)
-        for figure in _analysis(data).figures
-    }
+    values = dict[str, float]()
+    for figure in _analysis(data).figures:
+        unit = 100 if figure.unit == "%" else 1
+        values[figure.what] = figure.found / unit
+    return values
 
 
 def _speedups(seed: int, data: PaperData, *, closest: bool = False) -> FigureValues:
@@ -45,26 +44,26 @@ def _speedups(seed: int, data: PaperData, *, closest: bool = False) -> FigureVal
     printed figures.
     """
     del seed
-    by_batch: dict[str, dict[str, dict[str, float]]] = {}
-    printed = {}
+    by_model: dict[str, dict[str, dict[str, float]]] = {}
+    printed = dict[str, float]()
     for figure in _analysis(data).figures:
-        model = figure.what.partition(",")[0]
+        model, _, _ = figure.what.partition(",")
         if model in SPEEDUPS and figure.what.endswith(": throughput"):
             what = figure.what.removesuffix(": throughput")
-            by_batch.setdefault(model, {}).setdefault(figure.case, {})[what] = figure.found
+            by_batch = by_model.setdefault(model, {})
+            by_batch.setdefault(figure.case, {})[what] = figure.found
             printed[what] = figure.paper or 1.0
 
-    values: dict[str, float] = {}
-    for batches in by_batch.values():
-        cases = list(batches.values())
+    values = dict[str, float]()
+    for by_batch in by_model.values():
+        cases = list(by_batch.values())
         if closest:
-            cases = [
-                min(
-                    cases,
-                    key=lambda case: max(abs(case[what] / printed[what] - 1) for what in case),
-                )
-            ]
-        values |= {what: sum(case[what] for case in cases) / len(cases) for what in cases[0]}
+            off = [max(abs(case[what] / printed[what] - 1) for what in case) for case in cases]
+            nearest = off.index(min(off))
+            cases = [cases[nearest]]
+        for what in cases[0]:
+            speedups = [case[what] for case in cases]
+            values[what] = sum(speedups) / len(cases)
 
     return values
 
@@ -74,10 +73,11 @@ def _reductions(seed: int, data: PaperData, *, printed: bool = False) -> FigureV
     del seed
     types = None
     if printed:
-        types = tuple(
-            JobType(model, {"k80": 1.0, "p100": by["p100"][0], "v100": by["v100"][0]})
-            for model, by in SPEEDUPS.items()
-        )
+        jobs = list[JobType]()
+        for model, by in SPEEDUPS.items():
+            rates = {"k80": 1.0, "p100": by["p100"][0], "v100": by["v100"][0]}
+            jobs.append(JobType(model, rates))
+        types = tuple(jobs)
 
     by_name = {figure.what: figure.found for figure in _analysis(data, types).figures}
     return {

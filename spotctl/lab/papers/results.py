@@ -15,6 +15,7 @@ from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from math import inf, isfinite
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -43,7 +44,9 @@ class PaperData:
     def file(self, path: str) -> Path:
         """Where the file is; it may be missing."""
         packaged = Path(str(files("pricing_data.samples"))) / "papers" / path
-        return packaged if packaged.exists() or self.folder is None else self.folder / path
+        if packaged.exists() or self.folder is None:
+            return packaged
+        return self.folder / path
 
 
 ExperimentRun = Callable[[int, PaperData], FigureValues]
@@ -74,14 +77,17 @@ class Experiment:
 
     def planned_seconds(self, seeds: int | None) -> float:
         """About what all seeds take on one core, with the cause switched and without."""
-        return (
-            self.seconds
-            * self.seeds_of(seeds)
-            * (0 if self.run is None else 1 + (self.switched is not None))
-        )
+        if self.run is None:
+            return 0.0
+        runs = self.seeds_of(seeds)
+        if self.switched is not None:
+            runs *= 2
+        return self.seconds * runs
 
     def seeds_of(self, seeds: int | None) -> int:
-        return self.seeds if seeds is None or self.seeds == 1 else seeds
+        if seeds is None or self.seeds == 1:
+            return self.seeds
+        return seeds
 
 
 class PaperFigure(BaseModel, extra="forbid", frozen=True):
@@ -103,15 +109,19 @@ class PaperFigure(BaseModel, extra="forbid", frozen=True):
     @property
     def spread(self) -> tuple[float, float]:
         """The interval that counts as reproduced."""
+        low = -inf if self.low is None else self.low
+        high = inf if self.high is None else self.high
         if self.paper is not None:
             margin = TOLERANCE * abs(self.paper)
-            return self.paper - margin, self.paper + margin
-        return -inf if self.low is None else self.low, inf if self.high is None else self.high
+            low, high = self.paper - margin, self.paper + margin
+        return low, high
 
     @property
     def printed(self) -> tuple[float, float]:
         """The figure itself, as an interval."""
-        return self.spread if self.paper is None else (self.paper, self.paper)
+        if self.paper is None:
+            return self.spread
+        return (self.paper, self.paper)
 
     def gap(self, value: float) -> float:
         """How far a value is from what the paper prints."""
@@ -154,13 +164,12 @@ class SeedMean:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> SeedMean:
-        mean, spread = float(np.mean(values)), 0.0
-        if len(values) > 1 and isfinite(mean):
+        mean, spread, count = float(np.mean(values)), 0.0, len(values)
+        if count > 1 and isfinite(mean):
             from scipy.stats import t
 
-            spread = float(
-                t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5
-            )
+            quantile, deviation = t.ppf(0.975, count - 1), np.std(values, ddof=1)
+            spread = float(quantile * deviation / count**0.5)
         return cls(mean, mean - spread, mean + spread)
 
 
@@ -181,7 +190,9 @@ class Comparison:
         """Ours by the paper's figure, or by the middle of its spread."""
         low, high = self.paper.printed
         middle = (low + high) / 2 if isfinite(high - low) else high if isfinite(high) else low
-        return self.ours.mean / middle if middle else None
+        if middle:
+            return self.ours.mean / middle
+        return None
 
 
 @dataclass(frozen=True)
@@ -204,25 +215,25 @@ class Reproduction:
             return "not reproducible"
         if self.missing:
             return f"missing: {', '.join(self.missing)} (read with --data FOLDER)"
-        return f"other record: {self.result.record}" if self.result.record else ""
+        if self.result.record:
+            return f"other record: {self.result.record}"
+        return ""
 
 
 @cache
 def papers_file() -> PapersFile:
     """All figures that the papers print."""
-    return PapersFile.model_validate(
-        tomllib.loads((files(__package__) / "papers.toml").read_text(encoding="utf-8"))
-    )
+    text = (files(__package__) / "papers.toml").read_text(encoding="utf-8")
+    return PapersFile.model_validate(tomllib.loads(text))
 
 
 @cache
 def all_results() -> Mapping[str, Experiment]:
     """Every result by name, in the order of the page."""
-    known = {
-        result.name: result
-        for name in _MODULES
-        for result in import_module(f"{__package__}.{name}").RESULTS
-    }
+    known = dict[str, Experiment]()
+    for name in _MODULES:
+        module = import_module(f"{__package__}.{name}")
+        known |= {result.name: result for result in module.RESULTS}
     return {name: known[name] for name in papers_file().results}
 
 
@@ -231,19 +242,21 @@ def chosen(names: Sequence[str], seeds: int | None) -> list[Experiment]:
     first.
     """
     results = all_results()
-    if unknown := [name for name in names if name not in results]:
-        raise BadRequest(f"{unknown[0]!r} is no result (spotctl lab reproduce --list names them)")
+    for name in names:
+        if name not in results:
+            raise BadRequest(f"{name!r} is no result (spotctl lab reproduce --list names them)")
     if names:
         return [results[name] for name in dict.fromkeys(names)]
 
-    left, fitting = TEN_MINUTES * CORES, set()
-    for result in sorted(results.values(), key=lambda result: result.planned_seconds(seeds)):
-        left -= result.planned_seconds(seeds)
+    planned = {name: result.planned_seconds(seeds) for name, result in results.items()}
+    left, fitting = TEN_MINUTES * CORES, set[str]()
+    for name, seconds in sorted(planned.items(), key=itemgetter(1)):
+        left -= seconds
         # A run is not divided: the last one may be alone on its core.
-        if left >= 0 and result.seconds <= TEN_MINUTES:
-            fitting.add(result.name)
+        if left >= 0 and results[name].seconds <= TEN_MINUTES:
+            fitting.add(name)
 
-    return [result for result in results.values() if result.name in fitting]
+    return [result for name, result in results.items() if name in fitting]
 
 
 Task = tuple[str, int, bool]
@@ -255,12 +268,14 @@ def tasks(results: Iterable[Experiment], data: PaperData, seeds: int | None) -> 
     runnable = [
         result for result in results if result.run is not None and not missing(result, data)
     ]
-    return [
-        (result.name, seed, switched)
-        for result in sorted(runnable, key=lambda result: -result.seconds)
-        for switched in (False, True)[: 1 + (result.switched is not None)]
-        for seed in range(result.seeds_of(seeds))
-    ]
+    runnable.sort(key=attrgetter("seconds"), reverse=True)
+    made = list[Task]()
+    for result in runnable:
+        seeds_of = range(result.seeds_of(seeds))
+        made += [(result.name, seed, False) for seed in seeds_of]
+        if result.switched is not None:
+            made += [(result.name, seed, True) for seed in seeds_of]
+    return made
 
 
 def missing(result: Experiment, data: PaperData) -> tuple[str, ...]:
@@ -289,22 +304,23 @@ def compare(
     # Few seeds explain nothing.
     explains = result.switched is not None and (result.seeds == 1 or count >= MIN_SEEDS)
     switched = [measured[result.name, seed, True] for seed in range(count)] if explains else []
-    figures = []
-
+    figures = list[Comparison]()
     for what, figure in text.figures.items():
         ours = SeedMean.of([values[what] for values in plain])
-        other = SeedMean.of([values[what] for values in switched]) if switched else None
-        figures.append(
-            Comparison(
-                what, figure, ours, other, verdict(figure, ours.mean, other.mean if other else None)
-            )
-        )
+        other: SeedMean | None = None
+        other_mean: float | None = None
+        if switched:
+            other = SeedMean.of([values[what] for values in switched])
+            other_mean = other.mean
+        said = verdict(figure, ours.mean, other_mean)
+        figures.append(Comparison(what, figure, ours, other, said))
 
     points: dict[str, dict[float, SeedMean]] = {}
     for key in plain[0]:
         series, at, x = key.rpartition(" @ ")
         if at:
-            points.setdefault(series, {})[float(x)] = SeedMean.of([values[key] for values in plain])
+            along = points.setdefault(series, {})
+            along[float(x)] = SeedMean.of([values[key] for values in plain])
 
     curves = {series: tuple(sorted(along.items())) for series, along in points.items()}
     return Reproduction(result, text, count, tuple(figures), curves)

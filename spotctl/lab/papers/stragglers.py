@@ -81,7 +81,8 @@ class Light:
         """Adds the number of processed items to one row of the table; what it learns does not
         matter."""
         del shard, rng, clock
-        params.update("w", [lo % (4 * self.workers)], np.full((1, 1), hi - lo, np.float32))
+        row, items = lo % (4 * self.workers), np.full((1, 1), hi - lo, np.float32)
+        params.update("w", [row], items)
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """None of interest."""
@@ -114,11 +115,13 @@ def measured(
     """
     slack, stragglers = mode
     workers, log = trainer.workers, list[Iteration]()
+    if engine is None:
+        seconds_per_item = CHUNK_SECONDS * CHUNKS / trainer.chunks
+        engine = SimulatedEngine(Machines(seconds_per_item=seconds_per_item))
     train(
         trainer,
         f"1+{workers - 1}",
-        engine
-        or SimulatedEngine(Machines(seconds_per_item=CHUNK_SECONDS * CHUNKS / trainer.chunks)),
+        engine,
         clocks=clocks + SKIPPED,
         chaos=chaos,
         listener=log.append,
@@ -132,12 +135,12 @@ def measured(
     )
 
     counted = log[SKIPPED:]
-    lent = sum(iteration.sums.helped_items for iteration in counted) / (
-        len(counted) * workers * trainer.chunks
-    )
-    work = sum(iteration.sums.seconds for iteration in counted) / (len(counted) * workers)
-
-    return Measured(sum(iteration.seconds for iteration in counted) / len(counted), lent, work)
+    count, of_workers = len(counted), len(counted) * workers
+    seconds = sum(iteration.seconds for iteration in counted)
+    helped = sum(iteration.sums.helped_items for iteration in counted)
+    worked = sum(iteration.sums.seconds for iteration in counted)
+    lent = helped / (of_workers * trainer.chunks)
+    return Measured(seconds / count, lent, worked / of_workers)
 
 
 def ideal(chaos: str, workers: int, clocks: int, seed: int = 0) -> float:
@@ -169,11 +172,11 @@ def ideal(chaos: str, workers: int, clocks: int, seed: int = 0) -> float:
 
 def _modes(chaos: str, seed: int) -> dict[str, float]:
     """Seconds of a clock in each mode, and if all work were perfectly balanced."""
-    times = {
-        mode: measured(how, chaos, Light(WORKERS), CLOCKS, seed).seconds
-        for mode, how in MODES.items()
-    }
-    return {**times, "ideal": ideal(chaos, WORKERS, CLOCKS, seed)}
+    times = dict[str, float]()
+    for mode, how in MODES.items():
+        times[mode] = measured(how, chaos, Light(WORKERS), CLOCKS, seed).seconds
+    times["ideal"] = ideal(chaos, WORKERS, CLOCKS, seed)
+    return times
 
 
 def _by_delay(seed: int, data: PaperData, *, pattern: str, delays: Sequence[int]) -> FigureValues:
@@ -184,16 +187,16 @@ def _by_delay(seed: int, data: PaperData, *, pattern: str, delays: Sequence[int]
     values: dict[str, float] = {}
     shorter: dict[str, list[float]] = {}
     for delay in delays:
-        times = _modes(pattern.format(percent=delay, times=1 + delay / 100), seed)
+        chaos = pattern.format(percent=delay, times=1 + delay / 100)
+        times = _modes(chaos, seed)
         values |= {f"{mode} @ {delay}": seconds for mode, seconds in times.items()}
-        values["FlexRR over ideal at the longest delay"] = times["FlexRR"] / times["ideal"]
-        saved = {mode: times["BSP"] - times[mode] for mode in ("SSP", "BSP+RR", "FlexRR")}
-        shorter.setdefault("FlexRR shorter than BSP, at most", []).append(
-            saved["FlexRR"] / times["BSP"]
-        )
-        if times["BSP"] > times["ideal"]:
+        bsp, ideal_time = times["BSP"], times["ideal"]
+        values["FlexRR over ideal at the longest delay"] = times["FlexRR"] / ideal_time
+        share = (bsp - times["FlexRR"]) / bsp
+        shorter.setdefault("FlexRR shorter than BSP, at most", []).append(share)
+        if bsp > ideal_time:
             for mode in ("SSP", "BSP+RR"):
-                avoided = saved[mode] / (times["BSP"] - times["ideal"])
+                avoided = (bsp - times[mode]) / (bsp - ideal_time)
                 shorter.setdefault(f"{mode}: delay of BSP avoided, at most", []).append(avoided)
 
     return values | {name: max(shares) for name, shares in shorter.items()}
@@ -202,11 +205,11 @@ def _by_delay(seed: int, data: PaperData, *, pattern: str, delays: Sequence[int]
 def _power_law(seed: int, data: PaperData) -> FigureValues:
     """Times of a clock drawn with the exponent that was measured on real clusters."""
     del data
-    times = _modes("power law 11", seed)
-    return {
-        f"{mode} shorter than BSP": 1 - times[mode] / times["BSP"]
-        for mode in ("SSP", "BSP+RR", "FlexRR")
-    }
+    times, values = _modes("power law 11", seed), dict[str, float]()
+    for mode in ("SSP", "BSP+RR", "FlexRR"):
+        ratio = times[mode] / times["BSP"]
+        values[f"{mode} shorter than BSP"] = 1 - ratio
+    return values
 
 
 def _uneven(seed: int, data: PaperData) -> FigureValues:
@@ -223,28 +226,26 @@ def _settings(
     finds it near ideal.
     """
     del data
-    points, worst = {}, dict.fromkeys((100, 400), 0.0)
-    for delay in (100, 400):
+    points, worst = dict[str, float](), dict.fromkeys((100, 400), 0.0)
+    for delay in worst:
         chaos = f"slow worker 1% by {delay}%"
         best = ideal(chaos, WORKERS, CLOCKS, seed)
         for value in values:
             chunks = int(value) if name == "checks" else CHUNKS
-            settings = (
-                Reassignment(first=value / 2)
-                if name == "follow-up"
-                else Reassignment(**{name: int(value)})
-            )
-            seconds = measured(
-                (1, Stragglers(reassign=settings)), chaos, Light(WORKERS, chunks), CLOCKS, seed
-            ).seconds
-            points[f"{delay}% delay @ {value:g}"] = seconds / best
+            varied = {name: int(value)}
+            is_first = name == "follow-up"
+            settings = Reassignment(first=value / 2) if is_first else Reassignment(**varied)
+            stragglers, trainer = Stragglers(reassign=settings), Light(WORKERS, chunks)
+            seconds = measured((1, stragglers), chaos, trainer, CLOCKS, seed).seconds
+            ratio = seconds / best
+            points[f"{delay}% delay @ {value:g}"] = ratio
             if value >= least:
-                worst[delay] = max(worst[delay], seconds / best)
+                worst[delay] = max(worst[delay], ratio)
 
-    by_delay = {
-        f"FlexRR over ideal, worst at a delay of {delay}%": ratio for delay, ratio in worst.items()
-    }
-    return {**points, **by_delay, "FlexRR over ideal, worst": max(worst.values())}
+    for delay, ratio in worst.items():
+        points[f"FlexRR over ideal, worst at a delay of {delay}%"] = ratio
+    points["FlexRR over ideal, worst"] = max(worst.values())
+    return points
 
 
 # -- PSLD ------------------------------------------------------------------------------------------
@@ -286,7 +287,8 @@ class Heavy:
     ) -> None:
         """Adds something to every number."""
         del shard, clock, rng
-        params.update("w", None, np.full((ROWS, 64), hi - lo, np.float32))
+        change = np.full((ROWS, 64), hi - lo, np.float32)
+        params.update("w", None, change)
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """None of interest."""
@@ -301,12 +303,14 @@ def served(
     the network's.
     """
     log: list[Iteration] = []
+    machines = Machines(network=network)
+    if compute:
+        machines = Machines(compute / 4, network=network)
+    count = sum(map(int, nodes.split("+")))
     train(
-        Heavy(sum(map(int, nodes.split("+")))),
+        Heavy(count),
         nodes,
-        SimulatedEngine(
-            Machines(compute / 4, network=network) if compute else Machines(network=network)
-        ),
+        SimulatedEngine(machines),
         clocks=clocks,
         chaos=chaos,
         listener=log.append,
@@ -328,22 +332,20 @@ def settled(log: Sequence[Iteration]) -> float:
 def _servers(seed: int, data: PaperData, *, compute: float = 0.0) -> FigureValues:
     """Eight servers among sixteen workers; a worker computes for `compute` seconds of a clock."""
     del seed, data
-    network, values = Network(bytes_per_second=RATE), {}
+    network, values = Network(bytes_per_second=RATE), dict[str, float]()
     even = settled(served("", "", SETTLED + 5, "8+8", network, compute))
     for slow in (1, 2, 4):
-        stays, balanced = (
-            settled(
-                served(how, f"slow server {slow} to 10%", SETTLED + 10, "8+8", network, compute)
-            )
-            for how in ("", "balance")
-        )
-        values[f"faster than partitions that stay, {slow} slow"] = stays / balanced - 1
-        values[f"times as fast as partitions that stay, {slow} slow"] = stays / balanced
+        chaos, seconds = f"slow server {slow} to 10%", list[float]()
+        for how in ("", "balance"):
+            log = served(how, chaos, SETTLED + 10, "8+8", network, compute)
+            seconds.append(settled(log))
+        stays, balanced = seconds
+        faster = stays / balanced
+        values[f"faster than partitions that stay, {slow} slow"] = faster - 1
+        values[f"times as fast as partitions that stay, {slow} slow"] = faster
         values[f"slower by {slow} slow"] = 1 - even / stays
-        values[f"PSLD @ {slow}"], values[f"partitions that stay @ {slow}"] = (
-            even / balanced,
-            even / stays,
-        )
+        values[f"PSLD @ {slow}"] = even / balanced
+        values[f"partitions that stay @ {slow}"] = even / stays
 
     return values
 

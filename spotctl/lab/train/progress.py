@@ -69,11 +69,10 @@ ANSWER: tuple[Column[Mapping[str, Any]], ...] = (
 
 def line(iteration: Iteration) -> str:
     """`clock 3  stage 1  nodes 1+4  loss 0.5  20 ms`."""
-    return (
-        f"clock {iteration.clock}  stage {iteration.stage}  nodes "
-        f"{iteration.reliable}+{iteration.transient}"
-        f"  loss {shown_loss(iteration.loss) or UNKNOWN}  {seconds(iteration.seconds)}"
-    )
+    nodes = f"nodes {iteration.reliable}+{iteration.transient}"
+    loss = shown_loss(iteration.loss) or UNKNOWN
+    took = seconds(iteration.seconds)
+    return f"clock {iteration.clock}  stage {iteration.stage}  {nodes}  loss {loss}  {took}"
 
 
 def events(iteration: Iteration) -> list[str]:
@@ -86,84 +85,96 @@ def summary(history: Sequence[Iteration], ending: Mapping[str, Any], *, virtual:
     simulated.
     """
     began, end = history[0], history[-1]
-    slowest = max(history, key=lambda iteration: iteration.seconds)
-    losses = [iteration for iteration in history if iteration.loss is not None]
+    every_seconds = [iteration.seconds for iteration in history]
     sums = [iteration.sums for iteration in history]
-    push, pull, backup = (
-        sum(getattr(clock_sums, name) for clock_sums in sums)
-        for name in ("pushed", "pulled", "backup")
-    )
-    lost = "".join(f", {ending[f'updates_{what}']:,} {what}" for what in ("lost", "doubled"))
-    total = seconds(sum(iteration.seconds for iteration in history))
-    rows = [
-        ("clocks", f"{ending['clocks']:,} in {total}{' of virtual time' if virtual else ''}"),
-        (
-            "time per clock",
-            f"{seconds(median(iteration.seconds for iteration in history))} (median),"
-            f" at most {seconds(slowest.seconds)} (clock {slowest.clock})",
-        ),
-        (
-            "stages",
-            ", ".join(str(stage) for stage in sorted({iteration.stage for iteration in history})),
-        ),
-        (
-            "nodes",
-            f"{began.reliable}+{began.transient} at the start, {end.reliable}+{end.transient} at "
-            "the end",
-        ),
-        ("evictions survived", f"{ending['evictions']:,}"),
-        ("failures survived", f"{ending['failures']:,}"),
-        ("chunks redone", f"{sum(iteration.redone for iteration in history):,}"),
-        *(
-            (("clocks redone", spans_text(again)),)
-            if (again := ending.get("redone_clocks"))
-            else ()
-        ),
-        (
-            "updates",
-            f"{ending['updates_sent']:,} sent, {ending['updates_applied']:,} applied{lost}",
-        ),
-        ("data moved", f"push {size(push)}, pull {size(pull)}, backup {size(backup)}"),
-        ("model", f"sha256 {ending['model_sha256']}"),
-    ]
+    total, middle, most = sum(every_seconds), median(every_seconds), max(every_seconds)
+    slowest = history[every_seconds.index(most)]
+    stages = sorted({iteration.stage for iteration in history})
+    at_start, at_end = f"{began.reliable}+{began.transient}", f"{end.reliable}+{end.transient}"
+    redone = sum(iteration.redone for iteration in history)
 
-    if any(clock_sums.waited_for for clock_sums in sums):
-        least, most = sums[-1].least_counted, sums[-1].most_counted
-        left_out = sum(clock_sums.dropped_chunks for clock_sums in sums)
-        shares = f"each shard counted {least:.2f} to {most:.2f} times as often as the mean"
+    clocks = f"{ending['clocks']:,} in {seconds(total)}"
+    if virtual:
+        clocks += " of virtual time"
+    rows = [("clocks", clocks)]
+    typical = f"{seconds(middle)} (median), at most {seconds(most)} (clock {slowest.clock})"
+    rows.append(("time per clock", typical))
+    rows.append(("stages", ", ".join(map(str, stages))))
+    rows.append(("nodes", f"{at_start} at the start, {at_end} at the end"))
+    rows.append(("evictions survived", f"{ending['evictions']:,}"))
+    rows.append(("failures survived", f"{ending['failures']:,}"))
+    rows.append(("chunks redone", f"{redone:,}"))
+    again = ending.get("redone_clocks")
+    if again:
+        rows.append(("clocks redone", spans_text(again)))
+
+    updates = f"{ending['updates_sent']:,} sent, {ending['updates_applied']:,} applied"
+    for what in ("lost", "doubled"):
+        count = ending[f"updates_{what}"]
+        updates += f", {count:,} {what}"
+    rows.append(("updates", updates))
+    moved = list[str]()
+    for name, field in (("push", "pushed"), ("pull", "pulled"), ("backup", "backup")):
+        moved_bytes = sum(getattr(of_clock, field) for of_clock in sums)
+        moved.append(f"{name} {size(moved_bytes)}")
+    rows.append(("data moved", ", ".join(moved)))
+    rows.append(("model", f"sha256 {ending['model_sha256']}"))
+
+    if any(of_clock.waited_for for of_clock in sums):
+        least, highest = sums[-1].least_counted, sums[-1].most_counted
+        left_out = sum(of_clock.dropped_chunks for of_clock in sums)
+        shares = f"each shard counted {least:.2f} to {highest:.2f} times as often as the mean"
         rows.append(("left out", f"{left_out:,} chunks of slow workers; {shares}"))
 
-    if losses:
-        first = f"{shown_loss(losses[0].loss)} before clock {losses[0].clock}"
-        last = f"{shown_loss(losses[-1].loss)} before clock {losses[-1].clock}"
-        if ending["loss"] is not None:
-            last = f"{shown_loss(ending['loss'])} after clock {ending['clocks']}"
-        rows.insert(2, ("loss", f"{first}, {last}"))
-
+    if any(iteration.loss is not None for iteration in history):
+        rows.insert(2, ("loss", _loss_text(history, ending)))
     if curves := ending.get("curves"):
-        apart = max(
-            abs(point["loss"] / point["plain_loss"] - 1) if point["plain_loss"] else 0
-            for point in curves
-        )
-        plain = f"{shown_loss(curves[-1]['plain_loss'])} after clock {curves[-1]['clocks']}"
-        rows.insert(3, ("plain PyTorch", f"{plain}; at most {apart:.1e} apart after any"))
-
+        rows.insert(3, ("plain PyTorch", _plain_text(curves)))
     return pairs_table(rows)
+
+
+def _plain_text(curves: Sequence[Mapping[str, float]]) -> str:
+    """The last loss of plain PyTorch, and how far the run was from it at most."""
+    end, apart = curves[-1], 0.0
+    for point in curves:
+        if point["plain_loss"]:
+            ratio = point["loss"] / point["plain_loss"]
+            apart = max(apart, abs(ratio - 1))
+
+    loss = shown_loss(end["plain_loss"])
+    return f"{loss} after clock {end['clocks']}; at most {apart:.1e} apart after any"
+
+
+def _loss_text(history: Sequence[Iteration], ending: Mapping[str, Any]) -> str:
+    """The first and the last loss that a run reported, and when."""
+    losses = [iteration for iteration in history if iteration.loss is not None]
+    first, last = losses[0], losses[-1]
+    before, after = shown_loss(first.loss), shown_loss(last.loss)
+    until = f"{after} before clock {last.clock}"
+    if ending["loss"] is not None:
+        until = f"{shown_loss(ending['loss'])} after clock {ending['clocks']}"
+    return f"{before} before clock {first.clock}, {until}"
 
 
 def seconds(span: float) -> str:
     """A duration with three digits: `35 ms`, `1.2 s`, `4 min 12 s`."""
     if span < 1:
         return f"{span * 1000:.3g} ms"
-    return f"{span:.3g} s" if span < 100 else f"{int(span) // 60} min {int(span) % 60} s"
+    if span < 100:
+        return f"{span:.3g} s"
+    return f"{int(span) // 60} min {int(span) % 60} s"
 
 
 def size(count: float) -> str:
     """Bytes with a binary unit: `1.5 KiB`."""
     unit = 0
     while count >= 1024 and unit < len(_UNITS) - 1:
-        count, unit = count / 1024, unit + 1
-    return f"{count:.0f} {_UNITS[unit]}" if not unit else f"{count:.1f} {_UNITS[unit]}"
+        count /= 1024
+        unit += 1
+    name = _UNITS[unit]
+    if not unit:
+        return f"{count:.0f} {name}"
+    return f"{count:.1f} {name}"
 
 
 def draw(
@@ -175,70 +186,60 @@ def draw(
     from matplotlib.ticker import MaxNLocator
 
     figure, (times, losses, nodes) = panels(10, 6.5, 3, sharex=True, height_ratios=(3, 2, 1.3))
-    clocks = [iteration.clock for iteration in history]
-    times.plot(
-        clocks,
-        [iteration.seconds for iteration in history],
-        color=_TIME,
-        linewidth=1.2,
-        drawstyle="steps-mid",
-    )
+    clocks, reliable, transient = list[int](), list[int](), list[int]()
+    every_seconds = list[float]()
+    for iteration in history:
+        clocks.append(iteration.clock)
+        every_seconds.append(iteration.seconds)
+        reliable.append(iteration.reliable)
+        transient.append(iteration.transient)
 
-    times.set_ylim(0, 1.4 * max(iteration.seconds for iteration in history) or 1)
+    times.plot(clocks, every_seconds, color=_TIME, linewidth=1.2, drawstyle="steps-mid")
+    times.set_ylim(0, 1.4 * max(every_seconds) or 1)
     times.set_ylabel("seconds per clock")
     times.grid(visible=True, axis="y", alpha=0.25)
     _draw_events(times, marked_clocks(history))
-    known = [
-        (iteration.clock, iteration.loss) for iteration in history if iteration.loss is not None
-    ]
+    _draw_losses(losses, history, curves)
 
-    if curves:
-        # Wider, so that it is seen where both are the same.
-        places, plain = (
-            [point["clocks"] + 1 for point in curves],
-            [point["plain_loss"] for point in curves],
-        )
-        losses.plot(
-            places,
-            plain,
-            color=_PLAIN,
-            linewidth=4.5,
-            alpha=0.4,
-            label="plain PyTorch in one process",
-        )
-        known = [(int(point["clocks"]) + 1, point["loss"]) for point in curves]
-
-    values = [loss for _, loss in known]
-    losses.plot([clock for clock, _ in known], values, color=_LOSS, linewidth=1.5, label="this run")
-    if curves:
-        losses.legend(frameon=False, fontsize=8)
-        values += plain
-
-    # Within one power of ten, a logarithmic axis would have no round number to label.
-    if known and 0 < _DECADE * min(values) < max(values):
-        losses.set_yscale("log")
-        losses.yaxis.set_major_formatter("{x:g}")
-
-    losses.set_ylabel("loss")
-    losses.grid(visible=True, axis="y", alpha=0.25)
-    nodes.stackplot(
-        clocks,
-        [iteration.reliable for iteration in history],
-        [iteration.transient for iteration in history],
-        colors=(_RELIABLE, _TRANSIENT),
-        alpha=0.6,
-        step="mid",
-        labels=("reliable", "transient"),
-    )
+    parts, colors = ("reliable", "transient"), (_RELIABLE, _TRANSIENT)
+    nodes.stackplot(clocks, reliable, transient, colors=colors, alpha=0.6, step="mid", labels=parts)
 
     nodes.set_ylabel("nodes")
     nodes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2, frameon=False, fontsize=8)
     nodes.yaxis.set_major_locator(MaxNLocator(integer=True))
     nodes.set_xlabel("clock")
-    nodes.set_xlim(history[0].clock - 0.5, history[-1].clock + (1.1 if curves else 0.5))
+    beyond = 1.1 if curves else 0.5
+    nodes.set_xlim(clocks[0] - 0.5, clocks[-1] + beyond)
     nodes.xaxis.set_major_locator(MaxNLocator(integer=True))
     with atomic_write(path) as out:
         save_plot(figure, out, path.suffix.lower()[1:])
+
+
+def _draw_losses(
+    axes: Axes, history: Sequence[Iteration], curves: Sequence[Mapping[str, float]]
+) -> None:
+    """The losses of a run by clock, over those of plain PyTorch if there are `curves`."""
+    known = [(each.clock, each.loss) for each in history if each.loss is not None]
+    plain = [point["plain_loss"] for point in curves]
+    if curves:
+        # Wider, so that it is seen where both are the same.
+        places, label = [point["clocks"] + 1 for point in curves], "plain PyTorch in one process"
+        axes.plot(places, plain, color=_PLAIN, linewidth=4.5, alpha=0.4, label=label)
+        known = [(int(point["clocks"]) + 1, point["loss"]) for point in curves]
+
+    clocks, values = [clock for clock, _ in known], [loss for _, loss in known]
+    axes.plot(clocks, values, color=_LOSS, linewidth=1.5, label="this run")
+    if curves:
+        axes.legend(frameon=False, fontsize=8)
+
+    # Within one power of ten, a logarithmic axis would have no round number to label.
+    shown = values + plain
+    if known and 0 < _DECADE * min(shown) < max(shown):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+
+    axes.set_ylabel("loss")
+    axes.grid(visible=True, axis="y", alpha=0.25)
 
 
 def marked_clocks(history: Sequence[Iteration]) -> dict[str, list[int]]:
@@ -258,25 +259,17 @@ def _draw_events(axes: Axes, clocks: dict[str, list[int]]) -> None:
     """A row of marks for each kind of event, above the line."""
     at_top = axes.get_xaxis_transform()
     for level, (word, (label, color, marker)) in enumerate(_MARKS.items()):
-        for clock in clocks.get(word, ()):
+        marked = clocks.get(word, [])
+        for clock in marked:
             axes.axvline(clock, color=color, linewidth=0.8, alpha=0.3)
         if word in clocks:
-            heights = [0.95 - 0.055 * level] * len(clocks[word])
+            heights = [0.95 - 0.055 * level] * len(marked)
             axes.scatter(
-                clocks[word],
-                heights,
-                s=32,
-                color=color,
-                marker=marker,
-                label=label,
-                transform=at_top,
+                marked, heights, s=32, color=color, marker=marker, label=label, transform=at_top
             )
 
     if clocks:
+        columns = len(_MARKS)
         axes.legend(
-            loc="lower center",
-            bbox_to_anchor=(0.5, 1),
-            ncols=len(_MARKS),
-            frameon=False,
-            fontsize=9,
+            loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, frameon=False, fontsize=9
         )

@@ -148,11 +148,9 @@ def replay_log(request: Request, log: Path) -> tuple[int, str | None, Params]:
     _find_modules_here()
     source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
     with redirect_stdout(sys.stderr), _traceback_of_trainer():
-        return (
-            len(accepted),
-            digest,
-            replay(source.load(), accepted, request.seed, request.partitions, request.wire),
-        )
+        trainer = source.load()
+        model = replay(trainer, accepted, request.seed, request.partitions, request.wire)
+    return len(accepted), digest, model
 
 
 def plain_fields(
@@ -167,19 +165,17 @@ def plain_fields(
     from agileml.roles.node import JobSettings
     from agileml.torch.plain import plain_losses
 
-    losses = {iteration.clock - 1: iteration.loss for iteration in history} | {
-        trained.clocks: trained.loss
-    }
+    losses = {iteration.clock - 1: iteration.loss for iteration in history}
+    losses[trained.clocks] = trained.loss
     ours = {clocks: loss for clocks, loss in sorted(losses.items()) if loss is not None}
 
+    curves = list[dict[str, float]]()
     with redirect_stdout(sys.stderr), _traceback_of_trainer():
-        theirs = plain_losses(
-            _torch_module(request), [*ours], request.seed, JobSettings().loss_sample
-        )
-        curves = [
-            {"clocks": clocks, "loss": loss, "plain_loss": plain}
-            for (clocks, loss), plain in zip(ours.items(), theirs, strict=True)
-        ]
+        module, sample = _torch_module(request), JobSettings().loss_sample
+        theirs = plain_losses(module, [*ours], request.seed, sample)
+        for (clocks, loss), plain in zip(ours.items(), theirs, strict=True):
+            point = {"clocks": clocks, "loss": loss, "plain_loss": plain}
+            curves.append(point)
 
     return {"curves": curves}
 
@@ -257,10 +253,16 @@ def check_destination(option: str, path: Path | None, suffixes: tuple[str, ...] 
     """Refuses, before any work is done, a file that could not be written at the end."""
     if path is None:
         return
+
+    allowed = " or ".join(suffixes)
     if suffixes and path.suffix.lower() not in suffixes:
-        raise BadRequest(f"{option} {path}: the name must end with {' or '.join(suffixes)}")
-    if path.is_dir() or not path.parent.is_dir():
-        why = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise BadRequest(f"{option} {path}: the name must end with {allowed}")
+    why = ""
+    if path.is_dir():
+        why = "is a folder"
+    elif not path.parent.is_dir():
+        why = f"there is no folder {path.parent}"
+    if why:
         raise BadRequest(f"{option} {path}: {why}; name a file in an existing folder")
 
 

@@ -22,7 +22,7 @@ from spotctl.home.wall_clock import wall_us
 from spotctl.log import store
 from spotctl.log.ledger.account import RunPart, from_stored
 from spotctl.log.outcomes import BrokenLog
-from spotctl.log.schema import StoredRow
+from spotctl.log.schema import ChainEnd, StoredRow
 from spotctl.show.costs.cost import Report, lacking, report_on
 from spotctl.show.costs.periods import Grouping, Period, check_tags, months_of_tags
 
@@ -113,20 +113,19 @@ def _read(
     with log.snapshot():
         ends = {run: end for run, end in log.ends().items() if run not in lossy}
         kept, lost = log.final("final_costs", ends), log.losses()
-        others = {
-            run: log.rows_of(run) for run in log.names() if run not in kept and run not in lossy
-        }
+        read = {*kept, *lossy}
+        others = {run: log.rows_of(run) for run in log.names() if run not in read}
 
     made = _from_rows({**others, **lossy}, jobs, settings, elsewhere)
-    final = [
-        (ends[part.run.run], part.stored())
-        for part, is_final in made
-        if is_final and part.run.run in ends
-    ]
+    parts, final = from_stored(kept.values()), list[tuple[ChainEnd, tuple[str, str]]]()
+    for part, is_final in made:
+        parts.append(part)
+        end = ends.get(part.run.run)
+        if is_final and end is not None:
+            final.append((end, part.stored()))
 
     if final:
         log.keep("final_costs", final)
-    parts = [*from_stored(kept.values()), *(part for part, _ in made)]
     return [part for part in parts if not jobs or part.run.job in jobs], lost
 
 

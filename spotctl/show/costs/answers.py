@@ -195,15 +195,14 @@ def as_csv(report: Report) -> str:
     """A line per group. Amounts have all nine decimals, unknown values are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [by.value for by in report.by]
-        + ([column.name for column in JSON_GROUP] if report.groups else [])
-    )
+    names = [by.value for by in report.by]
+    if report.groups:
+        names += [column.name for column in JSON_GROUP]
+    writer.writerow(names)
 
     for group in report.groups:
-        writer.writerow(
-            [*group.key.values(), *(column.csv(group.figures) for column in JSON_GROUP)]
-        )
+        cells = [column.csv(group.figures) for column in JSON_GROUP]
+        writer.writerow([*group.key.values(), *cells])
     return text.getvalue()
 
 
@@ -229,9 +228,13 @@ def as_markdown(report: Report) -> str:
 
 def escaped(text: str) -> str:
     """Text that reads the same in Markdown and cannot become a link, a cell or a tag."""
-    return "".join(
-        f"\\{char}" if char in r"\`*_[]|~" else _ENTITIES.get(char, char) for char in text
-    )
+    safe = ""
+    for char in text:
+        if char in r"\`*_[]|~":
+            safe += f"\\{char}"
+        else:
+            safe += _ENTITIES.get(char, char)
+    return safe
 
 
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
@@ -243,7 +246,8 @@ def cost_summary(report: Report, page: Path | None = None) -> tuple[str, str]:
     whole, digits = report.whole, fmt.digits_of(report)
     in_short, paid = _uses(whole, digits), fmt.total(whole, digits)
     if whole.running:
-        paid += f" so far, {fmt.money(whole.unsettled, digits)} of it may change"
+        unsettled = fmt.money(whole.unsettled, digits)
+        paid += f" so far, {unsettled} of it may change"
     lines = [
         (fmt.paid(report), paid),
         ("on demand", fmt.on_demand(whole, digits)),
@@ -252,41 +256,42 @@ def cost_summary(report: Report, page: Path | None = None) -> tuple[str, str]:
     ]
 
     if whole.usd_per_work is not None:
-        lines.append(
-            (
-                "per clock",
-                f"{fmt.per_work(whole.usd_per_work)}, {fmt.whole_number(whole.work)} clocks in "
-                "total",
-            )
-        )
+        each, clocks = fmt.per_work(whole.usd_per_work), fmt.whole_number(whole.work)
+        lines.append(("per clock", f"{each}, {clocks} clocks in total"))
 
     if report.is_replayed:
         lines.append(("market", "local: no real money was spent"))
-    if remark := fmt.left_out(report):
+    remark = fmt.left_out(report)
+    if remark:
         lines.append(("replayed", remark))
     if page is not None:
         lines.append(("report", str(page)))
-    listed = (f"- {escaped(name)}: {escaped(text)}" for name, text in lines)
 
-    return in_short, "\n".join([f"**{escaped(fmt.headline(report))}**", "", *listed])
+    title = escaped(fmt.headline(report))
+    markdown = f"**{title}**\n"
+    for name, text in lines:
+        markdown += f"\n- {escaped(name)}: {escaped(text)}"
+    return in_short, markdown
 
 
 def _uses(whole: Figures, digits: int) -> str:
     if whole.total <= 0:
         return "nothing was paid"
 
-    amounts = [
-        (whole.uses.get(Use.WORKING, 0), "work"),
-        (whole.lost_work, "redoing lost work"),
-        (whole.waiting, "not working"),
-        (whole.other_charges, "disks, addresses and traffic"),
-    ]
+    amounts = {
+        "work": whole.uses.get(Use.WORKING, 0),
+        "redoing lost work": whole.lost_work,
+        "not working": whole.waiting,
+        "disks, addresses and traffic": whole.other_charges,
+    }
 
-    shares = [
-        f"{amount / whole.total:.0%} {name}"
-        for amount, name in amounts
-        if amount / whole.total >= 0.005
-    ]
+    shares = list[str]()
+    for name, amount in amounts.items():
+        share = amount / whole.total
+        if share >= 0.005:
+            shares.append(f"{share:.0%} {name}")
 
-    free = f"; {fmt.money(whole.free, digits)} was refunded" if whole.free else ""
-    return ", ".join(shares) + free
+    text = ", ".join(shares)
+    if whole.free:
+        text += f"; {fmt.money(whole.free, digits)} was refunded"
+    return text

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import ceil, isfinite
 from typing import Generic, TypeVar
 
 from spotctl.show.costs import markup
@@ -13,6 +13,9 @@ _SHARE_HEIGHT = 34
 
 _SHORT_LABEL = 6
 """The length of a short date, such as `21 Nov`, in characters."""
+
+_LABELS_ON_SCREENS = 10
+"""The most labels below the bars or dots of a wide chart."""
 
 
 DataT = TypeVar("DataT")
@@ -50,23 +53,29 @@ def stacked_bars(canvas: markup.Canvas, title: str, bars: Sequence[Bar]) -> Html
     highest = max((bar.value for bar in bars), default=0.0)
     values = markup.nice(highest, 3 if canvas.is_narrow else 4)
     y = canvas.y(values)
-    spacing = (canvas.width - canvas.left - canvas.right) / max(len(bars), 1)
+    room = canvas.width - canvas.left - canvas.right
+    spacing = room / max(len(bars), 1)
     width = min(max(spacing * 0.72, 1.0), 56.0)
     parts = [markup.value_axis(canvas, y, values, markup.dollars_axis(values))]
 
     # Months have longer labels than days.
-    on_phones = 4 if all(len(bar.label) <= _SHORT_LABEL for bar in bars) else 3
-    every = -(-len(bars) // (on_phones if canvas.is_narrow else 10))
+    are_short = all(len(bar.label) <= _SHORT_LABEL for bar in bars)
+    most = _LABELS_ON_SCREENS
+    if canvas.is_narrow:
+        most = 4 if are_short else 3
+    every = ceil(len(bars) / most)
     for i, bar in enumerate(bars):
         middle = canvas.left + spacing * (i + 0.5)
+        left = middle - width / 2
         base = 0.0
         for part in bar.parts:
             if part.data <= 0:
                 continue
-            top, foot, left = y(base + part.data), y(base), middle - width / 2
+            top, foot = y(base + part.data), y(base)
             height = foot - top
             piece = el("rect", x=left, y=top, width=width, height=height, class_=part.class_)
-            parts.append(markup.titled(piece, f"{bar.name}: {part.name}, ${part.data:,.4f}"))
+            tooltip = f"{bar.name}: {part.name}, ${part.data:,.4f}"
+            parts.append(markup.titled(piece, tooltip))
             base += part.data
         if i % every == 0:
             parts.append(markup.axis_label(canvas, middle, bar.label))
@@ -78,13 +87,14 @@ def share_bar(title: str, parts: Sequence[BarPart]) -> Html:
     """A horizontal bar that is divided into the parts of a sum."""
     known = [part for part in parts if part.data > 0]
     total = sum(part.data for part in known) or 1.0
-    x, pieces = 0.0, []
+    x, pieces = 0.0, list[Html]()
     for part in known:
         share = part.data / total
         width = 1000 * part.data / total
         drawn = max(width - 2, 0.5)
         rect = el("rect", x=x, y=0, width=drawn, height=_SHARE_HEIGHT, class_=part.class_)
-        pieces.append(markup.titled(rect, f"{part.name}: ${part.data:,.4f}, {share:.1%}"))
+        tooltip = f"{part.name}: ${part.data:,.4f}, {share:.1%}"
+        pieces.append(markup.titled(rect, tooltip))
         x += width
 
     # It has no text, so it may be stretched to the available width.
@@ -128,24 +138,29 @@ def dot_chart(
             highest = max(highest, run.high)
     values = markup.nice(highest * 1.02, 3 if canvas.is_narrow else 4)
     y = canvas.y(values)
-    spacing = (canvas.width - canvas.left - canvas.right) / len(runs)
     parts = [markup.value_axis(canvas, y, values, markup.dollars_axis(values))]
 
     if median is not None:
         at, right = y(median), canvas.width - canvas.right
         parts.append(el("line", x1=canvas.left, x2=right, y1=at, y2=at, class_="listed"))
 
-    every = -(-len(runs) // (4 if canvas.is_narrow else 10))
+    most = 4 if canvas.is_narrow else _LABELS_ON_SCREENS
+    room = canvas.width - canvas.left - canvas.right
+    every, spacing = ceil(len(runs) / most), room / len(runs)
     for i, run in enumerate(runs):
         middle = canvas.left + spacing * (i + 0.5)
         behind, width = Html(), min(spacing * 0.5, 14.0)
         if run.low is not None and run.high is not None:
-            top, foot, left = y(run.high), y(run.low), middle - width / 2
-            height = max(foot - top, 3.0)
+            top, foot = y(run.high), y(run.low)
+            left, height = middle - width / 2, max(foot - top, 3.0)
             behind = el("rect", x=left, y=top, width=width, height=height, rx=2, class_="plan")
-        class_ = "dot open" if run.is_running else "dot" if run.is_reported else "dot earlier"
+
+        class_ = "dot" if run.is_reported else "dot earlier"
+        if run.is_running:
+            class_ = "dot open"
         dot = el("circle", cx=middle, cy=y(run.value), r=4.5, class_=class_)
-        parts.append(markup.titled(fragment(behind, dot), run.tooltip))
+        both = fragment(behind, dot)
+        parts.append(markup.titled(both, run.tooltip))
         if i % every == 0:
             parts.append(markup.axis_label(canvas, middle, run.label))
 
@@ -162,20 +177,29 @@ def line_chart(canvas: markup.Canvas, title: str, points: Sequence[tuple[int, fl
     every = len(finite) // _MAX_POINTS + 1
     known = [*finite[:-1:every], *latest] or [(0, 0.0)]
     values = [value for _, value in known]
-    ticks = markup.spanning(min(0.0, *values), max(0.0, *values))
-    first, last = float(known[0][0]), float(known[-1][0])
+    lowest, highest = min(0.0, *values), max(0.0, *values)
+    ticks = markup.spanning(lowest, highest)
+
+    (begin, _), (end, _) = known[0], known[-1]
+    first, last = float(begin), float(end)
     x, y = canvas.x(first, last), canvas.y(ticks)
     labeled = [tick for tick in markup.whole(int(last)) if first < tick <= last]
-    if not labeled or labeled[0] - first >= (last - first) / 10:
+    room = (last - first) / 10
+    if not labeled or labeled[0] - first >= room:
         # Else the label of the first step would touch another.
         labeled = [first, *labeled]
 
     parts = [markup.value_axis(canvas, y, ticks, "{:.3g}".format)]
-    parts += [markup.axis_label(canvas, x(step), f"{step:,.0f}") for step in labeled]
-    line = markup.path([(x(step), y(value)) for step, value in known])
+    for step in labeled:
+        label = f"{step:,.0f}"
+        parts.append(markup.axis_label(canvas, x(step), label))
+
+    corners = [(x(step), y(value)) for step, value in known]
+    line = markup.path(corners)
     parts.append(el("path", d=line, class_="stroke s0"))
     for step, value in latest:
-        parts.append(el("circle", cx=x(step), cy=y(value), r=4, class_="dot"))
+        across, up = x(step), y(value)
+        parts.append(el("circle", cx=across, cy=up, r=4, class_="dot"))
 
     return canvas.drawing(title, *parts)
 
@@ -205,7 +229,8 @@ def footprint(
     """Machines over time as stacked steps, with a band of stages above and a mark for each
     eviction.
     """
-    begin, end = _span(layers)
+    moments = [at for layer in layers for at, _ in layer.data]
+    begin, end = min(moments), max(moments)
     x = canvas.x(begin, end)
     levels = _stacked(layers)
     highest = max((int(top) for _, top in levels[-1]), default=0)
@@ -226,42 +251,51 @@ def footprint(
             edges.append(markup.stepped(corners))
 
         there, back = edges
-        outline = markup.path([*there, *reversed(back)]) + "Z"
+        back.reverse()
+        outline = markup.path([*there, *back]) + "Z"
         area = el("path", d=outline, class_=layer.class_)
         parts.append(markup.titled(area, layer.name))
         floor = top
 
-    band_top = canvas.top - _BAND - 14
     for since, until, number in stages:
-        left, right, name = x(since), x(until), f"stage {number}"
-        width = right - left
-        drawn = max(width - 1, 0.5)
-        class_ = f"stage{number}"
-        band = el("rect", x=left, y=band_top, width=drawn, height=_BAND, class_=class_)
-        label = Html()
-        if width > 14:
-            words = name if width > 52 else str(number)
-            label = markup.text((left + right) / 2, band_top + 14, words, "band", "middle")
-        parts.append(markup.titled(fragment(band, label), name))
+        parts.append(_stage_band(canvas, x(since), x(until), number))
 
     for moment, warned, tooltip in marks:
         # A triangle: filled for an eviction without warning, empty with one.
         at, above = x(moment), canvas.top - 11
+        left, right = at - 5, at + 5
         foot, bottom = above + 9, canvas.height - canvas.bottom
-        points = f"{at - 5:.1f},{above:.1f} {at + 5:.1f},{above:.1f} {at:.1f},{foot:.1f}"
+        points = f"{left:.1f},{above:.1f} {right:.1f},{above:.1f} {at:.1f},{foot:.1f}"
         line = el("line", x1=at, x2=at, y1=foot, y2=bottom, class_="evicted")
         shape = el("polygon", points=points, class_="warned" if warned else "unwarned")
-        parts.append(markup.titled(fragment(line, shape), tooltip))
+        mark = fragment(line, shape)
+        parts.append(markup.titled(mark, tooltip))
 
     return canvas.drawing(title, *parts)
 
 
+def _stage_band(canvas: markup.Canvas, left: float, right: float, number: int) -> Html:
+    """The band above a chart for the time that a run was in a stage, with as many words as fit."""
+    top, width = canvas.top - _BAND - 14, right - left
+    drawn, name = max(width - 1, 0.5), f"stage {number}"
+    band = el("rect", x=left, y=top, width=drawn, height=_BAND, class_=f"stage{number}")
+    if width <= 14:
+        return markup.titled(fragment(band, Html()), name)
+
+    words = name if width > 52 else str(number)
+    middle = (left + right) / 2
+    label = markup.text(middle, top + 14, words, "band", "middle")
+    return markup.titled(fragment(band, label), name)
+
+
 def cumulative(canvas: markup.Canvas, title: str, layers: Sequence[Layer]) -> Html:
     """Cumulative dollars, stacked by layer."""
-    begin, end = _span(layers)
+    moments = [at for layer in layers for at, _ in layer.data]
+    begin, end = min(moments), max(moments)
     x = canvas.x(begin, end)
     levels = _stacked(layers)
-    values = markup.nice(max(top for _, top in levels[-1]), 3 if canvas.is_narrow else 4)
+    highest = max(top for _, top in levels[-1])
+    values = markup.nice(highest, 3 if canvas.is_narrow else 4)
     y = canvas.y(values)
     parts = [
         markup.value_axis(canvas, y, values, markup.dollars_axis(values)),
@@ -272,7 +306,8 @@ def cumulative(canvas: markup.Canvas, title: str, layers: Sequence[Layer]) -> Ht
     for layer, top in zip(layers, levels, strict=True):
         there = [(x(at), y(value)) for at, value in top]
         back = [(x(at), y(value)) for at, value in reversed(floor)]
-        shape = el("path", d=markup.path([*there, *back]) + "Z", class_=layer.class_)
+        outline = markup.path([*there, *back]) + "Z"
+        shape = el("path", d=outline, class_=layer.class_)
         parts.append(markup.titled(shape, layer.name))
         floor = top
 
@@ -289,8 +324,10 @@ def prices(canvas: markup.Canvas, title: str, series: Sequence[PriceLine]) -> Ht
     """
     pieces = [piece for line in series for piece in line.data]
     begins, ends, percents = zip(*pieces, strict=True)
-    x = canvas.x(min(begins), max(ends))
-    values = markup.nice(max(100.0, *percents), 4)
+    first, last = min(begins), max(ends)
+    x = canvas.x(first, last)
+    highest = max(100.0, *percents)
+    values = markup.nice(highest, 4)
     y = canvas.y(values)
     right, listed = canvas.width - canvas.right, y(100)
     parts = [
@@ -299,15 +336,20 @@ def prices(canvas: markup.Canvas, title: str, series: Sequence[PriceLine]) -> Ht
     ]
     parts.append(el("line", x1=canvas.left, x2=right, y1=listed, y2=listed, class_="listed"))
     parts.append(markup.text(right, listed - 6, "on demand", "strong", "end"))
+
     for line in series:
         for run in unbroken(line.data):
-            corners = list[tuple[float, float]]()
+            corners, paid = list[tuple[float, float]](), list[float]()
             for begin, end, percent in run:
-                corners += [(x(begin), y(percent)), (x(end), y(percent))]
-            stroke = el("path", d=markup.path(corners), class_=f"stroke {line.class_}")
-            paid = [percent for _, _, percent in run]
-            text = f"{line.name}: {min(paid):.0f}% to {max(paid):.0f}% of on-demand"
-            parts.append(markup.titled(stroke, text))
+                height = y(percent)
+                corners += [(x(begin), height), (x(end), height)]
+                paid.append(percent)
+
+            outline = markup.path(corners)
+            stroke = el("path", d=outline, class_=f"stroke {line.class_}")
+            least, most = min(paid), max(paid)
+            tooltip = f"{line.name}: {least:.0f}% to {most:.0f}% of on-demand"
+            parts.append(markup.titled(stroke, tooltip))
 
     return canvas.drawing(title, *parts)
 
@@ -321,11 +363,6 @@ def unbroken(pieces: Sequence[tuple[int, int, float]]) -> list[list[tuple[int, i
         else:
             runs.append([piece])
     return runs
-
-
-def _span(layers: Sequence[Layer]) -> tuple[int, int]:
-    moments = [at for layer in layers for at, _ in layer.data]
-    return min(moments), max(moments)
 
 
 def _stacked(layers: Sequence[Layer]) -> list[list[tuple[int, float]]]:

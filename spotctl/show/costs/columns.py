@@ -4,7 +4,7 @@ The terminal table, CSV, Markdown, JSON and HTML follow from `COLUMNS`; each for
 that it shows, in its order. A new column is declared here and named in the formats that show it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -54,28 +54,21 @@ def on_demand(figures: Figures, digits: int) -> str:
 def doubts(report: Report) -> list[str]:
     """Why totals say "at least" or "at most", in sentences."""
     whole, digits, reasons = report.whole, digits_of(report), list[str]()
-    lossy, unknown = (
-        sorted(run.run for run in report.runs if run.is_least and bool(run.rows_lost) is kind)
-        for kind in (True, False)
-    )
-    names_of_lossy, names_of_unknown = (
-        ", ".join(runs[:MAX_NAMED]) + (" and others" if len(runs) > MAX_NAMED else "")
-        for runs in (lossy, unknown)
-    )
-
     if whole.rows_lost:
         # A part of them may be of any run.
         in_runs = sum(run.rows_lost for run in report.runs) == whole.rows_lost
-        whose = f" of {names_of_lossy}" if in_runs else ""
+        lossy = [run.run for run in report.runs if run.is_least and run.rows_lost]
+        whose = f" of {_some_names(lossy)}" if in_runs else ""
         rows = counted(whole.rows_lost, "row")
         reasons.append(
             f"at least: the event log has lost {rows}{whose} (spotctl log check lists them)"
         )
 
+    unknown = [run.run for run in report.runs if run.is_least and not run.rows_lost]
     if unknown:
+        names = _some_names(unknown)
         reasons.append(
-            f"at least: not all prices of {names_of_unknown} are known, or not all of its orders' "
-            "outcomes"
+            f"at least: not all prices of {names} are known, or not all of its orders' outcomes"
         )
 
     if whole.doubtful:
@@ -88,6 +81,15 @@ def doubts(report: Report) -> list[str]:
     return reasons
 
 
+def _some_names(runs: Iterable[str]) -> str:
+    """The first names, in their order, and whether there are more."""
+    names = sorted(runs)
+    text = ", ".join(names[:MAX_NAMED])
+    if len(names) > MAX_NAMED:
+        text += " and others"
+    return text
+
+
 def digits_of(report: Report) -> int:
     """The decimals for the amounts of a report: cents, or four where cents would hide most of
     it."""
@@ -95,28 +97,38 @@ def digits_of(report: Report) -> int:
 
 
 def _digits(total: int) -> int:
-    return 2 if total >= NANO_SECONDS_PER_DOLLAR or not total else 4
+    if total >= NANO_SECONDS_PER_DOLLAR or not total:
+        return 2
+    return 4
 
 
 def percent(value: float | None) -> str:
     """A percentage as text, `12.3%`; the value is not a share of 1."""
-    return UNKNOWN if value is None else f"{value:.1f}%"
+    if value is None:
+        return UNKNOWN
+    return f"{value:.1f}%"
 
 
 def whole_number(value: int | None) -> str:
     """`1,234`, or `-` for None."""
-    return UNKNOWN if value is None else f"{value:,}"
+    if value is None:
+        return UNKNOWN
+    return f"{value:,}"
 
 
 def gigabytes(size: int) -> str:
     """Bytes as `1.2 GB`; below 50 MB as megabytes."""
-    return f"{size / 10**9:,.1f} GB" if size >= 5 * 10**7 else f"{size / 10**6:,.1f} MB"
+    if size >= 5 * 10**7:
+        return f"{size / 10**9:,.1f} GB"
+    return f"{size / 10**6:,.1f} MB"
 
 
 def counted_in(figures: Figures) -> str:
     """In how many runs machines counted their traffic, unless all did."""
     few = figures.traffic_runs < figures.runs
-    return f", counted in {figures.traffic_runs} of {figures.runs} runs" if few else ""
+    if few:
+        return f", counted in {figures.traffic_runs} of {figures.runs} runs"
+    return ""
 
 
 def per_work(value: float | None) -> str:
@@ -125,13 +137,11 @@ def per_work(value: float | None) -> str:
     """
     if value is None:
         return UNKNOWN
-    return (
-        usd_text(value)
-        if value >= 0.1 or value == 0
-        else f"${value:.3g}"
-        if value >= 0.001
-        else f"${value:.2e}"
-    )
+    if value >= 0.1 or value == 0:
+        return usd_text(value)
+    if value >= 0.001:
+        return f"${value:.3g}"
+    return f"${value:.2e}"
 
 
 def span(micros: int) -> str:
@@ -141,9 +151,11 @@ def span(micros: int) -> str:
     minutes = rest // MINUTE
     if days:
         return f"{days} d {hours} h"
-    return (
-        f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else "under a minute"
-    )
+    if hours:
+        return f"{hours} h {minutes} min"
+    if minutes:
+        return f"{minutes} min"
+    return "under a minute"
 
 
 def hours(micros: int) -> str:
@@ -169,7 +181,9 @@ def minute(at: int) -> str:
 
 def outcome(run: RunTimeline) -> str:
     """How a run ended, or `running`."""
-    return "running" if run.outcome is None else run.outcome
+    if run.outcome is None:
+        return "running"
+    return run.outcome
 
 
 def subject(report: Report) -> str:
@@ -177,7 +191,9 @@ def subject(report: Report) -> str:
     jobs = sorted({run.job for run in report.runs})
     if not jobs:
         return "no runs"
-    return jobs[0] if len(jobs) == 1 else f"{len(jobs)} jobs"
+    if len(jobs) == 1:
+        return jobs[0]
+    return f"{len(jobs)} jobs"
 
 
 def paid(report: Report) -> str:
@@ -188,35 +204,28 @@ def paid(report: Report) -> str:
 def headline(report: Report) -> str:
     """The report in a sentence."""
     whole, digits = report.whole, digits_of(report)
+    amount, verb, runs = total(whole, digits), paid(report), counted_runs(report)
     so_far = " so far" if whole.running else ""
-    spent = (
-        f"{total(whole, digits)} "
-        f"{paid(report)}{so_far}{', not billed,' if report.is_replayed else ''}"
-    )
-    text = f"{subject(report)}: {spent} for {counted_runs(report)}"
+    not_billed = ", not billed," if report.is_replayed else ""
+    text = f"{subject(report)}: {amount} {verb}{so_far}{not_billed} for {runs}"
     if whole.loss:
-        text += f" ({money(whole.loss, digits)} of it lost in runs that failed)"
+        lost = money(whole.loss, digits)
+        text += f" ({lost} of it lost in runs that failed)"
     if whole.on_demand_unknown:
         return f"{text}, what it saved is unknown ({whole.on_demand_unknown})"
 
-    if (
-        whole.saved_pct is None
-        or whole.on_demand is None
-        or whole.on_demand_low is None
-        or whole.on_demand_high is None
-    ):
+    saved, low, high = whole.saved_pct, whole.on_demand_low, whole.on_demand_high
+    if saved is None or whole.on_demand is None or low is None or high is None:
         return text
 
     listed = money(whole.on_demand, digits)
-    if whole.on_demand_low < whole.on_demand_high:
-        listed += (
-            f", likely {money(whole.on_demand_low, digits)} to "
-            f"{money(whole.on_demand_high, digits)}"
-        )
-    if whole.saved_pct < 0:
-        return f"{text}, {percent(-whole.saved_pct)} more expensive than on demand ({listed})"
+    if low < high:
+        least, most = money(low, digits), money(high, digits)
+        listed += f", likely {least} to {most}"
+    if saved < 0:
+        return f"{text}, {percent(-saved)} more expensive than on demand ({listed})"
 
-    return f"{text}, {percent(whole.saved_pct)} below on demand ({listed})"
+    return f"{text}, {percent(saved)} below on demand ({listed})"
 
 
 def counted_runs(report: Report) -> str:
@@ -331,7 +340,9 @@ class FigureColumn:
         value = self.json(figures)
         if value is None:
             return ""
-        return f"{value:.9f}" if self.unit is Unit.DOLLARS else str(value)
+        if self.unit is Unit.DOLLARS:
+            return f"{value:.9f}"
+        return str(value)
 
     def text(self, figures: Figures, digits: int) -> str:
         """The figure for a reader; `digits` are the decimals of dollars. Sums that lack something
@@ -344,11 +355,9 @@ class FigureColumn:
             return UNKNOWN
 
         text = money(int(value), digits) if self.unit is Unit.DOLLARS else _TEXTS[self.unit](value)
-        return (
-            f"at least {text}"
-            if figures.is_least and self.figure in _SUMS and text != UNKNOWN
-            else text
-        )
+        if figures.is_least and self.figure in _SUMS and text != UNKNOWN:
+            return f"at least {text}"
+        return text
 
 
 _SUMS = {

@@ -107,7 +107,9 @@ class Figures:
     @property
     def high(self) -> int | None:
         """The most that the total can be; None if that is unknown."""
-        return None if self.is_least else self.total
+        if self.is_least:
+            return None
+        return self.total
 
     @property
     def lost_work(self) -> int:
@@ -122,7 +124,9 @@ class Figures:
     @property
     def saved(self) -> int | None:
         """The on-demand cost of the same work minus the total; negative if more was paid."""
-        return None if self.on_demand is None else self.on_demand - self.total
+        if self.on_demand is None:
+            return None
+        return self.on_demand - self.total
 
     @property
     def saved_pct(self) -> float | None:
@@ -135,19 +139,25 @@ class Figures:
     @property
     def usd_per_work(self) -> float | None:
         """Dollars per unit of work; None if the work is unknown or zero, or costs are missing."""
-        return usd(self.total) / self.work if self.work and not self.is_least else None
+        if self.work and not self.is_least:
+            return usd(self.total) / self.work
+        return None
 
     @property
     def usd_per_million_samples(self) -> float | None:
         """Dollars per million items that a training has gone through; None if their number is
         unknown or zero.
         """
-        return usd(self.total) / self.samples * 1e6 if self.samples and not self.is_least else None
+        if self.samples and not self.is_least:
+            return usd(self.total) / self.samples * 1e6
+        return None
 
     @property
     def usd_per_success(self) -> float | None:
         """Dollars per run that succeeded, with the cost of those that did not; None if none did."""
-        return usd(self.total) / self.successes if self.successes and not self.is_least else None
+        if self.successes and not self.is_least:
+            return usd(self.total) / self.successes
+        return None
 
 
 def total_of(sums: Iterable[Sums]) -> Sums:
@@ -171,6 +181,7 @@ def figures_of(sums: Sums, runs: Sequence[RunTimeline], evictions: int, *, whole
     """
     amounts: dict[str, Any] = {name: getattr(sums, name) for name in _AMOUNTS}
     steps = dict(zip(STEPS, sums.steps, strict=True))
+    uses = dict(zip(Use, sums.uses, strict=True))
     shown_steps = tuple(steps.items())
     why_unknown = ""
 
@@ -179,59 +190,74 @@ def figures_of(sums: Sums, runs: Sequence[RunTimeline], evictions: int, *, whole
         amounts |= dict.fromkeys(("on_demand", "on_demand_low", "on_demand_high"))
         # The first step begins at the on-demand cost.
         shown_steps = shown_steps[1:]
-        more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        why_unknown = f"{unknown[0]}{more}"
+        why_unknown, more = unknown[0], len(unknown) - 1
+        if more:
+            why_unknown += f", and {more} more"
 
-    work = _worked(runs) if whole else {"work": None}
+    work: dict[str, Any] = {"work": None}
+    if whole:
+        work = _worked(runs)
+    rows_lost = running = successes = replayed = 0
+    for run in runs:
+        rows_lost += run.rows_lost
+        running += run.is_running
+        successes += run.outcome == DONE
+        replayed += run.is_replayed
+
     return Figures(
         **amounts,
         **work,
         total=sum(sums.uses) + sums.other_charges,
-        uses=dict(zip(Use, sums.uses, strict=True)),
+        uses=uses,
         steps=shown_steps,
         on_demand_unknown=why_unknown,
         loss=-steps["failed runs"],
         is_least=any(run.is_least for run in runs),
-        rows_lost=sum(run.rows_lost for run in runs),
+        rows_lost=rows_lost,
         evictions=evictions,
         runs=len(runs),
-        running=sum(run.is_running for run in runs),
-        successes=sum(run.outcome == DONE for run in runs),
-        replayed_runs=sum(run.is_replayed for run in runs),
+        running=running,
+        successes=successes,
+        replayed_runs=replayed,
     )
 
 
 def _worked(runs: Sequence[RunTimeline]) -> dict[str, Any]:
     """The work, samples, traffic and budget of whole runs."""
-    budgets = [run.expected.budget_usd for run in runs]
-    known = [round(budget * NANO_SECONDS_PER_DOLLAR) for budget in budgets if budget is not None]
-    whole = len(known) == len(runs) > 0 and not any(run.is_cut for run in runs)
+    known, logged, sent, received = list[int](), list[tuple[int, int]](), list[int](), 0
+    for run in runs:
+        if run.expected.budget_usd is not None:
+            known.append(round(run.expected.budget_usd * NANO_SECONDS_PER_DOLLAR))
+        if run.samples is not None and run.work:
+            logged.append((run.samples, run.work))
+        if run.sent is not None:
+            sent.append(run.sent)
+            received += run.received or 0
 
     # The work of runs of one job; clocks of different jobs are different amounts of work. None if
     # some was done on machines whose cost is not known.
-    counts = [run.work for run in runs]
-    if len({run.job for run in runs}) != 1 or None in counts or any(run.on_ray for run in runs):
-        work = None
-    else:
-        work = sum(count for count in counts if count is not None)
+    counts = [run.work for run in runs if run.work is not None and not run.on_ray]
+    jobs = {run.job for run in runs}
+    work = None
+    if len(jobs) == 1 and len(counts) == len(runs):
+        work = sum(counts)
 
     # A run that was not finished does not log its samples; its clocks have as many each as those of
     # the others.
-    logged = [(run.samples, run.work) for run in runs if run.samples is not None and run.work]
-    clocks = sum(clocks for _, clocks in logged if clocks is not None)
+    clocks = sum(of_run for _, of_run in logged)
     samples = None
     if work is not None and clocks:
-        samples = work * sum(of_run for of_run, _ in logged if of_run is not None) // clocks
+        samples = work * sum(of_run for of_run, _ in logged) // clocks
 
-    counted = [(run.sent, run.received or 0) for run in runs if run.sent is not None]
-    sent, received = map(sum, zip(*counted, strict=True)) if counted else (None, None)
+    all_have_one = len(known) == len(runs) > 0
+    is_whole = not any(run.is_cut for run in runs)
     return {
         "work": work,
         "samples": samples,
-        "budget": sum(known) if whole else None,
-        "sent": sent,
-        "received": received,
-        "traffic_runs": len(counted),
+        "budget": sum(known) if all_have_one and is_whole else None,
+        "sent": sum(sent) if sent else None,
+        "received": received if sent else None,
+        "traffic_runs": len(sent),
     }
 
 
@@ -292,7 +318,9 @@ class Report:
     @property
     def left_out(self) -> int:
         """The number of replayed runs that the report leaves out."""
-        return 0 if self.is_replayed else self.replayed.runs
+        if self.is_replayed:
+            return 0
+        return self.replayed.runs
 
 
 def report_on(
@@ -313,47 +341,53 @@ def report_on(
     replayed = [part for part in every if part.run.is_replayed]
     whole = replayed if local or not billed else billed
     parts = _all_within(whole, period, at)
+    of_replayed = _all_within(replayed, period, at)
+    runs, number_of_rows, without_machines = list[RunTimeline](), 0, 0
+    for part in parts:
+        runs.append(part.run)
+        number_of_rows += len(part.rows)
+        without_machines += not part.rows and not part.run.evictions
 
-    jobs = {part.run.job for part in parts}
+    jobs = {run.job for run in runs}
     history = [RunCost(part.run, figures([part])) for part in whole if part.run.job in jobs]
-    number_of_rows = sum(len(part.rows) for part in parts)
     rows = RowsInTurn(number_of_rows, lambda: chain.from_iterable(part.rows for part in parts))
-    month = month_of([(part.run, part.rows) for part in billed], at, month_budget)
-    without_machines = [part for part in parts if not part.rows and not part.run.evictions]
+    to_count = [(part.run, part.rows) for part in billed]
 
     return Report(
         whole=figures(parts),
         by=tuple(by),
         groups=groups(parts, by, period.zone),
         rows=rows,
-        runs=tuple(part.run for part in parts),
+        runs=tuple(runs),
         made_at=at,
         history=tuple(history),
-        month=month,
-        replayed=figures(_all_within(replayed, period, at)),
+        month=month_of(to_count, at, month_budget),
+        replayed=figures(of_replayed),
         zone=period.zone,
-        without_machines=len(without_machines),
+        without_machines=without_machines,
     )
 
 
 def lacking(known: Report, lost: "Sequence[RowsLost]", period: Period) -> Report:
     """A report on a period whose log lacks rows that may be of any run: they are missing in every
     figure of the time in which they were written."""
-    rows = sum(loss.rows for loss in lost if overlaps(Period(loss.since, loss.until), period))
-
-    def least(figures: Figures) -> Figures:
-        return replace(figures, is_least=True, rows_lost=figures.rows_lost + rows)
-
+    times = [(loss.rows, Period(loss.since, loss.until)) for loss in lost]
+    rows = sum(number for number, of_loss in times if overlaps(of_loss, period))
     if rows:
-        groups = tuple(replace(group, figures=least(group.figures)) for group in known.groups)
-        known = replace(
-            known, whole=least(known.whole), groups=groups, replayed=least(known.replayed)
-        )
+        marked = list[Figures]()
+        for of_one in (known.whole, known.replayed, *(group.figures for group in known.groups)):
+            lost_rows = of_one.rows_lost + rows
+            marked.append(replace(of_one, is_least=True, rows_lost=lost_rows))
+        whole, replayed, *of_groups = marked
+        pairs = zip(known.groups, of_groups, strict=True)
+        groups = tuple(replace(group, figures=of_group) for group, of_group in pairs)
+        known = replace(known, whole=whole, groups=groups, replayed=replayed)
 
     this_month = Period(first_of_month(known.made_at), known.made_at)
-    if any(overlaps(Period(loss.since, loss.until), this_month) for loss in lost):
-        of_tags = tuple(replace(month, is_least=True) for month in known.months_of_tags)
-        known = replace(known, month=replace(known.month, is_least=True), months_of_tags=of_tags)
+    if any(overlaps(of_loss, this_month) for _, of_loss in times):
+        month = replace(known.month, is_least=True)
+        of_tags = tuple(replace(each, is_least=True) for each in known.months_of_tags)
+        known = replace(known, month=month, months_of_tags=of_tags)
 
     return known
 
@@ -372,12 +406,9 @@ def _all_within(whole: Iterable[RunPart], period: Period, at: int) -> list[RunPa
 def figures(parts: Sequence[RunPart]) -> Figures:
     """The figures of all these runs, or parts of runs, added up."""
     runs = [part.run for part in parts]
-    return figures_of(
-        total_of(part.sums for part in parts),
-        runs,
-        sum(len(run.evictions) for run in runs),
-        whole=True,
-    )
+    evictions = sum(len(run.evictions) for run in runs)
+    sums = total_of(part.sums for part in parts)
+    return figures_of(sums, runs, evictions, whole=True)
 
 
 def groups(
@@ -392,40 +423,44 @@ def groups(
     # A run that got no machine has no rows but still counts in its group.
     members: defaultdict[tuple[str, ...], list[RunPart]] = defaultdict(list)
     for part in parts:
-        members[key_of(by, Subject(None, part.run))].append(part)
-    return tuple(
-        Group(dict(zip(by, key, strict=True)), figures(of_key))
-        for key, of_key in sorted(members.items())
-    )
+        key = key_of(by, Subject(None, part.run))
+        members[key].append(part)
+
+    of_keys = list[Group]()
+    for key, of_key in sorted(members.items()):
+        values = dict(zip(by, key, strict=True))
+        of_keys.append(Group(values, figures(of_key)))
+    return tuple(of_keys)
 
 
 def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> tuple[Group, ...]:
     members: defaultdict[tuple[str, ...], dict[str, list[RoundedRow]]] = defaultdict(dict)
     evictions = Counter[tuple[str, ...]]()
+    splits_days = BY_TIME.intersection(by)
     for part in parts:
-        for of_row in rounded(
-            part.run, by_day(part.rows, zone) if BY_TIME.intersection(by) else part.rows
-        ):
-            members[key_of(by, Subject(of_row[0], part.run, zone))].setdefault(
-                part.run.run, []
-            ).append(of_row)
-        for eviction in part.run.evictions:
+        run = part.run
+        rows = by_day(part.rows, zone) if splits_days else part.rows
+        for of_row in rounded(run, rows):
+            key = key_of(by, Subject(of_row[0], run, zone))
+            members[key].setdefault(run.run, []).append(of_row)
+        for eviction in run.evictions:
             # A run may have an eviction in a group without a row there.
-            key = key_of(by, Subject(eviction, part.run, zone))
-            members[key].setdefault(part.run.run, [])
+            key = key_of(by, Subject(eviction, run, zone))
+            members[key].setdefault(run.run, [])
             evictions[key] += 1
 
     run_of = {part.run.run: part.run for part in parts}
-    grouped = []
+    grouped = list[Group]()
     for key, rows_of in sorted(members.items()):
-        sums = total_of(sums_of(run_of[name], rows) for name, rows in rows_of.items())
         runs = [run_of[name] for name in rows_of]
-        every = [row for rows in rows_of.values() for row, *_ in rows]
+        sums = total_of(sums_of(run_of[name], of_run) for name, of_run in rows_of.items())
+        every = [row for of_run in rows_of.values() for row, *_ in of_run]
         works = any(row.spot or (row.reliable and row.on_demand) for row in every)
-        only_keeps_state = any(row.reliable for row in every) and not works
+        keeps_state = any(row.reliable for row in every)
         of_group = figures_of(sums, runs, evictions[key], whole=False)
-        of_group = replace(of_group, only_keeps_state=only_keeps_state)
-        grouped.append(Group(dict(zip(by, key, strict=True)), of_group))
+        of_group = replace(of_group, only_keeps_state=keeps_state and not works)
+        values = dict(zip(by, key, strict=True))
+        grouped.append(Group(values, of_group))
 
     return tuple(grouped)
 
@@ -454,7 +489,9 @@ class UnitTrend:
 
     @property
     def change_pct(self) -> float | None:
-        return 100 * (self.latest_usd / self.before_usd - 1) if self.before_usd else None
+        if self.before_usd:
+            return 100 * (self.latest_usd / self.before_usd - 1)
+        return None
 
 
 def trends_of(report: Report) -> list[UnitTrend]:

@@ -72,12 +72,13 @@ def csv_lines(report: Report, columns: Sequence[str]) -> Iterator[str]:
     tags = dict[str, str]()
     for run in report.runs:
         of_run = {**run.tags, "spotctl-job": run.job, "spotctl-run": run.run}
-        tags[run.run] = _line([json.dumps(of_run, sort_keys=True)])[:-1]
+        written = json.dumps(of_run, sort_keys=True)
+        tags[run.run] = _line([written])[:-1]
 
     templates: dict[tuple[object, ...], str] = {}
     yield _line(columns)
     for row in report.rows:
-        machine = _quoted(row.machine)
+        machine = _line([row.machine])[:-1] if row.machine else ""
         key = (
             row.market,
             row.reliable,
@@ -92,10 +93,10 @@ def csv_lines(report: Report, columns: Sequence[str]) -> Iterator[str]:
         cells = {**_when(row), **_money(row), **of_row}
         if key not in templates:
             # A line with places for the cells that differ from row to row.
+            places = {name: f"%({name})s" for name in cells}
             constant = {name: cell.replace("%", "%%") for name, cell in _constant(row).items()}
-            templates[key] = _line(
-                [f"%({name})s" if name in cells else constant[name] for name in columns]
-            )
+            template = constant | places
+            templates[key] = _line([template[name] for name in columns])
         yield templates[key] % cells
 
 
@@ -106,63 +107,72 @@ def _line(cells: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=1 << 12)
-def _quoted(cell: str) -> str:
-    return _line([cell])[:-1] if cell else ""
-
-
 def _constant(row: LedgerRow) -> dict[str, str]:
     """The columns that are equal for all rows with the same market, use and kind."""
-    charge, names = _CHARGE_TYPES[row.kind], cloud_of(row.market.cloud).words
-    how = "reliable" if row.reliable else row.market.pricing(spot=row.spot)
-    verbs = {
-        ChargeKind.REFUND: "refund for",
-        ChargeKind.CORRECTION: "correction for",
-        ChargeKind.UNKNOWN: "rest of",
-    }
-
-    verb = verbs.get(row.kind, "")
-    is_rest = row.kind is ChargeKind.UNKNOWN
-    to = f" to {row.target}" if row.target else ""
-    description = f"{verb} {how} {charge.noun} {row.market}{to} ({row.use.value})"
-
-    sku, pricing = dict[str, str](), ""
-    if row.kind not in _WITHOUT_QUANTITY:
-        sku = _sku(row, charge)
-        pricing = "Dynamic" if row.spot else "Standard"
-
     market = row.market
-    return {
+    charge, names = _CHARGE_TYPES[row.kind], cloud_of(market.cloud).words
+    provider, service = names.provider, f"{names.service} ({charge.noun})"
+    if charge is _MACHINE:
+        # A service is in one category only.
+        service = names.service
+
+    is_rest, is_correction = row.kind is ChargeKind.UNKNOWN, row.kind is ChargeKind.CORRECTION
+    category = "Adjustment" if is_rest else "Usage"
+    frequency = "One-Time" if is_rest else "Usage-Based"
+    cells = {
         **_EQUAL_IN_ALL,
-        **sku,
         "BillingAccountId": f"spotctl:{market.cloud}",
         "CapacityReservationId": market.reservation,
         "CapacityReservationStatus": "Used" if market.reservation else "",
-        "ChargeCategory": "Adjustment" if is_rest else "Usage",
-        "ChargeClass": "Correction" if row.kind is ChargeKind.CORRECTION else "",
-        "ChargeDescription": description.strip(),
-        "ChargeFrequency": "One-Time" if is_rest else "Usage-Based",
-        "InvoiceIssuerName": names.provider,
-        "PricingCategory": pricing,
-        "ProviderName": names.provider,
-        "PublisherName": names.provider,
+        "ChargeCategory": category,
+        "ChargeClass": "Correction" if is_correction else "",
+        "ChargeDescription": _description(row, charge),
+        "ChargeFrequency": frequency,
+        "InvoiceIssuerName": provider,
+        "PricingCategory": "",
+        "ProviderName": provider,
+        "PublisherName": provider,
         "RegionId": market.region,
         "RegionName": market.region,
         "AvailabilityZone": "" if market.zone == NO_ZONE else market.zone,
         "ResourceType": charge.resource if row.machine else "",
         "ServiceCategory": charge.category,
-        # A service is in one category only.
-        "ServiceName": names.service if charge is _MACHINE else f"{names.service} ({charge.noun})",
+        "ServiceName": service,
         "ServiceSubcategory": charge.subcategory,
         "x_SpotctlKind": row.kind.value,
         "x_SpotctlUse": row.use.value,
         "x_SpotctlSettled": str(row.settled).lower(),
     }
 
+    if row.kind not in _WITHOUT_QUANTITY:
+        cells |= _sku(row, charge)
+        cells["PricingCategory"] = "Dynamic" if row.spot else "Standard"
+    return cells
+
+
+def _description(row: LedgerRow, charge: _ChargeType) -> str:
+    """`refund for spot compute aws:us-east-1a/m5.large (lost)`: what the charge is for."""
+    verbs = {
+        ChargeKind.REFUND: "refund for ",
+        ChargeKind.CORRECTION: "correction for ",
+        ChargeKind.UNKNOWN: "rest of ",
+    }
+
+    verb = verbs.get(row.kind, "")
+    how = "reliable" if row.reliable else row.market.pricing(spot=row.spot)
+    to = f" to {row.target}" if row.target else ""
+    return f"{verb}{how} {charge.noun} {row.market}{to} ({row.use.value})"
+
 
 def _when(row: LedgerRow) -> dict[str, str]:
     """FOCUS requires a length: a charge after the end of a machine is for the time after it."""
-    billed = row.amount // row.price if row.kind is ChargeKind.COMPUTE and row.price else 1
-    end = row.end if row.end > row.begin else row.begin + max(billed, 1) * SECOND
+    end = row.end
+    if end <= row.begin:
+        billed = 1
+        if row.kind is ChargeKind.COMPUTE and row.price:
+            billed = max(row.amount // row.price, 1)
+        end = row.begin + billed * SECOND
+
     begin, after = _billing_period(row.begin // DAY)
     return {
         "BillingPeriodStart": begin,
@@ -175,8 +185,9 @@ def _when(row: LedgerRow) -> dict[str, str]:
 @cache
 def _billing_period(day: int) -> tuple[str, str]:
     moment = to_datetime(day * DAY)
+    year, months = moment.year + moment.month // 12, moment.month % 12
     begin = datetime(moment.year, moment.month, 1, tzinfo=UTC)
-    after = datetime(moment.year + moment.month // 12, moment.month % 12 + 1, 1, tzinfo=UTC)
+    after = datetime(year, months + 1, 1, tzinfo=UTC)
     return format_time(to_micros(begin)), format_time(to_micros(after))
 
 
@@ -188,9 +199,9 @@ def _money(row: LedgerRow) -> dict[str, str]:
     """The amount paid, and the list price of the same quantity; for a replayed market, nothing is
     billed.
     """
-    amount, price, listed = (
-        (0, 0, 0) if row.market.is_synthetic else (row.amount, row.price, row.listed)
-    )
+    amount, price, listed = row.amount, row.price, row.listed
+    if row.market.is_synthetic:
+        amount = price = listed = 0
     charged = _ratio(amount, NANO_SECONDS_PER_DOLLAR)
     names = (
         "BilledCost",
@@ -206,22 +217,24 @@ def _money(row: LedgerRow) -> dict[str, str]:
 
     # A charge of nothing does not say how much was used, as that for reserved machines that are
     # paid for already.
+    used, per_unit = row.end - row.begin, HOUR
     if row.price:
         used, per_unit = row.amount, row.price * 3600
     elif row.kind is ChargeKind.EGRESS:
         used, per_unit = row.sent, 1 << 30
-    else:
-        used, per_unit = (row.end - row.begin) * (-1 if row.kind is ChargeKind.REFUND else 1), HOUR
+    elif row.kind is ChargeKind.REFUND:
+        used = -used
 
     quantity, unit = _ratio(used, per_unit), _CHARGE_TYPES[row.kind].unit
+    unit_price, list_price = (_ratio(nanos, NANOS_PER_DOLLAR) for nanos in (price, listed))
     # Prices and charges are in one currency, so that two columns have each.
     return {
         **money,
         "ListCost": _ratio(listed * used, per_unit * NANOS_PER_DOLLAR),
-        "ContractedUnitPrice": _price(price),
-        "PricingCurrencyContractedUnitPrice": _price(price),
-        "ListUnitPrice": _price(listed),
-        "PricingCurrencyListUnitPrice": _price(listed),
+        "ContractedUnitPrice": unit_price,
+        "PricingCurrencyContractedUnitPrice": unit_price,
+        "ListUnitPrice": list_price,
+        "PricingCurrencyListUnitPrice": list_price,
         "PricingQuantity": quantity,
         "PricingUnit": unit,
         "ConsumedQuantity": quantity,
@@ -230,23 +243,21 @@ def _money(row: LedgerRow) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1 << 12)
-def _price(nanos: int) -> str:
-    return _ratio(nanos, NANOS_PER_DOLLAR)
-
-
 def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
     market, details = row.market, ""
     sku = f"{market.cloud}/{market.instance_type}/{market.os}/{charge.noun}"
     how = market.reservation or market.pricing(spot=row.spot)
+    price_id = f"{sku}/{market.region}/{market.zone}/{how}"
     if charge is _MACHINE:
         # All charges with the same `SkuPriceId` share these.
         known = {"InstanceType": market.instance_type, "OperatingSystem": market.os}
         details = json.dumps(known, sort_keys=True)
 
+    unit = charge.unit.lower()
     return {
         "SkuId": sku,
-        "SkuPriceId": f"{sku}/{market.region}/{market.zone}/{how}",
-        "SkuMeter": f"{charge.noun} {charge.unit.lower()}",
+        "SkuPriceId": price_id,
+        "SkuMeter": f"{charge.noun} {unit}",
         "SkuPriceDetails": details,
     }
 
@@ -257,11 +268,14 @@ def _ratio(amount: int, divisor: int) -> str:
     amounts are whole.
     """
     scaled, rest = divmod(abs(amount) * _UNIT, divisor)
-    if 2 * rest > divisor or (2 * rest == divisor and scaled % 2):
+    is_half = 2 * rest == divisor
+    if 2 * rest > divisor or (is_half and scaled % 2):
         scaled += 1
     whole, decimals = divmod(scaled, _UNIT)
     sign = "-" if amount < 0 and scaled else ""
-    return f"{sign}{whole}.{f'{decimals:0{_PLACES}}'.rstrip('0') or '0'}"
+    digits = f"{decimals:0{_PLACES}}"
+    fraction = digits.rstrip("0") or "0"
+    return f"{sign}{whole}.{fraction}"
 
 
 COLUMNS = tuple(

@@ -52,40 +52,49 @@ def corrected_bills(settings: Settings, runs: Iterable[RunTimeline]) -> list[Cor
 
     A store that cannot be read says nothing about bills, which are in the log.
     """
-    prices, ended = (
-        wiring.price_store(settings),
-        [run for run in runs if not run.is_running and not run.is_replayed],
-    )
-
+    prices = wiring.price_store(settings)
+    ended = [run for run in runs if not run.is_running and not run.is_replayed]
     with suppress(PricingDataError), store.EventLog(Paths(settings.home).log) as log:
-        corrections = prices.corrections()
-        bills = [_bill(log.of_run(run.run), corrections, prices) for run in ended if corrections]
-        return [bill for bill in bills if bill is not None and bill.change_usd]
+        bills, corrections = list[CorrectedBill](), prices.corrections()
+        if not corrections:
+            return bills
+        for run in ended:
+            bill = _bill(log.of_run(run.run), corrections, prices)
+            if bill is not None and bill.change_usd:
+                bills.append(bill)
+        return bills
     return []
 
 
 def _bill(
     events: Sequence[LogRow], corrections: Sequence[PriceCorrection], prices: PriceStore
 ) -> CorrectedBill | None:
-    billed = {
-        row.event.market for row in events if isinstance(row.event, Priced) and row.event.times
-    }
+    priced = dict[int, Priced]()
+    for row in events:
+        if isinstance(row.event, Priced) and row.event.times:
+            priced[row.id] = row.event
+
+    billed = {event.market for event in priced.values()}
     later = [each for each in corrections if each.market in billed and each.made > events[-1].at]
     if not later:
         return None
 
     before = [each for each in corrections if each not in later]
-    markets, changed = {each.market for each in later}, dict[int, LogRow]()
+    markets = {each.market for each in later}
+    repriced = list[LogRow]()
     for row in events:
-        if isinstance(row.event, Priced) and row.event.times and row.event.market in markets:
-            changed[row.id] = row._replace(
-                event=_corrected(row.event, prices, (before, corrections))
-            )
+        event = priced.get(row.id)
+        if event is None or event.market not in markets:
+            repriced.append(row)
+        else:
+            corrected = _corrected(event, prices, (before, corrections))
+            repriced.append(row._replace(event=corrected))
 
     state = fold(events)
     was = project_run(state, RECORDED_ONLY).amount
-    would_be = project_run(fold([changed.get(row.id, row) for row in events]), RECORDED_ONLY).amount
-    return CorrectedBill(state.run, max(each.made for each in later), usd(would_be - was))
+    would_be = project_run(fold(repriced), RECORDED_ONLY).amount
+    made = max(each.made for each in later)
+    return CorrectedBill(state.run, made, usd(would_be - was))
 
 
 def _corrected(
@@ -98,12 +107,14 @@ def _corrected(
     """
     then, now = (_series(prices, event.market, made) for made in corrections)
     times, recorded = (np.array(column, dtype=np.int64) for column in (event.times, event.prices))
-    every = np.unique(np.concatenate([times, then.times, now.times]))
+    together = np.concatenate([times, then.times, now.times])
+    every = np.unique(together)
     every = every[(every >= times[0]) & (every <= times[-1])]
-    was = _at(times, recorded, every)
-    known = every >= max(then.first, now.first)
-    stored = known & (_at(then.times, then.prices, every) == was)
-    right = np.where(stored, _at(now.times, now.prices, every), was)
+    was, stored_then = _at(times, recorded, every), _at(then.times, then.prices, every)
+    first = max(then.first, now.first)
+    stored = (every >= first) & (stored_then == was)
+    stored_now = _at(now.times, now.prices, every)
+    right = np.where(stored, stored_now, was)
 
     return replace(event, times=tuple(every.tolist()), prices=tuple(right.tolist()))
 

@@ -25,26 +25,33 @@ def el(name: str, *children: str, **attributes: object) -> Html:
     """An element. Attributes are written `class_` and `stroke_width`; those that are None are left
     out.
     """
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(printable(number_text(value)), quote=True)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    return Html(
-        f"<{name}{written}>{fragment(*children)}</{name}>" if children else f"<{name}{written}/>"
-    )
+    written = ""
+    for key, value in attributes.items():
+        if value is not None:
+            attribute = key.rstrip("_").replace("_", "-")
+            quoted = escape(printable(number_text(value)), quote=True)
+            written += f' {attribute}="{quoted}"'
+
+    if not children:
+        return Html(f"<{name}{written}/>")
+    content = fragment(*children)
+    return Html(f"<{name}{written}>{content}</{name}>")
 
 
 def fragment(*parts: str) -> Html:
     """Parts one after the other; those that are not `Html` are escaped."""
-    return Html(
-        "".join(part if isinstance(part, Html) else escape(printable(part)) for part in parts)
-    )
+    escaped = list[str]()
+    for part in parts:
+        markup = part if isinstance(part, Html) else escape(printable(part))
+        escaped.append(markup)
+    return Html("".join(escaped))
 
 
 def number_text(value: object) -> str:
     """Numbers with at most one decimal, which is a tenth of a pixel; anything else as it is."""
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.1f}".removesuffix(".0")
+    return str(value)
 
 
 NARROW = 600
@@ -72,7 +79,11 @@ def titled(element: Html, tooltip: str) -> Html:
 
 def path(points: Sequence[tuple[float, float]]) -> str:
     """Path data of straight lines through points."""
-    return "M" + "L".join(f"{number_text(float(x))} {number_text(float(y))}" for x, y in points)
+    written = list[str]()
+    for point in points:
+        x, y = map(float, point)
+        written.append(f"{number_text(x)} {number_text(y)}")
+    return "M" + "L".join(written)
 
 
 def stepped(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -135,7 +146,9 @@ class Canvas:
 
 def nice(most: float, count: int = 4) -> list[float]:
     """Round tick values from 0 up to at least `most`: 0, 0.5, 1, 1.5."""
-    return _to_beyond(most, _step(most / count, (1, 2, 2.5, 5, 10))) if most > 0 else [0.0, 1.0]
+    if most > 0:
+        return _to_beyond(most, _step(most / count, (1, 2, 2.5, 5, 10)))
+    return [0.0, 1.0]
 
 
 def whole(most: int, count: int = 4) -> list[float]:
@@ -145,8 +158,11 @@ def whole(most: int, count: int = 4) -> list[float]:
 
 def spanning(low: float, high: float) -> list[float]:
     """Round tick values from at most `low` to at least `high`."""
-    step = _step((high - low) / 4, (1, 2, 2.5, 5, 10)) if high > low else 1.0
-    first, last = floor(low / step), max(ceil(high / step - 1e-9), floor(low / step) + 1)
+    step = 1.0
+    if high > low:
+        step = _step((high - low) / 4, (1, 2, 2.5, 5, 10))
+    first, last = floor(low / step), ceil(high / step - 1e-9)
+    last = max(last, first + 1)
     return [round(number * step, 12) for number in range(first, last + 1)]
 
 
@@ -181,9 +197,12 @@ def value_axis(
 def dollars_axis(values: Sequence[float]) -> Callable[[float], str]:
     """The labels of a dollar axis: as many decimals as its step needs."""
     step = values[1] - values[0]
-    digits = next((n for n in range(7) if abs(round(step, n) - step) < step * 1e-6), 6)
-    # $0.50 rather than $0.5.
-    digits = 2 if digits == 1 else digits
+    digits = 0
+    while digits < 6 and abs(round(step, digits) - step) >= step * 1e-6:
+        digits += 1
+    if digits == 1:
+        # $0.50 rather than $0.5.
+        digits = 2
     return f"${{:,.{digits}f}}".format
 
 
@@ -199,16 +218,17 @@ def time_axis(canvas: Canvas, scale: Scale) -> Html:
     span = scale.high - scale.low
     most = 4 if canvas.is_narrow else 8
     step = next((step for step in _STEPS if span / step <= most), _STEPS[-1])
-    first = -(-int(scale.low) // step) * step
+    first, last = -(-int(scale.low) // step) * step, int(scale.high)
     parts, free_from = list[Html](), -inf
 
-    for at in range(first, int(scale.high) + 1, step):
+    for at in range(first, last + 1, step):
         x, y = scale(at), canvas.height - canvas.bottom
         parts.append(el("line", x1=x, x2=x, y1=y, y2=y + 4, class_="zero"))
         moment = to_datetime(at)
         label = f"{moment.day} {moment:%b}"
         if step < DAY and (moment.hour or moment.minute):
-            label = f"{label} {moment:%H:%M}" if at == first else f"{moment:%H:%M}"
+            time = f"{moment:%H:%M}"
+            label = f"{label} {time}" if at == first else time
         half = _CHARACTER / 2 * len(label)
         if x - half >= free_from:
             parts.append(axis_label(canvas, x, label))
@@ -221,9 +241,12 @@ def time_axis(canvas: Canvas, scale: Scale) -> Html:
 def axis_label(canvas: Canvas, x: float, label: str) -> Html:
     """A label below the axis, moved sideways if its text would leave the chart."""
     half = _CHARACTER / 2 * len(label)
-    anchor = "start" if x - half < 0 else "end" if x + half > canvas.width else "middle"
-    at = 0.0 if anchor == "start" else float(canvas.width) if anchor == "end" else x
-    return text(at, canvas.height - 5, label, anchor=anchor)
+    anchor = "middle"
+    if x - half < 0:
+        x, anchor = 0.0, "start"
+    elif x + half > canvas.width:
+        x, anchor = float(canvas.width), "end"
+    return text(x, canvas.height - 5, label, anchor=anchor)
 
 
 def series_class(number: int) -> str:
@@ -289,20 +312,23 @@ def table(
     caption: str = "",
 ) -> Html:
     """A table of texts. A table that is too wide for a phone scrolls; the page does not."""
-    head = el("tr", *(el("th", column.name, scope="col", class_=column.class_) for column in heads))
-    parts = [
-        *([el("caption", caption)] if caption else []),
-        el("thead", head),
-        el("tbody", *(_row(heads, row) for row in rows)),
-        *([el("tfoot", _row(heads, foot))] if foot else []),
-    ]
+    parts, head = list[Html](), list[Html]()
+    if caption:
+        parts.append(el("caption", caption))
+    for column in heads:
+        head.append(el("th", column.name, scope="col", class_=column.class_))
+    parts.append(el("thead", el("tr", *head)))
+
+    body = [_row(heads, row) for row in rows]
+    parts.append(el("tbody", *body))
+    if foot:
+        parts.append(el("tfoot", _row(heads, foot)))
     return el("div", el("table", *parts), class_="scroll")
 
 
 def _row(heads: Sequence[ColumnHead], cells: Sequence[str]) -> Html:
-    return el(
-        "tr", *(el("td", cell, class_=head.class_) for head, cell in zip(heads, cells, strict=True))
-    )
+    shown = zip(heads, cells, strict=True)
+    return el("tr", *(el("td", cell, class_=head.class_) for head, cell in shown))
 
 
 def times(moments: Sequence[int]) -> list[Html]:
@@ -324,8 +350,9 @@ def for_both_widths(
 ) -> Html:
     """A chart for screens and paper, and one for phones; the style sheet shows the one that fits.
     `draw` gets a canvas and the content, which begins with the title."""
+    lower = max(height - 60, 180)
     screen = Canvas(960, height, top=top)
-    phone = Canvas(340, max(height - 60, 180), left=50, right=4, top=top)
+    phone = Canvas(340, lower, left=50, right=4, top=top)
     return fragment(draw(screen, *content), draw(phone, *content))
 
 
@@ -335,16 +362,18 @@ def figure(
     """A chart with its legend, pairs of a color class and a name, and its figures as a table that
     can be opened.
     """
-    items = list[Html]()
+    parts, items = list[Html](), list[Html]()
     for class_, name in keys:
         color = el("rect", width=10, height=10, rx=2, class_=class_)
-        items.append(
-            el("li", el("svg", color, class_="key", viewBox="0 0 10 10", aria_hidden="true"), name)
-        )
+        sample = el("svg", color, class_="key", viewBox="0 0 10 10", aria_hidden="true")
+        items.append(el("li", sample, name))
 
-    legend = [el("ul", *items, class_="legend")] if items else []
-    details = [el("details", el("summary", "Figures"), figures)] if figures else []
-    return el("figure", *legend, picture, *details)
+    if items:
+        parts.append(el("ul", *items, class_="legend"))
+    parts.append(picture)
+    if figures:
+        parts.append(el("details", el("summary", "Figures"), figures))
+    return el("figure", *parts)
 
 
 def section(title: str, *children: Html, is_long: bool = False) -> Html:
@@ -355,19 +384,13 @@ def section(title: str, *children: Html, is_long: bool = False) -> Html:
 
 def tiles_of(tiles: Sequence[tuple[str, str, str]]) -> Html:
     """Figures next to each other: the name of each, its value, and a smaller line below."""
-    return el(
-        "dl",
-        *(
-            el(
-                "div",
-                el("dt", name),
-                el("dd", value, class_="figure"),
-                el("dd", more, class_="small"),
-            )
-            for name, value, more in tiles
-        ),
-        class_="tiles",
-    )
+    shown = list[Html]()
+    for name, value, more in tiles:
+        label = el("dt", name)
+        figure = el("dd", value, class_="figure")
+        small = el("dd", more, class_="small")
+        shown.append(el("div", label, figure, small))
+    return el("dl", *shown, class_="tiles")
 
 
 def versus(amounts: Sequence[tuple[str, float, str, str]]) -> Html:
@@ -377,12 +400,12 @@ def versus(amounts: Sequence[tuple[str, float, str, str]]) -> Html:
     most = max((value for _, value, _, _ in amounts), default=0) or 1
     parts = list[Html]()
     for name, value, written, class_ in amounts:
-        bar = el(
-            "rect", width=f"{max(100 * value / most, 0.4):.2f}%", height=14, rx=3, class_=class_
-        )
+        percent = max(100 * value / most, 0.4)
+        bar = el("rect", width=f"{percent:.2f}%", height=14, rx=3, class_=class_)
+        picture = el("svg", bar, aria_hidden="true")
         parts += [
             el("dt", name),
-            el("dd", el("svg", bar, aria_hidden="true")),
+            el("dd", picture),
             el("dd", written, class_="amount"),
         ]
 

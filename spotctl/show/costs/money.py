@@ -65,27 +65,34 @@ def markets_of(report: Report) -> tuple[MarketCost, ...]:
 
     costs = list[MarketCost]()
     for rank, market in enumerate(order):
-        rows = by_market[market]
-        charged = [row for row in rows if row.kind is ChargeKind.COMPUTE]
-        refunds = [row.amount for row in rows if row.kind is ChargeKind.REFUND]
-        list_prices = (row.listed / 1e9 for row in charged if row.listed)
-        price: float | None = None
-        seconds = sum(round(row.amount / row.price) for row in charged if row.price)
-        if seconds:
-            paid_gross = sum(row.amount for row in charged)
-            price = paid_gross / seconds * 3600 / NANO_SECONDS_PER_DOLLAR
+        refunded = on_demand = machine_micros = paid_gross = seconds = 0
+        listed: float | None = None
+        for row in by_market[market]:
+            on_demand += row.on_demand
+            if row.kind is ChargeKind.REFUND:
+                refunded -= row.amount
+            elif row.kind is ChargeKind.COMPUTE:
+                machine_micros += row.end - row.begin
+                paid_gross += row.amount
+                if row.price:
+                    seconds += round(row.amount / row.price)
+                if row.listed and listed is None:
+                    listed = row.listed / 1e9
 
+        price: float | None = None
+        if seconds:
+            price = paid_gross / seconds * 3600 / NANO_SECONDS_PER_DOLLAR
         shares_color = rank >= SERIES - 1 and len(order) > SERIES
         cost = MarketCost(
             market=market,
             class_=series_class(rank),
             name=OTHERS if shares_color else str(market),
             paid=paid[market],
-            refunded=-sum(refunds),
-            on_demand=sum(row.on_demand for row in rows),
-            machine_micros=sum(row.end - row.begin for row in charged),
+            refunded=refunded,
+            on_demand=on_demand,
+            machine_micros=machine_micros,
             price=price,
-            listed=next(list_prices, None),
+            listed=listed,
             evictions=evictions[market],
         )
         costs.append(cost)
@@ -98,15 +105,15 @@ def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], s
     `month`.
     """
     runs = sorted(report.runs, key=attrgetter("wall_began"))
-    by_run: defaultdict[str, list[LedgerRow]] = defaultdict(list)
-    for row in report.rounded_rows():
-        by_run[row.run].append(row)
-
+    bars = list[Bar]()
     if len(runs) <= MAX_BARS:
-        bars = list[Bar]()
+        by_run: defaultdict[str, list[LedgerRow]] = defaultdict(list)
+        for row in report.rounded_rows():
+            by_run[row.run].append(row)
         for run in runs:
             began = short_day(run.wall_began)
-            bars.append(_bar(began, f"{run.run}, {began}", by_run[run.run], markets))
+            name = f"{run.run}, {began}"
+            bars.append(_bar(began, name, by_run[run.run], markets))
         return bars, "run"
 
     months: defaultdict[tuple[int, int], list[LedgerRow]] = defaultdict(list)
@@ -114,8 +121,10 @@ def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], s
         begin = local(row.begin, report.zone)
         months[begin.year, begin.month].append(row)
 
-    names = {(year, month): f"{date(year, month, 1):%b %Y}" for year, month in sorted(months)}
-    return [_bar(name, name, months[month], markets) for month, name in names.items()], "month"
+    for (year, month), rows in sorted(months.items()):
+        name = f"{date(year, month, 1):%b %Y}"
+        bars.append(_bar(name, name, rows, markets))
+    return bars, "month"
 
 
 def _bar(label: str, name: str, rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> Bar:
@@ -170,16 +179,18 @@ def minimum_bids(run: RunTimeline, markets: Sequence[MarketCost]) -> list[PriceL
     """The lowest minimum bid of the hosts of each market, from one look to the next, in percent of
     on-demand.
     """
-    lines = []
+    lines = list[PriceLine]()
     for cost in markets:
         looks = [look for look in run.minimum_bids if look.market == cost.market]
-        if looks and cost.listed:
-            percents = [100 * look.least / 1e9 / cost.listed for look in looks]
-            ends = [*(look.at for look in looks[1:]), run.until]
-            pieces = zip([look.at for look in looks], ends, percents, strict=True)
-            lines.append(
-                Series(f"{cost.class_} least", f"{cost.name}, lowest minimum bid", tuple(pieces))
-            )
+        if not looks or not cost.listed:
+            continue
+        ends = [*(look.at for look in looks[1:]), run.until]
+        pieces = list[tuple[int, int, float]]()
+        for look, end in zip(looks, ends, strict=True):
+            percent = 100 * look.least / 1e9 / cost.listed
+            pieces.append((look.at, end, percent))
+        name = f"{cost.name}, lowest minimum bid"
+        lines.append(Series(f"{cost.class_} least", name, tuple(pieces)))
 
     return lines
 
@@ -210,8 +221,12 @@ def _percents(rows: Sequence[LedgerRow], listed: float) -> list[tuple[int, int, 
 
 
 def parts_of(figures: Figures) -> list[BarPart]:
-    parts = [Series(class_, name, usd(figures.uses.get(use, 0))) for use, class_, name in USES]
-    return [*parts, Series("other", "disks, addresses and traffic", usd(figures.other_charges))]
+    parts = list[BarPart]()
+    for use, class_, name in USES:
+        amount = figures.uses.get(use, 0)
+        parts.append(Series(class_, name, usd(amount)))
+    others = usd(figures.other_charges)
+    return [*parts, Series("other", "disks, addresses and traffic", others)]
 
 
 def _by_market(rows: Iterable[LedgerRow]) -> dict[Market, list[LedgerRow]]:

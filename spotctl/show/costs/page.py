@@ -91,105 +91,93 @@ def html(report: Report, *above: Html) -> str:
             runs_section(report),
         ]
 
-    terms = [part for name, meaning in _TERMS for part in (el("dt", name), el("dd", meaning))]
+    terms = list[Html]()
+    for name, meaning in _TERMS:
+        terms += [el("dt", name), el("dd", meaning)]
     sections.append(section("Terms", el("dl", *terms, class_="terms")))
-    settled = sum(row.settled for row in report.rows)
-    generated = (
-        f"Generated on {fmt.minute(report.made_at)} from {len(report.rows):,} ledger rows, "
-        f"{settled:,} of them settled. Amounts are summed exactly and rounded only for display."
-    )
-    main = el("main", *above, _head(report), *sections, el("footer", paragraph(generated)))
 
-    return document(f"Cost of {fmt.subject(report)}, {_period(report)}", main)
+    rows, settled = len(report.rows), sum(row.settled for row in report.rows)
+    made = fmt.minute(report.made_at)
+    generated = (
+        f"Generated on {made} from {rows:,} ledger rows, {settled:,} of them settled. Amounts are "
+        "summed exactly and rounded only for display."
+    )
+    foot = el("footer", paragraph(generated))
+    main = el("main", *above, _head(report), *sections, foot)
+    title = f"Cost of {fmt.subject(report)}, {_period(report)}"
+    return document(title, main)
 
 
 def _period(report: Report) -> str:
     first = min((run.wall_began for run in report.runs), default=report.made_at)
     last = max((run.wall_ended or report.made_at for run in report.runs), default=report.made_at)
     begin, end = fmt.day(first), fmt.day(last)
-    return begin if begin == end else f"{begin} to {end}"
+    if begin == end:
+        return begin
+    return f"{begin} to {end}"
 
 
 def _head(report: Report) -> Html:
     whole, digits = report.whole, fmt.digits_of(report)
     jobs = sorted({run.job for run in report.runs})
-    title = (
-        ", ".join(jobs)
-        if 0 < len(jobs) <= fmt.MAX_NAMED
-        else counted(len(jobs), "job")
-        if jobs
-        else "No runs"
-    )
+    title = ", ".join(jobs) or "No runs"
+    if len(jobs) > fmt.MAX_NAMED:
+        title = counted(len(jobs), "job")
 
-    parts = [
-        paragraph(f"Cost report · {_period(report)} · {fmt.counted_runs(report)}", "eyebrow"),
-        el("h1", title),
-        _verdict(report, digits),
-    ]
-
+    eyebrow = f"Cost report · {_period(report)} · {fmt.counted_runs(report)}"
+    parts = [paragraph(eyebrow, "eyebrow"), el("h1", title), _verdict(report, digits)]
     if whole.on_demand and not whole.is_least:
-        amounts = (
-            (fmt.paid(report).capitalize(), whole.total, "paid"),
-            ("On demand", whole.on_demand, "od"),
-        )
-        parts.append(
-            versus(
-                [
-                    (name, amount, fmt.money(amount, digits), class_)
-                    for name, amount, class_ in amounts
-                ]
-            )
-        )
+        verb, paid = fmt.paid(report).capitalize(), whole.total
+        listed = whole.on_demand
+        amounts = [
+            (verb, paid, fmt.money(paid, digits), "paid"),
+            ("On demand", listed, fmt.money(listed, digits), "od"),
+        ]
+        parts.append(versus(amounts))
 
-    parts += [
-        paragraph(f"{remark[0].upper()}{remark[1:]}.", "notice") for remark in fmt.doubts(report)
-    ]
+    notices = [f"{doubt[0].upper()}{doubt[1:]}." for doubt in fmt.doubts(report)]
     if report.is_replayed:
-        replayed = (
+        notices.append(
             "These runs were on the local market, which replays recorded or synthetic prices and "
             "evictions. No real"
             " money was spent, and no amount on this page was billed. Dates of runs are this "
             "computer's; times in charts are the market's."
         )
-        parts.append(paragraph(replayed, "notice"))
 
-    if remark := fmt.left_out(report):
-        parts.append(paragraph(remark, "notice"))
+    remark = fmt.left_out(report)
+    if remark:
+        notices.append(remark)
     if whole.running:
         running = "1 run is" if whole.running == 1 else f"{whole.running} runs are"
         unsettled = fmt.money(whole.unsettled, digits)
-        parts.append(
-            paragraph(
-                f"{running} still running (*): {unsettled} of the total may change.", "notice"
-            )
-        )
+        notices.append(f"{running} still running (*): {unsettled} of the total may change.")
 
+    parts += [paragraph(notice, "notice") for notice in notices]
     return el("header", *parts)
 
 
 def _verdict(report: Report, digits: int) -> Html:
     whole = report.whole
+    amount, verb = fmt.total(whole, digits), fmt.paid(report)
     so_far = " so far" if whole.running else ""
-    paid = (
-        f"{fmt.total(whole, digits)} "
-        f"{fmt.paid(report)}{so_far}{', not billed' if report.is_replayed else ''}."
-    )
+    not_billed = ", not billed" if report.is_replayed else ""
+    paid = f"{amount} {verb}{so_far}{not_billed}."
     if whole.loss:
-        paid += f" Of this, {fmt.money(whole.loss, digits)} was lost in runs that failed."
+        lost = fmt.money(whole.loss, digits)
+        paid += f" Of this, {lost} was lost in runs that failed."
 
     if whole.on_demand_unknown:
-        return paragraph(
-            f"{paid} What this saved is unknown: {whole.on_demand_unknown}.", "verdict"
-        )
+        unknown = f"{paid} What this saved is unknown: {whole.on_demand_unknown}."
+        return paragraph(unknown, "verdict")
     if whole.saved_pct is None or whole.saved is None or whole.on_demand is None:
         return paragraph(paid, "verdict")
 
     if whole.saved >= 0:
-        saved = el(
-            "strong", f"{fmt.money(whole.saved, digits)} saved, {fmt.percent(whole.saved_pct)}"
-        )
+        amount, share = fmt.money(whole.saved, digits), fmt.percent(whole.saved_pct)
+        saved = el("strong", f"{amount} saved, {share}")
     else:
-        saved = el("strong", f"{fmt.percent(-whole.saved_pct)} more expensive", class_="more")
+        share = fmt.percent(-whole.saved_pct)
+        saved = el("strong", f"{share} more expensive", class_="more")
 
     listed = fmt.money(whole.on_demand, digits)
     text = fragment(f"{paid} On demand, the same work would have cost {listed}: ", saved, ".")
@@ -201,13 +189,16 @@ def _tiles(report: Report) -> Html:
     least, hours = bound_of(is_least=whole.is_least, is_most=False), whole.machine_micros / HOUR
     hourly, rate = "", "no machine was evicted"
     if hours and not whole.is_least:
-        hourly = f"${usd(whole.total) / hours:.4f} each"
+        each = usd(whole.total) / hours
+        hourly = f"${each:.4f} each"
     if whole.evictions:
-        rate = f"one per {hours / whole.evictions:.1f} machine-hours"
+        between = hours / whole.evictions
+        rate = f"one per {between:.1f} machine-hours"
 
+    machine_hours, evictions = fmt.hours(whole.machine_micros), fmt.whole_number(whole.evictions)
     tiles = [
-        ("Machine-hours", f"{least}{fmt.hours(whole.machine_micros)}", hourly),
-        ("Evictions", f"{least}{fmt.whole_number(whole.evictions)}", rate),
+        ("Machine-hours", f"{least}{machine_hours}", hourly),
+        ("Evictions", f"{least}{evictions}", rate),
     ]
     tiles.append(("Refunded", fmt.money(whole.free, digits), "charged and refunded"))
     if whole.usd_per_work is not None:
@@ -224,8 +215,11 @@ def _tiles(report: Report) -> Html:
 def _uses(report: Report) -> Html:
     parts = parts_of(report.whole)
     total, digits = usd(report.whole.total), fmt.digits_of(report)
+    of_parts, keys = sum(part.data for part in parts), list[tuple[str, str]]()
     rows, alts = list[tuple[str, str, str]](), list[str]()
     for part in parts:
+        if part.data > 0:
+            keys.append((part.class_, part.name))
         if part.data or part.class_ == "working":
             value = usd_text(part.data, digits)
             share = f"{part.data / total:.1%}" if total > 0 else ""
@@ -240,17 +234,15 @@ def _uses(report: Report) -> Html:
 
     foot = ("total", fmt.total(report.whole, digits), "")
     alt = f"Cost by what machines did: {'; '.join(alts)}"
-    free = report.whole.free
-    more = f" Another {fmt.money(free, digits)} was charged and refunded." if free else ""
-    of_parts = sum(part.data for part in parts)
-    working_share = f"{parts[0].data / of_parts:.1%}" if of_parts > 0 else "Nothing"
-    lead = f"{working_share} of the cost bought work that was kept.{more}"
-    keys = [(part.class_, part.name) for part in parts if part.data > 0]
     picture = figure(share_bar(alt, parts), keys)
+    working_share = f"{parts[0].data / of_parts:.1%}" if of_parts > 0 else "Nothing"
+    lead = f"{working_share} of the cost bought work that was kept."
+    if report.whole.free:
+        free = fmt.money(report.whole.free, digits)
+        lead += f" Another {free} was charged and refunded."
 
-    return section(
-        "Where the money went", paragraph(lead, "lead"), picture, table(heads, rows, foot)
-    )
+    shown = table(heads, rows, foot)
+    return section("Where the money went", paragraph(lead, "lead"), picture, shown)
 
 
 def _saving(report: Report) -> Html:
@@ -259,14 +251,12 @@ def _saving(report: Report) -> Html:
     if not whole.on_demand or whole.is_least:
         return Html()
 
-    rows = [("on demand, for the same work", fmt.money(whole.on_demand, digits))]
-    merged = dict[str, int]()
+    merged, lost_time = dict[str, int](), f"{_LOST_TIME[0].lower()}{_LOST_TIME[1:]}"
     for name, amount in whole.steps:
-        shown = name
-        if name in ("start-up", "waiting", "redone work"):
-            shown = f"{_LOST_TIME[0].lower()}{_LOST_TIME[1:]}"
+        shown = lost_time if name in ("start-up", "waiting", "redone work") else name
         merged[shown] = merged.get(shown, 0) - amount
 
+    rows = [("on demand, for the same work", fmt.money(whole.on_demand, digits))]
     rows += [(name, fmt.money(amount, digits)) for name, amount in merged.items() if amount]
     heads, paid = (ColumnHead("step", is_text=True), ColumnHead("cost")), fmt.paid(report)
     foot = (paid, fmt.money(whole.total, digits))
@@ -278,40 +268,47 @@ def _over_time(report: Report, markets: Sequence[MarketCost]) -> Html:
     if not report.rows:
         return section(title, paragraph("Nothing was paid."))
 
+    paid = fmt.paid(report)
     keys = list(dict.fromkeys((cost.class_, cost.name) for cost in markets))
     if len(report.runs) == 1:
         layers = cumulative_of(report.rows, markets)
-        alt = f"Cumulative cost of {report.runs[0].run}, {fmt.total(report.whole, 2)} in total"
-        lead = f"Amount {fmt.paid(report)} up to each moment of the run, net of refunds."
+        total = fmt.total(report.whole, 2)
+        alt = f"Cumulative cost of {report.runs[0].run}, {total} in total"
+        lead = paragraph(f"Amount {paid} up to each moment of the run, net of refunds.", "lead")
         picture = for_both_widths(cumulative, alt, layers)
-        return section(title, paragraph(lead, "lead"), figure(picture, keys))
+        return section(title, lead, figure(picture, keys))
 
     bars, unit = bars_of(report, markets)
     alt = f"Cost of each {unit}, by market: {len(bars)} bars"
-    lead = "Each bar is a month, by the provider's clock."
-    if unit == "run":
-        lead = "Each bar is a run, at the date on which it began by this computer's clock."
-    rows = [(bar.name, f"${bar.value:,.4f}") for bar in bars]
-    figures = table((ColumnHead(unit, is_text=True), ColumnHead(fmt.paid(report))), rows)
     picture = for_both_widths(stacked_bars, alt, bars)
-
-    return section(title, paragraph(lead, "lead"), figure(picture, keys, figures))
+    each = "a month, by the provider's clock"
+    if unit == "run":
+        each = "a run, at the date on which it began by this computer's clock"
+    lead = paragraph(f"Each bar is {each}.", "lead")
+    heads = ColumnHead(unit, is_text=True), ColumnHead(paid)
+    figures = table(heads, [(bar.name, f"${bar.value:,.4f}") for bar in bars])
+    return section(title, lead, figure(picture, keys, figures))
 
 
 def _markets(report: Report, markets: Sequence[MarketCost]) -> Html:
     digits, paid = fmt.digits_of(report), fmt.paid(report)
-    heads = [ColumnHead("market", is_text=True), ColumnHead("machine-hours", wide_only=True)]
-    heads.append(ColumnHead(f"{paid} per hour"))
-    heads.append(ColumnHead("on demand per hour", wide_only=True))
-    heads.append(ColumnHead("evictions"))
-    heads += [ColumnHead(name, wide_only=True) for name in ("refunded", "on demand")]
-    heads.append(ColumnHead(paid))
+    heads = [
+        ColumnHead("market", is_text=True),
+        ColumnHead("machine-hours", wide_only=True),
+        ColumnHead(f"{paid} per hour"),
+        ColumnHead("on demand per hour", wide_only=True),
+        ColumnHead("evictions"),
+        ColumnHead("refunded", wide_only=True),
+        ColumnHead("on demand", wide_only=True),
+        ColumnHead(paid),
+    ]
 
     rows = list[list[str]]()
     for cost in markets:
         row = [str(cost.market), fmt.hours(cost.machine_micros)]
-        hourly = (cost.price, cost.listed)
-        row += [UNKNOWN if price is None else f"${price:.4f}" for price in hourly]
+        for price in (cost.price, cost.listed):
+            hourly = UNKNOWN if price is None else f"${price:.4f}"
+            row.append(hourly)
         row.append(fmt.whole_number(cost.evictions))
         amounts = (cost.refunded, cost.on_demand, cost.paid)
         row += [fmt.money(amount, digits) for amount in amounts]
@@ -322,9 +319,8 @@ def _markets(report: Report, markets: Sequence[MarketCost]) -> Html:
 
 def _groups(report: Report) -> Html:
     """The requested grouping, unless another part of the page shows it already."""
-    if report.by in ((By.MARKET,), (By.RUN,)) or (
-        report.by == (By.JOB,) and len(report.groups) == 1
-    ):
+    is_only_job = report.by == (By.JOB,) and len(report.groups) == 1
+    if is_only_job or report.by in ((By.MARKET,), (By.RUN,)):
         return Html()
 
     digits = fmt.digits_of(report)
@@ -335,12 +331,14 @@ def _groups(report: Report) -> Html:
     rows = list[list[str]]()
     for group in report.groups:
         row = list(group.key.values())
-        row[-1] += fmt.RUNNING_MARK if group.figures.running else ""
+        if group.figures.running:
+            row[-1] += fmt.RUNNING_MARK
         rows.append([*row, *texts(HTML_GROUPS, group.figures, digits)])
 
     parts, remark = list[Html](), fmt.clock(report)
     if remark:
-        parts.append(paragraph(f"{remark[0].upper()}{remark[1:]}.", "lead"))
+        sentence = f"{remark[0].upper()}{remark[1:]}."
+        parts.append(paragraph(sentence, "lead"))
 
-    title = f"By {' and '.join(by.value for by in report.by)}"
-    return section(title, *parts, table(heads, rows), is_long=len(rows) > _MANY_ROWS)
+    names = " and ".join(by.value for by in report.by)
+    return section(f"By {names}", *parts, table(heads, rows), is_long=len(rows) > _MANY_ROWS)

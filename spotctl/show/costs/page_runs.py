@@ -59,11 +59,11 @@ _LAYERS = (
 
 def latest_of(report: Report) -> list[RunTimeline]:
     """The latest run with machines of each job, the newest first."""
-    rented = sorted(
-        (run for run in report.runs if run.mixes), key=attrgetter("wall_began"), reverse=True
-    )
+    rented = [run for run in report.runs if run.mixes]
+    rented.sort(key=attrgetter("wall_began"), reverse=True)
     latest = {run.job: run for run in reversed(rented)}
-    return sorted(latest.values(), key=attrgetter("wall_began"), reverse=True)[:MAX_JOBS]
+    newest = sorted(latest.values(), key=attrgetter("wall_began"), reverse=True)
+    return newest[:MAX_JOBS]
 
 
 # -- machines --------------------------------------------------------------------------------------
@@ -87,10 +87,16 @@ def machines_section(report: Report) -> Html:
 def _footprint(run: RunTimeline) -> Html:
     # Reserved machines have a layer only in a run that had some.
     used = 4 if any(mix.reserved for mix in run.mixes) else 3
-    counts = [(mix.reliable, mix.on_demand, mix.spot, mix.reserved)[:used] for mix in run.mixes]
-    points = [(mix.at, held) for mix, held in zip(run.mixes, counts, strict=True)]
-    if run.until > points[-1][0]:
-        points.append((run.until, points[-1][1]))
+    points, rows, most = list[tuple[int, Sequence[int]]](), list[list[str]](), 0
+    for mix in run.mixes:
+        held = (mix.reliable, mix.on_demand, mix.spot, mix.reserved)[:used]
+        points.append((mix.at, held))
+        rows.append([moment(mix.at), *map(str, held)])
+        most = max(most, sum(held))
+
+    last_at, last_held = points[-1]
+    if run.until > last_at:
+        points.append((run.until, last_held))
     layers, keys = list[Layer](), list[tuple[str, str]]()
     for i, (class_, name) in enumerate(_LAYERS[:used]):
         levels = tuple((at, float(held[i])) for at, held in points)
@@ -103,13 +109,12 @@ def _footprint(run: RunTimeline) -> Html:
     for i, (at, number) in enumerate(run.stages):
         is_last = i == len(run.stages) - 1
         end = max(run.until, at) if is_last else run.stages[i + 1][0]
-        stages.append((at, end, min(max(number, 1), 3)))
+        shown = min(max(number, 1), 3)
+        stages.append((at, end, shown))
 
-    most = max(map(sum, counts))
     title = f"Machines of {run.run} over time: at most {most}, {len(run.evictions)} evicted"
     marks = _marks(run.evictions)
     picture = for_both_widths(footprint, title, layers, stages, marks, height=300, top=52)
-    rows = [(moment(mix.at), *map(str, held)) for mix, held in zip(run.mixes, counts, strict=True)]
     heads = [ColumnHead("from (provider's clock)", is_text=True)]
     heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot", "reserved")[:used]]
 
@@ -156,7 +161,8 @@ def prices_section(report: Report, markets: Sequence[MarketCost]) -> Html:
 
 
 def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> Html:
-    lines = held_prices([row for row in report.rows if row.run == run.run], markets)
+    of_run = [row for row in report.rows if row.run == run.run]
+    lines = held_prices(of_run, markets)
     if not lines:
         return Html()
 
@@ -165,7 +171,7 @@ def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> 
     picture = for_both_widths(prices, title, lines)
     held = [(line.name, pieces) for line in lines for pieces in unbroken(line.data)]
     begins = times([pieces[0][0] for _, pieces in held])
-    rows = []
+    rows = list[tuple[str, str, str, str, str]]()
 
     for (name, pieces), begin in zip(held, begins, strict=True):
         _, end, _ = pieces[-1]
@@ -173,11 +179,17 @@ def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> 
         lowest, highest = f"{min(percents):.1f}%", f"{max(percents):.1f}%"
         rows.append((name, begin, moment(end), lowest, highest))
 
-    heads = [ColumnHead("market", is_text=True), ColumnHead("from", is_text=True)]
-    heads.append(ColumnHead("to", is_text=True, wide_only=True))
-    heads += [ColumnHead("lowest, % of on-demand"), ColumnHead("highest")]
+    heads = [
+        ColumnHead("market", is_text=True),
+        ColumnHead("from", is_text=True),
+        ColumnHead("to", is_text=True, wide_only=True),
+        ColumnHead("lowest, % of on-demand"),
+        ColumnHead("highest"),
+    ]
+
     keys = list(dict.fromkeys((line.class_, line.name) for line in lines))
-    return fragment(_run_heading(run), figure(picture, keys, table(heads, rows)))
+    shown = figure(picture, keys, table(heads, rows))
+    return fragment(_run_heading(run), shown)
 
 
 # -- plan ------------------------------------------------------------------------------------------
@@ -192,11 +204,11 @@ def plan_section(report: Report) -> Html:
         return section(title, paragraph("No plan was logged for these runs."))
 
     ended = [cost for cost in planned if not cost.timeline.is_running]
-    lead = (
-        _plan_text(ended, fmt.paid(report)) if ended else "The plan of runs that are still running."
-    )
-    latest = planned[-1]
-    parts = [paragraph(lead, "lead"), _plan_table(latest, fmt.digits_of(report))]
+    lead = "The plan of runs that are still running."
+    if ended:
+        lead = _plan_text(ended, fmt.paid(report))
+    plan = _plan_table(planned[-1], fmt.digits_of(report))
+    parts = [paragraph(lead, "lead"), plan]
 
     if len(planned) > 1:
         dots = list[Dot]()
@@ -207,9 +219,11 @@ def plan_section(report: Report) -> Html:
             day, is_running = fmt.short_day(run.wall_began), run.is_running
             low, high = expected.usd_low, expected.usd_high
             dots.append(Dot(day, tooltip, paid, is_running=is_running, low=low, high=high))
+
         alt = f"Cost of {len(dots)} runs with their planned ranges"
         keys = (("plan", "planned range"), ("s0", "actual cost"))
-        parts.append(figure(for_both_widths(dot_chart, alt, dots), keys))
+        picture = for_both_widths(dot_chart, alt, dots)
+        parts.append(figure(picture, keys))
 
     return section(title, *parts)
 
@@ -217,27 +231,29 @@ def plan_section(report: Report) -> Html:
 def _plan_text(ended: Sequence[RunCost], word: str) -> str:
     planned = sum(cost.timeline.expected.usd or 0.0 for cost in ended)
     paid = sum(usd(cost.figures.total) for cost in ended)
+    inside, is_assumed = 0, False
+    for cost in ended:
+        expected, actual = cost.timeline.expected, usd(cost.figures.total)
+        is_assumed |= expected.assumed
+        if expected.usd_low is not None and expected.usd_high is not None:
+            inside += expected.usd_low <= actual <= expected.usd_high
+
     text = f"{usd_text(planned)} was planned and {usd_text(paid)} {word}"
     if planned:
-        text += f", {abs(paid / planned - 1):.0%} {'more' if paid > planned else 'less'}"
-
+        change = abs(paid / planned - 1)
+        text += f", {change:.0%} {'more' if paid > planned else 'less'}"
     if len(ended) > 1:
-        inside = 0
-        for cost in ended:
-            low, high = cost.timeline.expected.usd_low, cost.timeline.expected.usd_high
-            if low is not None and high is not None:
-                inside += low <= usd(cost.figures.total) <= high
         text += f"; {inside} of {len(ended)} runs fell inside the predicted range"
-
-    if any(cost.timeline.expected.assumed for cost in ended):
+    if is_assumed:
         text += ". Where the job length was unknown, the plan assumed one"
     return text + "."
 
 
 def _plan_table(run_cost: RunCost, digits: int) -> Html:
-    expected, run = run_cost.timeline.expected, run_cost.timeline
-    cost, took = usd(run_cost.figures.total), (run.until - run.began) / HOUR
-    on_demand = None if run_cost.figures.on_demand is None else usd(run_cost.figures.on_demand)
+    figures, run = run_cost.figures, run_cost.timeline
+    expected, cost = run.expected, usd(figures.total)
+    took = (run.until - run.began) / HOUR
+    on_demand = None if figures.on_demand is None else usd(figures.on_demand)
     low, high = expected.usd_low, expected.usd_high
     predicted = ""
     if low is not None and high is not None:
@@ -250,24 +266,32 @@ def _plan_table(run_cost: RunCost, digits: int) -> Html:
         _against("on demand", expected.on_demand_usd, on_demand, dollars),
     ]
 
-    if expected.budget_usd is not None:
-        share = f"{cost / expected.budget_usd:.0%} used" if expected.budget_usd else ""
-        rows.append(["budget", usd_text(expected.budget_usd), "", dollars(cost), share])
+    budget = expected.budget_usd
+    if budget is not None:
+        share = f"{cost / budget:.0%} used" if budget else ""
+        rows.append(["budget", usd_text(budget), "", dollars(cost), share])
 
     if expected.turns:
         first_turn, _ = expected.turns[0]
-        late = f"{(run.began - first_turn) / HOUR:+.1f} h"
-        rows.append(["begin", moment(first_turn), "", moment(run.began), late])
+        late = (run.began - first_turn) / HOUR
+        rows.append(["begin", moment(first_turn), "", moment(run.began), f"{late:+.1f} h"])
         held = [(mix.at, mix.on_demand + mix.spot + mix.reserved) for mix in run.mixes]
         wanted = _machines_text(run.began, expected.turns)
-        rows.append(["machines", wanted, "", _machines_text(run.began, held), ""])
+        had = _machines_text(run.began, held)
+        rows.append(["machines", wanted, "", had, ""])
 
-    heads = [ColumnHead("", is_text=True), ColumnHead("planned")]
-    heads.append(ColumnHead("predicted range", wide_only=True))
-    heads += [ColumnHead("actual"), ColumnHead("difference")]
+    heads = [
+        ColumnHead("", is_text=True),
+        ColumnHead("planned"),
+        ColumnHead("predicted range", wide_only=True),
+        ColumnHead("actual"),
+        ColumnHead("difference"),
+    ]
 
-    so_far = ", so far" if run.is_running else ""
-    return table(heads, rows, caption=f"The latest run with a plan: {run.run}{so_far}")
+    caption = f"The latest run with a plan: {run.run}"
+    if run.is_running:
+        caption += ", so far"
+    return table(heads, rows, caption=caption)
 
 
 def _machines_text(began: int, turns: Sequence[tuple[int, int]]) -> str:
@@ -294,8 +318,11 @@ def _against(
     text: Callable[[float], str],
     predicted: str = "",
 ) -> list[str]:
-    difference = f"{actual / planned - 1:+.0%}" if planned and actual is not None else ""
-    before, after = (UNKNOWN if figure is None else text(figure) for figure in (planned, actual))
+    difference = ""
+    if planned and actual is not None:
+        difference = f"{actual / planned - 1:+.0%}"
+    before = UNKNOWN if planned is None else text(planned)
+    after = UNKNOWN if actual is None else text(actual)
     return [name, before, predicted, after, difference]
 
 
@@ -322,16 +349,15 @@ def _trend(report: Report, job: str) -> Html:
     if not by_work:
         values = [usd(cost.figures.total) for cost in runs]
 
-    ended = [
-        value for value, cost in zip(values, runs, strict=True) if not cost.timeline.is_running
-    ]
+    by_run = list(zip(runs, values, strict=True))
+    ended = [value for cost, value in by_run if not cost.timeline.is_running]
     if len(runs) < 2 or not ended[:-1]:
         return Html()
 
     usual = median(ended[:-1])
     reported = {run.run for run in report.runs}
     dots = list[Dot]()
-    for cost, value in zip(runs, values, strict=True):
+    for cost, value in by_run:
         run, label = cost.timeline, fmt.short_day(cost.timeline.wall_began)
         amount = fmt.per_work(value) if by_work else usd_text(value, 4)
         tooltip = f"{run.run}, {label}: {amount}"
@@ -361,12 +387,8 @@ def _trend(report: Report, job: str) -> Html:
 def runs_section(report: Report) -> Html:
     """All runs of the report, the newest first."""
     cost_of = {cost.timeline.run: cost for cost in report.history}
-    newest = sorted(
-        (cost_of[run.run] for run in report.runs),
-        key=attrgetter("timeline.wall_began"),
-        reverse=True,
-    )
-    listed, digits = newest[:MAX_RUNS], fmt.digits_of(report)
+    newest = sorted(report.runs, key=attrgetter("wall_began"), reverse=True)
+    digits, more = fmt.digits_of(report), len(newest) - MAX_RUNS
     heads = [
         ColumnHead("run", is_text=True),
         ColumnHead("started", is_text=True, wide_only=True),
@@ -377,24 +399,23 @@ def runs_section(report: Report) -> Html:
 
     foot = ["total", "", "", "", *texts(HTML_RUNS, report.whole, digits)]
     rows = list[list[str]]()
-    for cost in listed:
+    for shown in newest[:MAX_RUNS]:
+        cost = cost_of[shown.run]
         run = cost.timeline
-        name = run.run + (fmt.RUNNING_MARK if run.is_running else "")
-        began = fmt.minute(run.wall_began)
+        name = f"{run.run}{fmt.RUNNING_MARK}" if run.is_running else run.run
+        began = fmt.minute(run.wall_began).removesuffix(" UTC")
         span = fmt.span(run.until - run.began)
         figures = texts(HTML_RUNS, cost.figures, digits)
-        rows.append([name, began.removesuffix(" UTC"), span, fmt.outcome(run), *figures])
+        rows.append([name, began, span, fmt.outcome(run), *figures])
 
     parts = [table(heads, rows, foot)]
-    if len(newest) > len(listed):
-        more = len(newest) - len(listed)
-        lead = f"Only the latest {len(listed)} are listed; the total includes {more:,} more."
+    if more > 0:
+        lead = f"Only the latest {MAX_RUNS} are listed; the total includes {more:,} more."
         parts.append(paragraph(lead, "lead"))
 
-    unsuccessful = [run for run in report.runs if run.outcome not in (None, DONE) and run.message]
-    unsuccessful.sort(key=attrgetter("wall_began"), reverse=True)
-    parts += [
-        paragraph(f"{run.run}: {run.outcome}. {run.message}") for run in unsuccessful[:MAX_MESSAGES]
-    ]
+    unsuccessful = [run for run in newest if run.outcome not in (None, DONE) and run.message]
+    for run in unsuccessful[:MAX_MESSAGES]:
+        why = f"{run.run}: {run.outcome}. {run.message}"
+        parts.append(paragraph(why))
 
     return section("All runs", *parts, is_long=True)

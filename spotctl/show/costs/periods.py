@@ -11,6 +11,7 @@ from enum import StrEnum
 from itertools import pairwise
 from operator import attrgetter
 from statistics import fmean, pstdev
+from typing import Any
 
 from pricing_data.market import Market
 from pricing_data.units import DAY, to_datetime, to_micros
@@ -44,30 +45,24 @@ def part_of(
 ) -> tuple[RunTimeline, Sequence[LedgerRow]] | None:
     """A run and its rows within a period; None if the run was not going on then."""
     ended = now if run.wall_ended is None else run.wall_ended
-    starts_before = period.since is not None and run.wall_began < period.since
-    ends_after = period.until is not None and ended >= period.until
-    if not starts_before and not ends_after:
+    since = until = None
+    if period.since is not None and run.wall_began < period.since:
+        since = on_its_clock(run, period.since, now)
+    if period.until is not None and ended >= period.until:
+        until = on_its_clock(run, period.until, now)
+    if since is None and until is None:
         return run, rows
 
-    since = (
-        on_its_clock(run, period.since, now) if starts_before and period.since is not None else None
-    )
-    until = (
-        on_its_clock(run, period.until, now) if ends_after and period.until is not None else None
-    )
     kept = list(_within(rows, since, until))
-
-    if not kept and (
-        ended < (period.since or 0) or (period.until is not None and run.wall_began >= period.until)
-    ):
+    was_before = period.since is not None and ended < period.since
+    comes_after = period.until is not None and run.wall_began >= period.until
+    if not kept and (was_before or comes_after):
         return None
 
-    evictions = tuple(
-        eviction for eviction in run.evictions if _is_within(eviction.at, since, until)
-    )
-    return replace(
-        run, evictions=evictions, work=None, samples=None, sent=None, received=None, is_cut=True
-    ), kept
+    evictions = tuple(each for each in run.evictions if _is_within(each.at, since, until))
+    unknown: dict[str, Any] = dict.fromkeys(("work", "samples", "sent", "received"))
+    cut_run = replace(run, evictions=evictions, is_cut=True, **unknown)
+    return cut_run, kept
 
 
 def on_its_clock(run: RunTimeline, wall: int, now: int) -> int:
@@ -105,24 +100,21 @@ def _is_within(at: int, since: int | None, until: int | None) -> bool:
 
 def cut(row: LedgerRow, begin: int, end: int) -> LedgerRow:
     """A part of a row; the parts of a row add up to the row."""
-
-    def part(amount: int) -> int:
-        length = row.end - row.begin
-        return amount * (end - row.begin) // length - amount * (begin - row.begin) // length
-
-    return row._replace(
-        begin=begin,
-        end=end,
-        amount=part(row.amount),
-        on_demand=part(row.on_demand),
-        doubtful=part(row.doubtful),
-    )
+    length, amounts = row.end - row.begin, dict[str, Any]()
+    for name in ("amount", "on_demand", "doubtful"):
+        whole = getattr(row, name)
+        until_end = whole * (end - row.begin) // length
+        until_begin = whole * (begin - row.begin) // length
+        amounts[name] = until_end - until_begin
+    return row._replace(begin=begin, end=end, **amounts)
 
 
 def local(at: int, zone: tzinfo) -> datetime:
     """A moment on the clocks of a time zone."""
     moment = to_datetime(at)
-    return moment if zone is BILLING else moment.astimezone(zone)
+    if zone is BILLING:
+        return moment
+    return moment.astimezone(zone)
 
 
 def by_day(rows: Iterable[LedgerRow], zone: tzinfo) -> Iterator[LedgerRow]:
@@ -133,7 +125,8 @@ def by_day(rows: Iterable[LedgerRow], zone: tzinfo) -> Iterator[LedgerRow]:
 
     # A day that skips its midnight begins at the skip. Days are added by wall clocks, so one may
     # have 23 or 25 hours.
-    today, end = local(min(row.begin for row in every), zone), max(row.end for row in every)
+    begin, end = min(row.begin for row in every), max(row.end for row in every)
+    today = local(begin, zone)
     day = datetime(today.year, today.month, today.day, tzinfo=zone)
     midnights = list[int]()
     while not midnights or midnights[-1] < end:
@@ -142,8 +135,12 @@ def by_day(rows: Iterable[LedgerRow], zone: tzinfo) -> Iterator[LedgerRow]:
 
     for row in every:
         first, after = bisect_right(midnights, row.begin), bisect_right(midnights, row.end - 1)
+        if first >= after:
+            yield row
+            continue
         ends = [row.begin, *midnights[first:after], row.end]
-        yield from [row] if first >= after else (cut(row, *part) for part in pairwise(ends))
+        for part in pairwise(ends):
+            yield cut(row, *part)
 
 
 LEARNING_DAYS = 28
@@ -198,18 +195,17 @@ def month_of(
     """The month of `now`; the rest of the month is forecast to cost as much a day as the last four
     weeks did.
     """
-    today = to_datetime(now)
-    first = first_of_month(now)
-    end = to_micros(datetime(today.year + today.month // 12, today.month % 12 + 1, 1, tzinfo=UTC))
+    today, first = to_datetime(now), first_of_month(now)
+    year, months = today.year + today.month // 12, today.month % 12
+    end = to_micros(datetime(year, months + 1, 1, tzinfo=UTC))
+    oldest = min(first, now - (LEARNING_DAYS + 1) * DAY)
     paid, doubtful, began, days = 0, 0, now, Counter[int]()
     is_least = False
 
     for run, rows in runs:
         began = min(began, run.wall_began)
         is_least |= run.is_least and (run.wall_ended or now) >= first
-        if run.wall_ended is not None and max(run.wall_ended, run.until) < min(
-            first, now - (LEARNING_DAYS + 1) * DAY
-        ):
+        if run.wall_ended is not None and max(run.wall_ended, run.until) < oldest:
             # Its rows, which may have to be read for this, are all older.
             continue
         for row in rows:
@@ -222,18 +218,18 @@ def month_of(
 
     learned = min(LEARNING_DAYS, -(-(now - began) // DAY))
     daily = [days[day] for day in range(learned)]
-    rest = (end - now) / DAY
-    more, spread = (
-        (fmean(daily) * rest, pstdev(daily) * _DEVIATIONS_OF_INTERVAL * rest**0.5)
-        if daily
-        else (0.0, 0.0)
-    )
+    more = spread = 0.0
+    if daily:
+        rest = (end - now) / DAY
+        more = fmean(daily) * rest
+        spread = pstdev(daily) * _DEVIATIONS_OF_INTERVAL * rest**0.5
 
+    least = max(more - spread, 0.0)
     return Month(
         today.strftime("%Y-%m"),
         paid,
         paid + round(more),
-        paid + round(max(more - spread, 0.0)),
+        paid + round(least),
         paid + round(more + spread),
         budget,
         doubtful,
@@ -308,13 +304,14 @@ def check_tags(by: Iterable[Grouping], tags: Iterable[Mapping[str, str]]) -> Non
     """BadRequest unless some run has each tag that costs are grouped by; `tags` are those of all
     runs.
     """
-    named = {name for of_run in tags for name in of_run}
+    named = sorted({name for of_run in tags for name in of_run})
+    known = ", ".join(named) or "no run has any"
     for grouping in by:
         if isinstance(grouping, TagName) and grouping not in named:
-            tags_text = f"the name of a tag ({', '.join(sorted(named)) or 'no run has any'})"
+            asked, allowed = repr(str(grouping)), ", ".join(By)
             raise BadRequest(
-                f"--by: unknown grouping {str(grouping)!r}; allowed are {', '.join(By)}, or "
-                f"{tags_text}; for example --by job,region"
+                f"--by: unknown grouping {asked}; allowed are {allowed}, or the name of a tag "
+                f"({known}); for example --by job,region"
             )
 
 
@@ -335,7 +332,9 @@ class Subject:
     @property
     def at(self) -> int:
         assert self.what is not None, "a run alone has no market and no time"
-        return self.what.begin if isinstance(self.what, LedgerRow) else self.what.at
+        if isinstance(self.what, LedgerRow):
+            return self.what.begin
+        return self.what.at
 
     @property
     def pricing(self) -> str:

@@ -29,7 +29,7 @@ from spotctl.show.costs.columns import (
     texts,
     whole_number,
 )
-from spotctl.show.costs.cost import Group, Report, trends_of
+from spotctl.show.costs.cost import Group, Report, UnitTrend, trends_of
 from spotctl.show.costs.periods import By, Grouping, Month
 from spotctl.show.layout import PrintableConsole
 from spotctl.show.phrases import bound_of
@@ -63,8 +63,13 @@ class NameColumns:
         room = max(width - sum(others) - _GAP * len(others), _MIN_NAME)
         if first <= room:
             return self
-        rows = (((_broken(names[0], room), *names[1:]), group) for names, group in self.rows)
-        return NameColumns((_broken(self.headings[0], room), *self.headings[1:]), tuple(rows))
+
+        rows = list[NameRow]()
+        for (name, *more), group in self.rows:
+            names = (_broken(name, room), *more)
+            rows.append((names, group))
+        heading, *headings = self.headings
+        return NameColumns((_broken(heading, room), *headings), tuple(rows))
 
     @property
     def _widths(self) -> list[int]:
@@ -78,23 +83,22 @@ def nested(by: Sequence[Grouping], groups: Sequence[Group]) -> NameColumns:
     """
     levels: list[Grouping] = [grouping for grouping in by if grouping is not By.PRICING] or list(by)
     others = [grouping for grouping in by if grouping not in levels]
+    empty = [""] * len(others)
     rows, above = list[NameRow](), list[str]()
     for group in groups:
         names = [group.key[grouping] for grouping in levels]
         for level, name in enumerate(names[:-1]):
             if above[: level + 1] != names[: level + 1]:
-                rows.append(((_INDENT * level + name, *("" for _ in others)), None))
+                indented = _INDENT * level + name
+                rows.append(((indented, *empty), None))
         last = _INDENT * (len(levels) - 1) + names[-1]
-        rows.append(((last, *(group.key[grouping] for grouping in others)), group))
+        beside = [group.key[grouping] for grouping in others]
+        rows.append(((last, *beside), group))
         above = names
 
-    return NameColumns(
-        (
-            ", ".join(grouping.value for grouping in levels),
-            *(grouping.value for grouping in others),
-        ),
-        tuple(rows),
-    )
+    first = ", ".join(grouping.value for grouping in levels)
+    headings = [first, *(grouping.value for grouping in others)]
+    return NameColumns(tuple(headings), tuple(rows))
 
 
 def _broken(name: str, room: int) -> str:
@@ -103,10 +107,12 @@ def _broken(name: str, room: int) -> str:
     indent = name[: len(name) - len(rest)]
     room, lines = room - len(indent), list[str]()
     while len(rest) > room:
-        end = max(rest.rfind(mark, 1, room) for mark in _BREAKS) + 1 or room
+        last_break = max(rest.rfind(mark, 1, room) for mark in _BREAKS)
+        end = last_break + 1 or room
         lines.append(indent + rest[:end])
         rest = rest[end:]
-    return "\n".join([*lines, indent + rest])
+    lines.append(indent + rest)
+    return "\n".join(lines)
 
 
 _ALWAYS_SHOWN, _IMPORTANT = 2, 3
@@ -118,12 +124,14 @@ _FILE_WIDTH = 160
 def terminal_report(report: Report, width: int) -> Lines:
     """The report on a terminal of this width: its headline, the groups and their total."""
     if not report.runs:
-        return Lines(*map(Text, filter(None, (span_of(report), left_out(report)))))
+        remarks = filter(None, (span_of(report), left_out(report)))
+        return Lines(*map(Text, remarks))
 
     names = _names(report, width)
 
     # The columns that fit next to the names, the most important first.
-    room = width - names.width - (len(RUNNING_MARK) if report.whole.running else 0)
+    mark = len(RUNNING_MARK) if report.whole.running else 0
+    room = width - names.width - mark
     fitting = set[str]()
     for rank, column in enumerate(TERMINAL_PRIORITY):
         room -= _width_of(report, column)
@@ -179,10 +187,13 @@ def _names(report: Report, width: int) -> NameColumns:
     mark = len(RUNNING_MARK) if report.whole.running else 0
     important = [_width_of(report, column) for column in TERMINAL_PRIORITY[:_IMPORTANT]]
     rows = tuple((tuple(group.key.values()), group) for group in report.groups)
-    beside = NameColumns(tuple(grouping.value for grouping in report.by), rows)
+    headings = tuple(grouping.value for grouping in report.by)
+    beside = NameColumns(headings, rows)
     if beside.width + mark + sum(important) <= width:
         return beside
-    return nested(report.by, report.groups).within(width - mark - sum(important[:_ALWAYS_SHOWN]))
+
+    room = width - mark - sum(important[:_ALWAYS_SHOWN])
+    return nested(report.by, report.groups).within(room)
 
 
 def _width_of(report: Report, column: FigureColumn) -> int:
@@ -190,7 +201,8 @@ def _width_of(report: Report, column: FigureColumn) -> int:
     digits = digits_of(report)
     figures = [report.whole, *(group.figures for group in report.groups)]
     cells = [column.text(each, digits) for each in figures]
-    return max(map(len, [*headings([column], report), *cells])) + _GAP
+    cells += headings([column], report)
+    return max(map(len, cells)) + _GAP
 
 
 def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
@@ -200,22 +212,16 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
     whole, digits = report.whole, digits_of(report)
     notes = [note for note in (*doubts(report), left_out(report), clock(report)) if note]
     if whole.saved is not None and whole.on_demand and not whole.is_least:
-        steps = (f"{name} {money(amount, digits)}" for name, amount in whole.steps if amount)
-        notes.append(f"saved {money(whole.saved, digits)}: {', '.join(steps)}")
+        steps = [f"{name} {money(amount, digits)}" for name, amount in whole.steps if amount]
+        saved = money(whole.saved, digits)
+        notes.append(f"saved {saved}: {', '.join(steps)}")
 
-    for trend in trends_of(report):
-        change = "" if trend.change_pct is None else f" ({trend.change_pct:+.0f}%)"
-        several = trend.runs > 1
-        latest = f"latest {trend.runs} successful runs" if several else "latest successful run"
-        before = f"the {trend.runs} before them" if several else "the one before it"
-        now = f"{per_work(trend.latest_usd)} per {trend.unit} in the {latest}"
-        earlier = f"{per_work(trend.before_usd)} in {before}"
-        notes.append(f"{trend.job}: {now}, {earlier}{change}")
-
+    notes += [_trend_note(trend) for trend in trends_of(report)]
     if not report.is_replayed:
         notes += (_month(month, digits) for month in (report.month, *report.months_of_tags))
     if whole.running:
-        notes.append(f"* still running: {money(whole.unsettled, digits)} of it may change")
+        unsettled = money(whole.unsettled, digits)
+        notes.append(f"* still running: {unsettled} of it may change")
 
     if not report.is_replayed and not all(run.on_ray for run in report.runs):
         # Which traffic is priced, and what the machines' interfaces counted in all.
@@ -227,28 +233,49 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
             moved = f"machines sent {sent} and received {received}"
             notes.append(f"{traffic} are priced; in all, {moved}{counted_in(whole)}")
 
+    on_ray = sorted({run.job for run in report.runs if run.on_ray})
     if whole.work is not None and whole.usd_per_work is not None:
-        notes.append(f"{whole_number(whole.work)} clocks at {per_work(whole.usd_per_work)} each")
-    elif on_ray := sorted({run.job for run in report.runs if run.on_ray}):
-        notes.append(
-            f"{', '.join(on_ray)}: trained on a Ray cluster, whose cost is not in this report"
-        )
+        clocks, each = whole_number(whole.work), per_work(whole.usd_per_work)
+        notes.append(f"{clocks} clocks at {each} each")
+    elif on_ray:
+        jobs = ", ".join(on_ray)
+        notes.append(f"{jobs}: trained on a Ray cluster, whose cost is not in this report")
     elif whole.work is None and COLUMNS["work"] in columns:
         notes.append("clocks are not added up over different jobs, and commands have none")
 
     return notes
 
 
+def _trend_note(trend: UnitTrend) -> str:
+    """`train: $0.0021 per clock in the latest 3 successful runs, $0.0025 in the 3 before them
+    (-16%)`."""
+    latest, before = "latest successful run", "the one before it"
+    if trend.runs > 1:
+        latest = f"latest {trend.runs} successful runs"
+        before = f"the {trend.runs} before them"
+
+    change = ""
+    if trend.change_pct is not None:
+        change = f" ({trend.change_pct:+.0f}%)"
+    now, earlier = per_work(trend.latest_usd), per_work(trend.before_usd)
+    return f"{trend.job}: {now} per {trend.unit} in the {latest}, {earlier} in {before}{change}"
+
+
 def _month(month: Month, digits: int) -> str:
-    low, high = money(month.low, digits), money(month.high, digits)
+    least = bound_of(is_least=month.is_least, is_most=False)
     bound = bound_of(is_least=month.is_least, is_most=bool(month.doubtful))
-    known = month.paid - month.doubtful if month.is_least else month.paid
-    paid = f"{bound}{money(known, digits)} so far"
-    forecast = f"{bound_of(is_least=month.is_least, is_most=False)}{money(month.forecast, digits)}"
+    known = month.paid
+    if month.is_least:
+        known -= month.doubtful
+    paid, forecast = money(known, digits), money(month.forecast, digits)
     name = f"{month.name}, {month.tag}" if month.tag else month.name
-    text = f"{name}: {paid}, {forecast} expected by its end"
-    text += f" (likely {low} to {high})" if month.low < month.high else ""
-    return text if month.budget is None else f"{text}; budget {usd_text(month.budget)}"
+    text = f"{name}: {bound}{paid} so far, {least}{forecast} expected by its end"
+    if month.low < month.high:
+        low, high = money(month.low, digits), money(month.high, digits)
+        text += f" (likely {low} to {high})"
+    if month.budget is not None:
+        text += f"; budget {usd_text(month.budget)}"
+    return text
 
 
 def plain_text(report: Report) -> str:

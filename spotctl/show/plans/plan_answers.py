@@ -82,15 +82,19 @@ def _expected(plan: JobPlan) -> dict[str, Any]:
         return {**_UNKNOWN_LENGTH, **rates}
 
     budget, deadline = plan.demand.budget_usd, plan.job.deadline
+    budget_kept = deadline_met = None
+    if budget is not None:
+        budget_kept = forecast.budget_kept(budget)
+    if deadline is not None:
+        deadline_met = forecast.deadline_met((deadline - plan.at) / HOUR)
+
     return rates | {
         "usd": forecast.usd,
         "hours": forecast.hours,
         "finish_by": finish_by(plan),
         "percentiles": [forecast.usd.quantile(share / 20) for share in range(21)],
-        "budget_kept": None if budget is None else forecast.budget_kept(budget),
-        "deadline_met": (
-            None if deadline is None else forecast.deadline_met((deadline - plan.at) / HOUR)
-        ),
+        "budget_kept": budget_kept,
+        "deadline_met": deadline_met,
         "terms": forecast.terms,
     }
 
@@ -204,7 +208,9 @@ def _turns(share: SlicedQuota, at: int) -> list[dict[str, Any]]:
     limit is None; `at` is the moment from which hours count."""
 
     def moment_after(hours: float) -> str | None:
-        return moment(at + round(hours * HOUR)) if isfinite(hours) else None
+        if isfinite(hours):
+            return moment(at + round(hours * HOUR))
+        return None
 
     rows = []
     for part in share.slices:
@@ -391,16 +397,6 @@ MODE: tuple[Column[Mapping[str, Any]], ...] = (
 )
 
 
-def _reasons(planned: JobPlans) -> dict[str, Any]:
-    """The additions of `--explain` to the plans: a row of `REASONS`."""
-    plan = planned.plans[0]
-    return {
-        "pace": [{"plan": other, "change": change_of_pace(plan, other)} for other in planned.pace],
-        "ways": [{"mode": mode, "figures": expected_of(mode)} for mode in planned.modes],
-        "policies": list(planned.mean_ends.items()),
-    }
-
-
 REASONS: tuple[Column[Mapping[str, Any]], ...] = (
     Column(
         "pace",
@@ -452,7 +448,11 @@ def answers(planned: JobPlans) -> list[dict[str, Any]]:
     """Jobs that were planned together, with how current the prices of their clouds are."""
     fetch = fetch_command(planned.clouds, planned.at)
     freshness = as_json(FRESHNESS, {"clouds": planned.clouds, "fetch": fetch}, planned.at)
-    reasons = as_json(REASONS, _reasons(planned))
+    plan = planned.plans[0]
+    pace = [{"plan": other, "change": change_of_pace(plan, other)} for other in planned.pace]
+    ways = [{"mode": mode, "figures": expected_of(mode)} for mode in planned.modes]
+    policies = list(planned.mean_ends.items())
+    reasons = as_json(REASONS, {"pace": pace, "ways": ways, "policies": policies})
     return [
         {**as_json(PLAN, plan, launch_moment(plan)), **freshness, **reasons}
         for plan in planned.plans

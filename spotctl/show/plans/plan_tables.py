@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.decision.mixture_strategy import phases_text
-from bidbrain.eviction.estimate import Estimate
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import Market
@@ -35,7 +34,7 @@ from spotctl.planning.explain import (
     unnamed_markets,
 )
 from spotctl.planning.forecast import forecast_of
-from spotctl.planning.values import SPECIFIED, JobPlan
+from spotctl.planning.values import SPECIFIED, CheckpointInterval, JobPlan
 from spotctl.show.columns import Column, fitting
 from spotctl.show.layout import TableCell, pairs_table
 from spotctl.show.phrases import bids_text, chance, hours_text, slice_text
@@ -63,31 +62,28 @@ def plan_view(
 
     parts: list[RenderableType] = [heading, pairs_table(summary(plan))]
     if not explain:
-        return Group(*parts, Text("spotctl plan --explain shows why", style="dim"), Text())
+        parts += [Text("spotctl plan --explain shows why", style="dim"), Text()]
+        return Group(*parts)
 
     parts += [Text(), _choices(plan, width), pairs_table(_reasons(plan, pace))]
 
     # The eviction estimate behind each bid, and its basis.
-    evictions = [
-        f"{choice.rent.offer.market}: {chance(choice.beta.probability)} per hour, 95% interval"
-        f" {_interval(choice.beta)}; {choice.beta.basis}"
-        for choice in plan.cost.choice
-    ]
+    evictions, clouds = list[Text](), list[str]()
+    for choice in plan.cost.choice:
+        market, beta = choice.rent.offer.market, choice.beta
+        low, high = chance(beta.low), chance(beta.high)
+        estimate = f"{chance(beta.probability)} per hour, 95% interval {low} to {high}"
+        evictions.append(Text(f"{market}: {estimate}; {beta.basis}"))
+        if choice.rent.bid is not None:
+            clouds.append(market.cloud)
 
-    bidding = dict.fromkeys(
-        choice.rent.offer.market.cloud for choice in plan.cost.choice if choice.rent.bid is not None
-    )
-    requests = (cloud_of(cloud).words.spot_request for cloud in bidding)
-    notes = [remark for remark in requests if remark]
-    parts += [
-        Text(),
-        Text("eviction", style="bold"),
-        *map(Text, evictions),
-        *map(Text, notes),
-        Text(),
-        _terms(plan),
-    ]
+    parts += [Text(), Text("eviction", style="bold"), *evictions]
+    for cloud in dict.fromkeys(clouds):
+        remark = cloud_of(cloud).words.spot_request
+        if remark:
+            parts.append(Text(remark))
 
+    parts += [Text(), _terms(plan)]
     parts += [*_ways(ways), *_one_type(plan), *_shares(plan, mean_ends or {})]
     if plan.decision.outlooks:
         parts += [Text(), zones_view(plan)]
@@ -112,7 +108,8 @@ def _choices(plan: JobPlan, width: int) -> Table:
         per_work = f"{choice.usd_per_work:.4g}" if isfinite(choice.usd_per_work) else "no work"
         place = [f"{choice.rent.machines:,}", name(offer.market)]
         price = [dollars(choice.price), _bid(choice.rent)]
-        rows.append([*place, *price, chance(beta.probability), _interval(beta), per_work])
+        interval = f"{chance(beta.low)} to {chance(beta.high)}"
+        rows.append([*place, *price, chance(beta.probability), interval, per_work])
         takes_bids |= markets_of(offer.market.cloud).takes_bids
 
     reliable = plan.decider.reliable
@@ -141,49 +138,30 @@ def _bid(rent: Rent) -> str:
         return "reserved"
     if rent.bid is None:
         return "on demand"
-    return bid_usd(rent.bid) if markets_of(rent.offer.market.cloud).takes_bids else "spot price"
-
-
-def _interval(beta: Estimate) -> str:
-    return f"{chance(beta.low)} to {chance(beta.high)}"
+    if markets_of(rent.offer.market.cloud).takes_bids:
+        return bid_usd(rent.bid)
+    return "spot price"
 
 
 def _reasons(plan: JobPlan, pace: Sequence[JobPlan]) -> Iterator[tuple[str, str]]:
     """The grounds of the plan; `pace` are the next points on the frontier of cost and time."""
     yield "basis", forecast_of(plan).basis
-    if bids := bids_text(
-        (choice.rent.offer.market.cloud, choice.rent.bid, choice.rent.offer.on_demand)
-        for choice in plan.cost.choice
-    ):
+    bidding = list[tuple[str, int | None, int]]()
+    for choice in plan.cost.choice:
+        offer = choice.rent.offer
+        bidding.append((offer.market.cloud, choice.rent.bid, offer.on_demand))
+    bids = bids_text(bidding)
+    if bids:
         yield "bids", bids
 
     yield "work", _work(plan)
     rates = plan.fleet.rates.values()
-    measured = ", ".join(dict.fromkeys(rate.source for rate in rates))
-    is_known = all(rate.in_units for rate in rates)
-    yield "speed", measured if is_known else "estimated from vCPUs (no measured throughput yet)"
-    interval = plan.decision.checkpoints
-
-    if interval is not None:
-        every, life = f"every {interval.every / MINUTE:.3g} minutes", "no evictions"
-        if isfinite(interval.life):
-            life = f"an eviction every {hours_text(interval.life / HOUR)}"
-        program, source = plan.job.spec.program, "assumed until one is measured"
-        if plan.job.save_seconds is not None:
-            source = "as in earlier runs"
-        elif (
-            isinstance(program, Command)
-            and program.checkpoint is not None
-            and program.checkpoint.takes is not None
-        ):
-            source = "by the job file or its rehearsal"
-        elif plan.demand.save_time is not None:
-            source = "by its size"
-        given = ", set in the job file" if interval.is_fixed else ""
-        yield (
-            "checkpoints",
-            f"{every}{given}, with {life}; each takes {interval.cost / SECOND:.3g} s ({source})",
-        )
+    speed = "estimated from vCPUs (no measured throughput yet)"
+    if all(rate.in_units for rate in rates):
+        speed = ", ".join(dict.fromkeys(rate.source for rate in rates))
+    yield "speed", speed
+    if plan.decision.checkpoints is not None:
+        yield "checkpoints", _saves(plan, plan.decision.checkpoints)
 
     if plan.reliable_reason:
         yield "reliable", plan.reliable_reason
@@ -191,16 +169,40 @@ def _reasons(plan: JobPlan, pace: Sequence[JobPlan]) -> Iterator[tuple[str, str]
     if plan.decision.mixture is not None:
         yield "mixture", phases_text(plan.decision.mixture, plan.decision.types)
     automatic = " (automatic)" if plan.job.spec.strategy == AUTO else ""
-    yield "strategy", f"{plan.decision.strategy.name}{automatic}: {plan.decision.strategy.reason}"
+    strategy = plan.decision.strategy
+    yield "strategy", f"{strategy.name}{automatic}: {strategy.reason}"
     yield "decision", plan.demand.worded(plan.decision.reason)
 
     for other in pace:
-        changes = change_of_pace(plan, other)
-        cost, time = (f"{abs(change):.0%} {'less' if change < 0 else 'more'}" for change in changes)
-        yield (
-            "pace",
-            f"{cost} for {time} time with value_of_time: {other.demand.value_of_time_usd:g} USD/h",
-        )
+        changes = list[str]()
+        for change in change_of_pace(plan, other):
+            word = "less" if change < 0 else "more"
+            changes.append(f"{abs(change):.0%} {word}")
+        cost, time = changes
+        value = other.demand.value_of_time_usd
+        yield "pace", f"{cost} for {time} time with value_of_time: {value:g} USD/h"
+
+
+def _saves(plan: JobPlan, interval: CheckpointInterval) -> str:
+    """How often checkpoints are saved, at which rate of evictions, how long each takes, and how
+    that is known."""
+    life = "no evictions"
+    if isfinite(interval.life):
+        life = f"an eviction every {hours_text(interval.life / HOUR)}"
+
+    program, source = plan.job.spec.program, "assumed until one is measured"
+    saved = program.checkpoint if isinstance(program, Command) else None
+    if plan.job.save_seconds is not None:
+        source = "as in earlier runs"
+    elif saved is not None and saved.takes is not None:
+        source = "by the job file or its rehearsal"
+    elif plan.demand.save_time is not None:
+        source = "by its size"
+
+    minutes, seconds = interval.every / MINUTE, interval.cost / SECOND
+    given = ", set in the job file" if interval.is_fixed else ""
+    every = f"every {minutes:.3g} minutes{given}, with {life}"
+    return f"{every}; each takes {seconds:.3g} s ({source})"
 
 
 def _work(plan: JobPlan) -> str:
@@ -262,42 +264,43 @@ def _shares(plan: JobPlan, mean_ends: Mapping[str, float]) -> Iterator[Renderabl
     yield Text()
     yield Text("quotas", style="bold")
     for share in plan.share.quotas:
-        whole = (
-            f"{share.quota.name}: {share.slice.amount} of {share.quota.amount} {share.quota.unit}"
-        )
-        if len(share.slices) == 1:
+        quota, jobs = share.quota, len(share.slices)
+        whole = f"{quota.name}: {share.slice.amount} of {quota.amount} {quota.unit}"
+        if jobs == 1:
             yield Text(f"{whole}; no other job is planned")
         elif share.is_enough:
-            yield Text(f"{whole}; enough for all {len(share.slices)} jobs")
+            yield Text(f"{whole}; enough for all {jobs} jobs")
         else:
-            yield Text(
-                f"{whole}; "
-                f"{', '.join(slice_text(each, launch_moment(plan)) for each in share.slices)}"
-            )
+            at = launch_moment(plan)
+            slices = ", ".join(slice_text(each, at) for each in share.slices)
+            yield Text(f"{whole}; {slices}")
 
     if mean_ends:
         (policy, mean), *others = mean_ends.items()
-        instead = "".join(f", with {name} {hours:.1f}" for name, hours in others)
-        yield Text(
-            f"jobs of known length end after {mean:.1f} hours in the mean with {policy}{instead}"
-        )
+        text = f"jobs of known length end after {mean:.1f} hours in the mean with {policy}"
+        for name, hours in others:
+            text += f", with {name} {hours:.1f}"
+        yield Text(text)
 
 
 def _terms(plan: JobPlan) -> Group:
     """The first hour by Eq. 4.1-4.4 of the paper, and the expected bill of the whole job by
     market."""
-    table = _table("expected bill", "machines", "$")
-    for term in forecast_of(plan).terms:
-        table.add_row(str(term.market), f"up to {term.machines:,}", f"{term.usd:.4f}")
-    table.add_row("total", "", f"{forecast_of(plan).usd.median:.4f}", style="bold")
+    forecast, table = forecast_of(plan), _table("expected bill", "machines", "$")
+    for term in forecast.terms:
+        machines, usd = f"up to {term.machines:,}", f"{term.usd:.4f}"
+        table.add_row(str(term.market), machines, usd)
+    total = f"{forecast.usd.median:.4f}"
+    table.add_row("total", "", total, style="bold")
 
-    later = plan.cost.estimate.later.usd_per_work
+    estimate = plan.cost.estimate
+    later = estimate.later.usd_per_work
     each = "no work is expected"
     if isfinite(later):
         each = f"${later:.4g} per {plan.demand.unit}"
 
-    parts: list[RenderableType] = [Text("first hour", style="bold")]
-    parts.append(Text(plan.demand.worded(plan.cost.estimate.first.explain())))
+    first = plan.demand.worded(estimate.first.explain())
+    parts: list[RenderableType] = [Text("first hour", style="bold"), Text(first)]
     parts.append(Text(f"each later hour: {each}"))
     if not plan.demand.work.assumed:
         parts += [Text(), table]
@@ -369,7 +372,9 @@ def _why_not(rent: Rent, offer: Offer, price: int, more_usd: float) -> str:
         return "costs more than on demand"
     if rent.bid is None:
         return "the decision costs less"
-    return f"{usd_text(more_usd)} more to the end" if more_usd >= 0.005 else "the same to the end"
+    if more_usd >= 0.005:
+        return f"{usd_text(more_usd)} more to the end"
+    return "the same to the end"
 
 
 ZONE: tuple[Column[Mapping[str, Any]], ...] = (
@@ -438,15 +443,15 @@ def zones_view(plan: JobPlan) -> Group:
     table = _table(*(column.heading or "" for column in shown))
     for row in rows[:_MAX_ZONES]:
         table.add_row(*(column.text(row) for column in shown))
-    more = len(rows) - _MAX_ZONES
+
+    remarks, more = list[str](), len(rows) - _MAX_ZONES
+    if more > 0:
+        markets = counted(more, "more market")
+        remarks.append(f"and {markets} (--json lists all)")
     cheapest = min(outlook.on_demand_usd for outlook in plan.decision.outlooks)
-    remarks = [Text(f"and {counted(more, 'more market')} (--json lists all)")] if more > 0 else []
-    remarks.append(Text(f"on demand: at least {usd_text(cheapest)} to the end"))
+    remarks.append(f"on demand: at least {usd_text(cheapest)} to the end")
     remarks.append(
-        Text(
-            "a running job moves once that saves at least half of the cost of moving and starting "
-            "up"
-        )
+        "a running job moves once that saves at least half of the cost of moving and starting up"
     )
 
-    return Group(table, *remarks)
+    return Group(table, *map(Text, remarks))

@@ -83,30 +83,21 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
         )
         for axes in below:
             axes.remove()
-        _timeline(figure.add_subplot(below[0].get_gridspec()[1, :]), shared.courses)  # type: ignore[index]
+        last_row = below[0].get_gridspec()[1, :]  # type: ignore[index]
+        _timeline(figure.add_subplot(last_row), shared.courses)
 
     # The cost of a job of unknown length is known per hour only, and bars of one panel have one
     # unit.
     per_hour = any(plan.demand.work.assumed for plan in plans)
-    in_dollars, in_hours = list[_Bars | None](), list[_Bars | None]()
+    in_dollars, in_hours = list[_Bars](), list[_Bars | None]()
     for plan in plans:
-        forecast, other, deadline = forecast_of(plan), plan.cost.on_demand, plan.job.deadline
-        if per_hour:
-            rate, hourly = forecast.usd_per_hour, other.usd / plan.cost.estimate.hours
-            in_dollars.append(_Bars(rate.median, rate.likely, hourly, None))
-        else:
-            usd, budget = forecast.usd, plan.demand.budget_usd
-            in_dollars.append(_Bars(usd.median, usd.likely, other.usd, budget))
-        if plan.demand.work.assumed:
-            in_hours.append(None)
-        else:
-            limit = None if deadline is None else (deadline - plan.at) / HOUR
-            length = forecast.hours
-            in_hours.append(_Bars(length.median, length.likely, other.hours, limit))
-
+        dollars, hours_of_plan = _bars_of(plan, per_hour=per_hour)
+        in_dollars.append(dollars)
+        in_hours.append(hours_of_plan)
     _panel(cost, in_dollars, "cost, $ per hour" if per_hour else "cost, $")
     _panel(hours, in_hours, "time, hours")
-    cost.set_yticks(range(len(plans)), [plan.job.spec.name for plan in plans])
+    names = [plan.job.spec.name for plan in plans]
+    cost.set_yticks(range(len(plans)), names)
     cost.set_ylim(len(plans) - 0.4, -0.6)
     handles: list[Artist] = [
         Patch(color=_PLAN, label="this plan"),
@@ -116,8 +107,9 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
 
     if any(plan.demand.budget_usd is not None or plan.job.deadline is not None for plan in plans):
         handles.append(Line2D([], [], color=_LIMIT, label="budget, deadline"))
+    columns = len(handles)
     figure.legend(
-        handles=handles, loc="outside lower left", frameon=False, fontsize=8, ncols=len(handles)
+        handles=handles, loc="outside lower left", frameon=False, fontsize=8, ncols=columns
     )
 
     return figure
@@ -159,6 +151,24 @@ def _timeline(axes: Axes, courses: Sequence[JobOutlook]) -> None:
     )
 
 
+def _bars_of(plan: JobPlan, *, per_hour: bool) -> tuple[_Bars, _Bars | None]:
+    """The cost of a plan, `per_hour` of an hour, which has no budget, and its duration, None if the
+    job's length is unknown; both next to those on demand."""
+    forecast, other, limit = forecast_of(plan), plan.cost.on_demand, None
+    usd = forecast.usd
+    cost = _Bars(usd.median, usd.likely, other.usd, plan.demand.budget_usd)
+    if per_hour:
+        rate, hourly = forecast.usd_per_hour, other.usd / plan.cost.estimate.hours
+        cost = _Bars(rate.median, rate.likely, hourly, None)
+    if plan.demand.work.assumed:
+        return cost, None
+
+    if plan.job.deadline is not None:
+        limit = (plan.job.deadline - plan.at) / HOUR
+    length = forecast.hours
+    return cost, _Bars(length.median, length.likely, other.hours, limit)
+
+
 def _panel(axes: Axes, rows: Sequence[_Bars | None], title: str) -> None:
     known = [bars for bars in rows if bars is not None]
     ends = [max(bars.likely[1], bars.on_demand, bars.limit or 0.0) for bars in known]
@@ -171,18 +181,20 @@ def _panel(axes: Axes, rows: Sequence[_Bars | None], title: str) -> None:
             continue
         low, high = bars.likely
         plan, other = row - _THICK / 2, row + _THICK / 2
-        axes.barh([plan, other], [bars.median, bars.on_demand], _THICK, color=[_PLAN, _ON_DEMAND])
-        spread = [[max(bars.median - low, 0.0)], [max(high - bars.median, 0.0)]]
-        axes.errorbar(bars.median, plan, xerr=spread, color=_LIKELY, capsize=4)
+        values = [bars.median, bars.on_demand]
+        axes.barh([plan, other], values, _THICK, color=[_PLAN, _ON_DEMAND])
+        below, above = max(bars.median - low, 0.0), max(high - bars.median, 0.0)
+        axes.errorbar(bars.median, plan, xerr=[[below], [above]], color=_LIKELY, capsize=4)
         if bars.limit is not None:
-            axes.vlines(bars.limit, row - 0.45, row + 0.45, color=_LIMIT, linewidth=1.5)
-        for place, value, end in (
-            (plan, bars.median, max(high, bars.median)),
-            (other, bars.on_demand, bars.on_demand),
-        ):
-            # A line that would cross the label is to its left.
-            crossed = bars.limit is not None and end <= bars.limit < end + _LABEL * right
-            start = bars.limit if crossed and bars.limit is not None else end
+            bottom, top = row - 0.45, row + 0.45
+            axes.vlines(bars.limit, bottom, top, color=_LIMIT, linewidth=1.5)
+
+        labels = (plan, max(high, bars.median)), (other, bars.on_demand)
+        for value, (place, end) in zip(values, labels, strict=True):
+            start, beyond = end, end + _LABEL * right
+            if bars.limit is not None and end <= bars.limit < beyond:
+                # A line that would cross the label is to its left.
+                start = bars.limit
             axes.text(start, place, f"  {text(value)}", va="center", fontsize=8)
 
     axes.set_xlim(0, right)

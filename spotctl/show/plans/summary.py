@@ -2,13 +2,13 @@
 choice."""
 
 from collections.abc import Iterator
-from itertools import chain
 from math import ceil, isfinite
 from operator import attrgetter
 
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.known_spells import UNSEEN
 from bidbrain.strategies.names import ON_DEMAND
+from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_time, moment, usd_text
 from spotctl.clouds.boot import stated_time
 from spotctl.files.job.programs import Command
@@ -40,17 +40,19 @@ def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
 def _machines(plan: JobPlan) -> str:
     """`6 x c4.2xlarge (sim-east-b), bid $0.0524/h; 1 x m3.medium (sim-east-b) on demand,
     reliable`."""
-    spot = (_rented(choice.rent) for choice in plan.cost.choice)
-    reliable = plan.decider.reliable
-    held = () if reliable is None or not reliable.machines else (f"{_rented(reliable)}, reliable",)
-    text = "; ".join(chain(spot, held)) or "none yet"
-    markets = [choice.rent.offer.market for choice in plan.cost.choice]
+    texts, markets = list[str](), list[Market]()
+    for choice in plan.cost.choice:
+        texts.append(_rented(choice.rent))
+        markets.append(choice.rent.offer.market)
 
-    return (
-        f"{text} (synthetic market)"
-        if markets and all(market.is_synthetic for market in markets)
-        else text
-    )
+    reliable = plan.decider.reliable
+    if reliable is not None and reliable.machines:
+        texts.append(f"{_rented(reliable)}, reliable")
+
+    text = "; ".join(texts) or "none yet"
+    if markets and all(market.is_synthetic for market in markets):
+        return f"{text} (synthetic market)"
+    return text
 
 
 def _rented(rent: Rent) -> str:
@@ -62,33 +64,31 @@ def _cost(plan: JobPlan) -> str:
     """The median cost with P10 and P90, and whether the budget is likely to be enough. Where
     nothing is known of spot machines, the median would be a guess: the cost if they hold, and that
     on demand."""
-    forecast, known, budget = (
-        forecast_of(plan),
-        not plan.demand.work.assumed,
-        plan.demand.budget_usd,
-    )
-
+    forecast, budget = forecast_of(plan), plan.demand.budget_usd
+    known = not plan.demand.work.assumed
     spread = forecast.usd if known else forecast.usd_per_hour
     low, high = spread.likely
     unit = "" if known else " per hour"
     text = f"{usd_text(spread.median)}{unit} ({usd_text(low)} to {usd_text(high)})"
+
     spot = [choice for choice in plan.cost.choice if choice.rent.bid is not None]
     spells = plan.fleet.market_history.spells
-    seen = [
-        choice for choice in spot if spells.get(choice.rent.offer.market, UNSEEN).up is not None
-    ]
-    if known and not seen and any(choice.evidence == "prior" for choice in spot):
-        text = (
-            f"between {usd_text(low)} if spot holds and "
-            f"{usd_text(max(high, plan.cost.fallback.usd))} on demand"
-        )
+    was_seen = False
+    for choice in spot:
+        spell = spells.get(choice.rent.offer.market, UNSEEN)
+        was_seen |= spell.up is not None
+    if known and not was_seen and any(choice.evidence == "prior" for choice in spot):
+        most = max(high, plan.cost.fallback.usd)
+        text = f"between {usd_text(low)} if spot holds and {usd_text(most)} on demand"
     if budget is None:
         return text
 
     text += f"; the budget of {usd_text(budget)} is"
     if known:
-        return f"{text} {_probability(forecast.budget_kept(budget))} likely to be enough"
-    return f"{text} enough for {hours_text(budget / spread.median)}"
+        kept = _probability(forecast.budget_kept(budget))
+        return f"{text} {kept} likely to be enough"
+    lasts = hours_text(budget / spread.median)
+    return f"{text} enough for {lasts}"
 
 
 def _time(plan: JobPlan) -> str:
@@ -96,17 +96,13 @@ def _time(plan: JobPlan) -> str:
     forecast, deadline, assumed = forecast_of(plan), plan.job.deadline, plan.demand.work.assumed
     text = "unknown: set `hours:`, or pass --hours"
     if not assumed:
-        expected, (low, high) = (
-            hours_text(forecast.hours.median),
-            map(hours_text, forecast.hours.likely),
-        )
+        text = hours_text(forecast.hours.median)
+        low, high = map(hours_text, forecast.hours.likely)
         number, unit = low.split()
-        between = (
-            ""
-            if low == high == expected
-            else f" ({number if high.endswith(unit) else low} to {high})"
-        )
-        text = f"{expected}{between}, finished by {moment(finish_by(plan))}"
+        if not low == high == text:
+            least = number if high.endswith(unit) else low
+            text += f" ({least} to {high})"
+        text += f", finished by {moment(finish_by(plan))}"
 
     if deadline is None:
         return text
@@ -117,12 +113,9 @@ def _time(plan: JobPlan) -> str:
 
     met = forecast.deadline_met((deadline - plan.at) / HOUR)
     slack = (deadline - finish_by(plan)) / HOUR
-    spare = (
-        f", {hours_text(slack)} to spare"
-        if slack >= 0
-        else "; on-demand machines take over if time runs short"
-    )
-
+    spare = "; on-demand machines take over if time runs short"
+    if slack >= 0:
+        spare = f", {hours_text(slack)} to spare"
     return f"{text} is {_probability(met)} likely to be met{spare}"
 
 
@@ -130,7 +123,9 @@ def _probability(share: float) -> str:
     """Past windows are few: no probability is stated as certain."""
     if share > _HIGHEST_STATED:
         return f"over {_HIGHEST_STATED:.0%}"
-    return f"under {1 - _HIGHEST_STATED:.0%}" if share < 1 - _HIGHEST_STATED else f"{share:.0%}"
+    if share < 1 - _HIGHEST_STATED:
+        return f"under {1 - _HIGHEST_STATED:.0%}"
+    return f"{share:.0%}"
 
 
 def _evictions(plan: JobPlan) -> str:
@@ -173,7 +168,8 @@ def _on_demand(plan: JobPlan) -> str:
     market, list_date = other.rent.offer.market, ""
     for price in plan.cost.price_dates:
         if not price.spot and price.market == market and not market.is_synthetic:
-            list_date = f" by the list of {format_time(price.as_of)[:10]}"
+            day = format_time(price.as_of)[:10]
+            list_date = f" by the list of {day}"
             break
 
     span = "per hour" if assumed else f"in {hours_text(other.hours)}"
@@ -183,18 +179,19 @@ def _on_demand(plan: JobPlan) -> str:
 
 def _next_best(plan: JobPlan) -> str:
     """The cheapest market that the plan does not use, and about what the job would cost there."""
+    none = "none: no other market can do the work"
     if not any(choice.usd_per_work for choice in plan.cost.choice):
-        costs = (rejected.instead for rejected in plan.rejected if rejected.instead is not None)
+        costs = [rejected.instead for rejected in plan.rejected if rejected.instead is not None]
         other = min(costs, key=attrgetter("usd_per_work"), default=None)
         if other is None:
-            return "none: no other market can do the work"
+            return none
         price = f"${other.usd_per_work:.4g} per {plan.demand.unit}"
         return f"{other.rent.offer.market}: {price}, instead of machines that are paid for already"
 
     others = [market for market in plan.rejected if market.relative_cost is not None]
-    best = min(others, key=lambda market: market.relative_cost or 0.0, default=None)
+    best = min(others, key=attrgetter("relative_cost"), default=None)
     if best is None or best.relative_cost is None or not isfinite(best.relative_cost):
-        return "none: no other market can do the work"
+        return none
 
     forecast, assumed = forecast_of(plan), plan.demand.work.assumed
     cost = forecast.usd_per_hour if assumed else forecast.usd
@@ -216,8 +213,8 @@ def _if_none_boots(plan: JobPlan) -> str | None:
     is_close, lost = plan.job.spec.resources.placement == CLOSE, list[tuple[float, int, int]]()
     for choice in plan.cost.choice:
         market, machines = choice.rent.offer.market, choice.rent.machines
-        stated = stated_time(market)
-        if stated is not None and machines > 1 and (is_close or market.reservation):
+        stated, is_whole = stated_time(market), is_close or market.reservation
+        if stated is not None and machines > 1 and is_whole:
             orders = ceil(MAX_SILENT_MACHINES / machines)
             usd = orders * machines * choice.price / NANOS_PER_DOLLAR * stated / HOUR
             lost.append((usd, machines, stated // MINUTE))
@@ -225,10 +222,8 @@ def _if_none_boots(plan: JobPlan) -> str | None:
     usd, machines, minutes = max(lost, default=(0.0, 0, 0))
     if not usd:
         return None
-    return (
-        f"up to {usd_text(usd)}: {machines} machines are ordered together, and returned after "
-        f"{minutes} silent minutes"
-    )
+    together = f"{machines} machines are ordered together"
+    return f"up to {usd_text(usd)}: {together}, and returned after {minutes} silent minutes"
 
 
 def _turns(plan: JobPlan) -> str | None:
@@ -239,32 +234,33 @@ def _turns(plan: JobPlan) -> str | None:
 
     first, later, launched = list[str](), list[str](), launch_moment(plan)
     for part in waited[0].slices:
-        (later if part.turn.begin else first).append(turn_text(part, launched))
+        turns = later if part.turn.begin else first
+        turns.append(turn_text(part, launched))
 
     # Without a first one, jobs that run already use the quotas.
-    order = ", then ".join([" and ".join(first) or "jobs that run", *later])
+    begins = " and ".join(first) or "jobs that run"
+    order = ", then ".join([begins, *later])
     quotas = ", ".join(str(share.quota) for share in waited)
     return f"{order} ({quotas})"
 
 
 def restart_words(plan: JobPlan) -> str | None:
     """How often an eviction starts a command from scratch, and what it loses; None if none does."""
-    has_spot = any(choice.rent.bid is not None for choice in plan.cost.choice)
-    if (
-        plan.decision.checkpoints is not None
-        or not isinstance(plan.job.spec.program, Command)
-        or not has_spot
-    ):
+    decision, choices = plan.decision, plan.cost.choice
+    has_spot = any(choice.rent.bid is not None for choice in choices)
+    is_command = isinstance(plan.job.spec.program, Command)
+    if decision.checkpoints is not None or not is_command or not has_spot:
         return None
 
-    interval, hours = plan.decision.interval, plan.demand.work.hours
     often = ""
-    if interval and isfinite(interval.life):
-        often = f", about every {hours_text(interval.life / HOUR)},"
+    if decision.interval and isfinite(decision.interval.life):
+        between = hours_text(decision.interval.life / HOUR)
+        often = f", about every {between},"
 
-    lost = "all work so far"
-    if hours is not None and not plan.demand.work.assumed:
-        per_hour = sum(choice.price * choice.rent.machines for choice in plan.cost.choice)
-        lost = f"up to {usd_text(per_hour / NANOS_PER_DOLLAR * hours)} of work"
+    lost, work = "all work so far", plan.demand.work
+    if work.hours is not None and not work.assumed:
+        per_hour = sum(choice.price * choice.rent.machines for choice in choices)
+        usd = usd_text(per_hour / NANOS_PER_DOLLAR * work.hours)
+        lost = f"up to {usd} of work"
 
     return f"each eviction{often} starts it from scratch and loses {lost}"

@@ -84,19 +84,23 @@ def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
         else:
             axes.set_ylim(bottom=0)
 
-        comparison = f", {against_on_demand(stats.discount)}" if stats.discount is not None else ""
+        title = f"{market_name(stats.market)}: mean {dollars(stats.mean)}"
+        if stats.discount is not None:
+            title += f", {against_on_demand(stats.discount)}"
         if stats.coverage < 1:
-            comparison += f", observed {percent(stats.coverage)} of the time"
-        title = f"{market_name(stats.market)}: mean {dollars(stats.mean)}{comparison}"
+            title += f", observed {percent(stats.coverage)} of the time"
         axes.set_ylabel("$ per hour")
-        axes.set_title(title.replace("$", r"\$"), loc="left", fontsize=10)
+        written = title.replace("$", r"\$")
+        axes.set_title(written, loc="left", fontsize=10)
         axes.grid(visible=True, alpha=0.25)
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=2, frameon=False)
 
+    lowest = rows[-1]
     locator = AutoDateLocator()  # type: ignore[no-untyped-call]
-    rows[-1].xaxis.set_major_locator(locator)
-    rows[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    rows[-1].set_xlabel("time (UTC)")
+    formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+    lowest.xaxis.set_major_locator(locator)
+    lowest.xaxis.set_major_formatter(formatter)
+    lowest.set_xlabel("time (UTC)")
     return figure
 
 
@@ -107,14 +111,16 @@ def _drawn(series: PriceSeries) -> tuple[NDArray[np.datetime64], NDArray[np.floa
     gaps = np.array(holes(series.watched or ()), dtype=np.int64).reshape(-1, 2)
     begins, ends = gaps[:, 0], gaps[:, 1]
     each_time = series.times[:, None]
-    outside = ~np.any((each_time > begins) & (each_time < ends), axis=1)
+    is_inside = (each_time > begins) & (each_time < ends)
+    outside = ~np.any(is_inside, axis=1)
     after_gaps = [series.price_at(int(end)) for end in ends]
     unknown = np.full(len(gaps), np.nan)
     times = np.concatenate((series.times[outside], begins, ends))
-    prices = np.concatenate((series.prices[outside], unknown, after_gaps)) / NANOS_PER_DOLLAR
+    nanos = np.concatenate((series.prices[outside], unknown, after_gaps))
     order = np.argsort(times, kind="stable")
+    in_order = times[order].astype("datetime64[us]")
 
-    return times[order].astype("datetime64[us]"), prices[order]
+    return in_order, nanos[order] / NANOS_PER_DOLLAR
 
 
 def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) -> str:
@@ -127,13 +133,13 @@ def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) 
     last = max(series.times[-1] for series, _ in histories)
     rows = list[dict[str, str]]()
     for _, stats in histories:
-        above = stats.hours_above_on_demand
+        above, listed = stats.hours_above_on_demand, stats.on_demand
         row = {
             "market": str(market_name(stats.market)),
             "mean": dollars(stats.mean),
             "median": dollars(stats.median),
             "highest": dollars(stats.highest),
-            "on-demand": dollars(stats.on_demand.price) if stats.on_demand else "-",
+            "on-demand": dollars(listed.price) if listed else "-",
             "discount": percent(stats.discount),
             "changes/day": f"{stats.changes_per_day:.1f}",
             "hours above on-demand": "-" if above is None else f"{above:,.1f}",
@@ -143,10 +149,14 @@ def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) 
 
     body = ""
     for row in rows:
-        cells = "".join(f"<td>{escape(printable(cell))}</td>" for cell in row.values())
+        cells = ""
+        for cell in row.values():
+            text = escape(printable(cell))
+            cells += f"<td>{text}</td>"
         body += f"<tr>{cells}</tr>"
 
     svg = chart[chart.index("<svg") :]
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-    span = f"From {format_time(int(first))} to {format_time(int(last))}, dollars per hour."
+    since, until = format_time(int(first)), format_time(int(last))
+    span = f"From {since} to {until}, dollars per hour."
     return _PAGE.format(span=span, chart=svg, head=head, body=body)

@@ -148,14 +148,17 @@ def stats_table(summaries: Sequence[MarketStats], now: int, width: int) -> LongT
     The rank of a column is the width from which on it is shown, if the names of the markets leave
     room for it.
     """
-    columns = chosen(STATS, _IN_TABLE)
-    if any(summary.coverage < 1 for summary in summaries):
-        columns = tuple(
-            replace(column, rank=0) if column.key == "coverage" else column for column in columns
-        )
-    shown = fitting([column for column in columns if width >= column.rank], summaries, width, now)
+    has_holes = any(summary.coverage < 1 for summary in summaries)
+    columns: list[Column[MarketStats]] = []
+    for column in chosen(STATS, _IN_TABLE):
+        rank = 0 if has_holes and column.key == "coverage" else column.rank
+        if width >= rank:
+            columns.append(replace(column, rank=rank))
+
+    shown = fitting(columns, summaries, width, now)
     headings = [column.heading or "" for column, _ in shown]
-    return LongTable(headings, list(zip(*(cells for _, cells in shown), strict=True)))
+    rows = zip(*(cells for _, cells in shown), strict=True)
+    return LongTable(headings, list(rows))
 
 
 MACHINE: tuple[Column[InstanceType], ...] = (
@@ -469,14 +472,19 @@ def _plain(value: object) -> int | float | str | None:
     if value is None or isinstance(value, int | str):
         return value
     if isinstance(value, float):
-        return value if isfinite(value) else None
+        if isfinite(value):
+            return value
+        return None
     return str(value)
 
 
 def lost_remarks(lost: Sequence[LostPrices]) -> list[str]:
     """A line for each period whose prices are lost."""
-    return [
-        f"some prices of {format_time(prices.first)} to {format_time(prices.last)} are lost:"
-        f" {counted(prices.rows, 'price change')}, set aside as damaged"
-        for prices in lost
-    ]
+    remarks = list[str]()
+    for prices in lost:
+        first, last = format_time(prices.first), format_time(prices.last)
+        changes = counted(prices.rows, "price change")
+        remarks.append(
+            f"some prices of {first} to {last} are lost: {changes}, set aside as damaged"
+        )
+    return remarks

@@ -53,20 +53,16 @@ class LiveLines:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         height, width = options.height or options.max_height, options.max_width
+        lines, parts = int(bool(self._hint)), list[list[Text]]()
         # Runs may be added by their threads at any time.
-        runs = [
-            live(view, self._seconds, view.job if self.several else "")
-            for view in list(self._shown.values())
-        ]
-        parts = [
-            [_wrapped(head, width, _INDENT), *(_wrapped(line, width) for line in rest)]
-            for head, *rest in runs
-        ]
+        for view in list(self._shown.values()):
+            name = view.job if self.several else ""
+            head, *rest = live(view, self._seconds, name)
+            part = [_wrapped(head, width, _INDENT), *(_wrapped(line, width) for line in rest)]
+            lines += sum(len(line.plain.split("\n")) for line in part)
+            parts.append(part)
 
-        if (
-            sum(len(line.plain.split("\n")) for part in parts for line in part) + bool(self._hint)
-            >= height
-        ):
+        if lines >= height:
             # Otherwise the terminal would show some of the runs, and nothing of the others.
             parts = [part[:1] for part in parts]
 
@@ -93,23 +89,30 @@ def live(view: RunView, seconds: float, name: str = "") -> list[Text]:
     first = f"{seconds:5.0f} s   {whose}machines {view.reliable} reliable + {view.transient} spot"
     if view.warned:
         first += f" ({view.warned} warned)"
-    lines = [Text(first + f"   evictions {view.evictions}")]
+    first += f"   evictions {view.evictions}"
+    lines = [Text(first)]
 
     if view.command is not None:
         lines.append(Text(f"  {command_progress(view.command)}"))
     elif view.clock is not None:
-        clock = f"{view.clock:,}{'' if view.goal is None else f' of {view.goal:,}'}"
-        lines.append(Text(f"  stage {view.stage}   clock {clock}   loss {shown_loss(view.loss)}"))
+        clock = f"{view.clock:,}"
+        if view.goal is not None:
+            clock += f" of {view.goal:,}"
+        loss = shown_loss(view.loss)
+        lines.append(Text(f"  stage {view.stage}   clock {clock}   loss {loss}"))
 
     # The cost of the run so far, and its expected end, as far as they are known.
     money, end, known = view.money, view.expected_end, list[str]()
     if money.spending is not None:
-        limit = "" if money.budget is None else f" of {_money(usd(money.budget))}"
-        known.append(f"spent {spending_text(money.spending)}{limit}")
+        spent = f"spent {spending_text(money.spending)}"
+        if money.budget is not None:
+            spent += f" of {_money(usd(money.budget))}"
+        known.append(spent)
 
     if end is not None and end > view.now:
         clock = "of market time" if view.is_replayed else f"({moment(end)})"
-        known.append(f"expected end in {hours_text((end - view.now) / HOUR)} {clock}")
+        hours = hours_text((end - view.now) / HOUR)
+        known.append(f"expected end in {hours} {clock}")
 
     if known:
         lines.append(Text(f"  {'   '.join(known)}"))
@@ -120,41 +123,44 @@ def live(view: RunView, seconds: float, name: str = "") -> list[Text]:
 
 def command_progress(command: CommandProgress) -> str:
     """The newest attempt of a command job, and its newest checkpoint."""
-    started = f"attempt {command.attempt} on {counted(command.nodes, 'node')}"
-    first = started if command.is_running else f"stopped after attempt {command.attempt}"
+    first = f"stopped after attempt {command.attempt}"
+    if command.is_running:
+        first = f"attempt {command.attempt} on {counted(command.nodes, 'node')}"
     if command.checkpoint is None:
         return first
-    every = "" if command.every_seconds is None else f", every {command.every_seconds:.0f} s"
-    return f"{first}   checkpoint {command.checkpoint}{every} ({command.seconds:.2g} s each)"
+
+    every = ""
+    if command.every_seconds is not None:
+        every = f", every {command.every_seconds:.0f} s"
+    saved = f"checkpoint {command.checkpoint}{every}"
+    return f"{first}   {saved} ({command.seconds:.2g} s each)"
 
 
 def happened(before: RunState, after: RunState) -> list[str]:
     """The lines that report what changed from one state of a run to a later one."""
     lines, newest = list[str](), after.work.checkpoint
-    old, new = (
-        None if state.progress is None else state.progress.loss for state in (before, after)
-    )
+    old = None if before.progress is None else before.progress.loss
+    new = None if after.progress is None else after.progress.loss
     passes = new is not None and not new <= 0 and (old is None or _halvings(old) != _halvings(new))
 
     # A line each time the loss passes a power of two.
     if after.progress is not None and passes:
-        lines.append(
-            f"clock {after.progress.clock}   loss {shown_loss(new)}   stage {after.progress.stage}"
-        )
+        clock, loss = after.progress.clock, shown_loss(new)
+        lines.append(f"clock {clock}   loss {loss}   stage {after.progress.stage}")
 
     if newest is not None and newest != before.work.checkpoint:
         size = decimal(newest.bytes)
         lines.append(f"checkpoint {newest.number} stored: {size} in {newest.seconds:.2f} s")
 
     if after.budget_set is not None and after.budget_set != before.budget_set:
-        lines.append(f"budget set to {usd_text(usd(after.budget_set))}")
+        budget = usd(after.budget_set)
+        lines.append(f"budget set to {usd_text(budget)}")
     if after.login != before.login:
-        awaited = after.login
-        lines.append(
-            "the login works again"
-            if awaited is None
-            else f"waiting for a login until {moment(awaited.until)}: {awaited.message}"
-        )
+        login = "the login works again"
+        if after.login is not None:
+            until, message = moment(after.login.until), after.login.message
+            login = f"waiting for a login until {until}: {message}"
+        lines.append(login)
 
     lines += _ends_and_refusals(before, after)
     lines += [f"left the plan: {text}" for text in after.left_plan[len(before.left_plan) :]]
@@ -176,82 +182,69 @@ def _ends_and_refusals(before: RunState, after: RunState) -> list[str]:
     """The line about the last refusal, if it is news, and the one that says why a run is to end."""
     lines = list[str]()
     # That a market has no machines now is no news, unless the user named its reservation.
-    reserved = {str(order.market) for order in after.orders.values() if order.market.reservation}
-    is_news = after.sold_out == before.sold_out or any(
-        market in after.refusal for market in reserved
-    )
+    is_news = after.sold_out == before.sold_out
+    for order in after.orders.values():
+        is_news |= bool(order.market.reservation) and str(order.market) in after.refusal
     if after.refusal != before.refusal and is_news:
         lines.append(f"refused: {after.refusal}")
 
-    if after.stopping is not None and before.stopping is None:
+    stopping = after.stopping
+    if stopping is not None and before.stopping is None:
         if after.alive:
-            lines.append(
-                f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}"
-            )
-        elif after.ended is None and after.stopping.message != after.refusal:
+            machines = counted(len(after.alive), "machine")
+            lines.append(f"{stopping.outcome}: returning {machines}")
+        elif after.ended is None and stopping.message != after.refusal:
             # The summary may have to wait for a cloud that does not answer.
-            lines.append(f"{after.stopping.outcome}: {after.stopping.message}")
+            lines.append(f"{stopping.outcome}: {stopping.message}")
 
     return lines
 
 
-def _bid_line(then: Held, now: Held) -> str:
-    """The line about a bid that was raised; empty if it was not."""
-    if then.bid is None or now.bid is None or now.bid <= then.bid:
-        return ""
-    return f"bid raised from {bid_usd(then.bid)}/h to {bid_usd(now.bid)}/h: {now.id}"
-
-
 def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[str]:
     """The lines about the machines of one allocation: started, warned, ended."""
-    lines = list[str]()
-    machines = after.machines.values()
-    now = {held.id: held for held in machines if held.allocation == allocation.number}
-    then = dict[str, Held]()
-    for name, held in now.items():
-        fresh = replace(held, warned_until=None, ended=None, silence="")
-        then[name] = before.machines.get(name, fresh)
-
-    of_all = machines_text(len(now), allocation.market)
+    lines, market = list[str](), allocation.market
+    now = [held for held in after.machines.values() if held.allocation == allocation.number]
+    of_all = machines_text(len(now), market)
     if allocation.number not in before.allocations:
-        terms = terms_text(allocation.market, allocation.bid, allocation.on_demand)
+        terms = terms_text(market, allocation.bid, allocation.on_demand)
         lines.append(f"rented {of_all}{terms}")
 
-    if (phases := boots.phases_passed(before, after, allocation)) and after.stopping is None:
+    phases = boots.phases_passed(before, after, allocation)
+    if phases and after.stopping is None:
         seconds = (after.at - after.ordered[allocation.number]) / SECOND
         lines.append(f"{', '.join(phases)} after {seconds:.0f} s: {of_all}")
 
-    lines += [
-        f"returning {name}: {held.silence}"
-        for name, held in now.items()
-        if held.silence != then[name].silence
-    ]
+    bids, ended, warned = list[str](), list[Held](), 0
+    for held in now:
+        fresh = replace(held, warned_until=None, ended=None, silence="")
+        then = before.machines.get(held.id, fresh)
+        if held.silence != then.silence:
+            lines.append(f"returning {held.id}: {held.silence}")
+        if then.bid is not None and held.bid is not None and held.bid > then.bid:
+            low, high = bid_usd(then.bid), bid_usd(held.bid)
+            bids.append(f"bid raised from {low}/h to {high}/h: {held.id}")
+        warned += held.warned_until is not None and then.warned_until is None
+        # The line that announced the end of the run covers the machines that it returns.
+        is_announced = after.stopping is not None and held.returning
+        if held.ended is not None and then.ended is None and not is_announced:
+            ended.append(held)
 
-    lines += [line for name, held in now.items() if (line := _bid_line(then[name], held))]
-    warned = sum(
-        held.warned_until is not None and then[name].warned_until is None
-        for name, held in now.items()
-    )
+    lines += bids
     if warned:
-        lines.append(f"eviction warning: {machines_text(warned, allocation.market)}")
-    ended = [
-        held for name, held in now.items() if held.ended is not None and then[name].ended is None
-    ]
-    if after.stopping is not None:
-        # The line that announced the end covers these machines.
-        ended = [held for held in ended if not held.returning]
-
+        lines.append(f"eviction warning: {machines_text(warned, market)}")
     for reason in dict.fromkeys(held.end_reason for held in ended):
         alike = [held for held in ended if held.end_reason == reason]
         unwarned = reason == EVICTED and not any(held.warned_until for held in alike)
-        how = " without warning" if unwarned else ""
-        lines.append(f"{reason}{how}: {machines_text(len(alike), allocation.market)}")
+        how, machines = " without warning" if unwarned else "", machines_text(len(alike), market)
+        lines.append(f"{reason}{how}: {machines}")
 
     return lines
 
 
 def _halvings(loss: float) -> int | None:
-    return floor(log2(loss)) if loss > 0 else None
+    if loss > 0:
+        return floor(log2(loss))
+    return None
 
 
 def short_budget(exceeded: BudgetExceeded) -> str:
@@ -273,44 +266,47 @@ def summary(state: RunState, ended: RunEnded) -> Group:
     model's path.
     """
     answer = final_figures(state, ended)
-    lines = [f"{state.run}: {answer['outcome']}{f' ({ended.message})' if ended.message else ''}"]
-    if (cluster := answer.get("cluster")) is not None:
-        lines.append(
-            f"  cost       $0.00: nothing was rented for these {hours_text(answer['hours'])}"
-        )
+    why = f" ({ended.message})" if ended.message else ""
+    lines, cluster = [f"{state.run}: {answer['outcome']}{why}"], answer.get("cluster")
+    if cluster is not None:
+        hours = hours_text(answer["hours"])
+        lines.append(f"  cost       $0.00: nothing was rented for these {hours}")
         lines.append(f"  nodes      {nodes_text(cluster)}")
     elif answer["cost_usd"] is not None:
+        cost, hours = _money(answer["cost_usd"]), hours_text(answer["hours"])
         clock = " of market time, replayed: nothing was billed" if answer["replayed"] else ""
-        lines.append(
-            f"  cost       {_money(answer['cost_usd'])} for {hours_text(answer['hours'])}{clock}"
-        )
-        lines.append(_comparison(answer, "" if state.began is None else state.began.job))
+        lines.append(f"  cost       {cost} for {hours}{clock}")
+        job = "" if state.began is None else state.began.job
+        lines.append(_comparison(answer, job))
 
     if cluster is None:
-        utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"
+        busy, running = answer["busy"], len(state.alive)
+        utilized = "" if busy is None else f", {busy:.0%} utilized"
         lines.append(
-            f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running"
+            f"  machines   {len(state.machines)} rented{utilized}, {running} still running"
         )
 
     # The lines of the run had the figures.
-    lines += [
-        f"  left plan  {text.partition(': ')[0]}"
-        for text in answer.get("left_plan", ())[:_MAX_LEFT]
-    ]
-    if (more := len(answer.get("left_plan", ())) - _MAX_LEFT) > 0:
-        lines.append(f"  left plan  {counted(more, 'more time')} (launch --json lists all)")
+    left = answer.get("left_plan", ())
+    for text in left[:_MAX_LEFT]:
+        reason, _, _ = text.partition(": ")
+        lines.append(f"  left plan  {reason}")
+    more = len(left) - _MAX_LEFT
+    if more > 0:
+        times = counted(more, "more time")
+        lines.append(f"  left plan  {times} (launch --json lists all)")
+
     evictions = str(answer["evictions"] or "none")
     if answer["evictions"] and answer["outcome"] == DONE:
         evictions = f"survived {counted(answer['evictions'], 'eviction')}"
     lines.append(f"  evictions  {evictions}")
-
     if "updates_lost" in answer:
-        lines.append(
-            f"  updates    {answer['updates_applied']:,} applied, {answer['updates_lost']:,} lost"
-        )
+        applied, lost = answer["updates_applied"], answer["updates_lost"]
+        lines.append(f"  updates    {applied:,} applied, {lost:,} lost")
 
     if "least_counted" in answer:
-        shares = f"{answer['least_counted']:.2f} to {answer['most_counted']:.2f}"
+        least, most = answer["least_counted"], answer["most_counted"]
+        shares = f"{least:.2f} to {most:.2f}"
         lines.append(f"  shards     each counted {shares} times as often as the mean")
 
     if "model" in answer:
@@ -338,4 +334,6 @@ def _comparison(answer: Mapping[str, Any], job: str) -> str:
 
 
 def _money(dollars: float | None) -> str | None:
-    return None if dollars is None else usd_text(dollars)
+    if dollars is None:
+        return None
+    return usd_text(dollars)

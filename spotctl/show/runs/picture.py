@@ -64,9 +64,8 @@ class LivePicture:
 def fitting(run: WatchedRun, width: int, height: int) -> Group:
     """A run in at most `height` lines: its head always, then charts and prices as far as there is
     room, and events in the rest."""
-    parts: list[RenderableType] = [
-        _lines([_cut(line, width) for line in head(run.view)][: max(height, 1)])
-    ]
+    first = [_cut(line, width) for line in head(run.view)]
+    parts: list[RenderableType] = [_lines(first[: max(height, 1)])]
     room = height - _HEAD_LINES
     chart = min(room // 4, _HIGHEST_CHART)
 
@@ -86,19 +85,21 @@ def fitting(run: WatchedRun, width: int, height: int) -> Group:
         room -= most + 1
 
     if room > 1:
-        parts += [_title("events", "newest first", width), events(run.events[-room + 1 :], width)]
+        latest = run.events[-room + 1 :]
+        parts += [_title("events", "newest first", width), events(latest, width)]
     return Group(*parts)
 
 
 def whole(run: WatchedRun, width: int) -> Group:
     """A run in as many lines as it needs, for output that is no terminal."""
+    latest, every_market = run.events[-_WHOLE_EVENTS:], len(run.view.markets)
     return Group(
         _lines(head(run.view)),
         footprint(run, width, _WHOLE_CHART),
         losses(run, width, 1),
-        markets(run, width, len(run.view.markets)),
+        markets(run, width, every_market),
         _title("events", "newest first", width),
-        events(run.events[-_WHOLE_EVENTS:], width),
+        events(latest, width),
     )
 
 
@@ -114,21 +115,26 @@ def head(view: RunView) -> list[Text]:
         progress.append(f"clock {view.clock:,}{of_goal}")
     if view.model_loss is not None:
         progress.append(f"loss {shown_loss(view.model_loss)}")
-    first = Text(view.run, style="bold").append(f"   {'   '.join(progress)}", style="not bold")
-    warned = f" ({view.warned} warned)" if view.warned else ""
-    machines = f"machines {view.reliable} reliable + {view.transient} spot{warned}"
-    machines += f"   evictions {view.evictions}   market time {clock(view.now)}"
+    first = Text(view.run, style="bold")
+    first.append(f"   {'   '.join(progress)}", style="not bold")
 
     money, cost = view.money, f"spent {spent_text(view)}"
     if money.budget is not None:
-        cost += f" of {_usd(money.budget)} budget ({percent(money.used)})"
+        budget, used = _usd(money.budget), percent(money.used)
+        cost += f" of {budget} budget ({used})"
     unknown = money.on_demand_unknown
     on_demand = f"unknown: {unknown}" if unknown else _usd(money.on_demand)
     cost += f"   on demand {on_demand}"
     if money.saved is not None:
         word = "saved" if money.saved >= 0 else "more expensive"
         cost += f": {percent(abs(money.saved))} {word}"
-    cost += "   replayed" if view.is_replayed else ""
+    if view.is_replayed:
+        cost += "   replayed"
+
+    machines = f"machines {view.reliable} reliable + {view.transient} spot"
+    if view.warned:
+        machines += f" ({view.warned} warned)"
+    machines += f"   evictions {view.evictions}   market time {clock(view.now)}"
     return [first, Text(cost), Text(machines)]
 
 
@@ -139,9 +145,12 @@ def footprint(run: WatchedRun, width: int, height: int) -> Text:
     values = over_time(run.footprint, view.started, view.now, width)
     micros = view.now - view.started
     hours = micros / HOUR
-    span = f"{hours:.1f} h" if 1 <= hours < 48 else age(micros / SECOND)
+    span = age(micros / SECOND)
+    if 1 <= hours < 48:
+        span = f"{hours:.1f} h"
     title = _title("machines", f"over {span}, at most {most}", width)
-    return _lines([title, *_chart(values, most, height, "green")])
+    bars = bar_columns(values, most, height)
+    return _lines([title, *(Text(line, style="green") for line in bars)])
 
 
 def losses(run: WatchedRun, width: int, height: int) -> Text:
@@ -151,12 +160,14 @@ def losses(run: WatchedRun, width: int, height: int) -> Text:
 
     known = np.array([loss for _, loss in run.losses])
     clocks = np.array([clock for clock, _ in run.losses])
-    places = np.linspace(clocks[0], clocks[-1], width)
+    begin, end = clocks[0], clocks[-1]
+    places = np.linspace(begin, end, width)
     values = np.interp(places, clocks, known)
-    first = f"{known[0]:.4g} at clock {clocks[0]:,}"
-    last = f"{known[-1]:.4g} at clock {clocks[-1]:,}"
+    first, last = f"{known[0]:.4g} at clock {begin:,}", f"{known[-1]:.4g} at clock {end:,}"
     title = _title("loss", f"{first}, {last}", width)
-    return _lines([title, *_chart(values, float(known.max()), height, "magenta")])
+    highest = float(known.max())
+    bars = bar_columns(values, highest, height)
+    return _lines([title, *(Text(line, style="magenta") for line in bars)])
 
 
 def markets(run: WatchedRun, width: int, most: int) -> Table:
@@ -166,31 +177,29 @@ def markets(run: WatchedRun, width: int, most: int) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     heading = "prices (synthetic)" if synthetic else "prices"
     table.add_column(heading, no_wrap=True, overflow="ellipsis")
-    for name in ("machines", "spot", "bid", "on demand"):
-        table.add_column(name, justify="right", no_wrap=True)
     gpus = any(line.gpus is not None for line in lines)
-    sparks = width >= _WIDE_WITH_GPUS or not gpus
-    for name in ("gpu", "memory") if gpus else ():
+    names = ["machines", "spot", "bid", "on demand"]
+    if gpus:
+        names += ["gpu", "memory"]
+    for name in names:
         table.add_column(name, justify="right", no_wrap=True)
+    sparks = width >= _WIDE_WITH_GPUS or not gpus
     if sparks:
         table.add_column("since the run started" if wide else "", no_wrap=True)
 
     for line in lines[:most]:
-        full = (
-            market_name(line.market)
-            if wide
-            else Text(f"{line.market.zone}/{line.market.instance_type}")
-        )
-        price = run.price_of(line)
+        full: Text | str = Text(f"{line.market.zone}/{line.market.instance_type}")
+        if wide:
+            full = market_name(line.market)
+        price, listed = run.price_of(line), dollars(line.on_demand)
         spot = _UNKNOWN if price is None else dollars(price)
-        cells: list[str | Text] = [machines_of(line), spot, bid_text(line), dollars(line.on_demand)]
+        cells: list[str | Text] = [machines_of(line), spot, bid_text(line), listed]
         if gpus:
             cells += ("", "") if line.gpus is None else map(percent, line.gpus)
         if sparks:
-            series = run.prices.get(line.market)
-            spark = (
-                "" if series is None else sparkline(series, _SPARK_WIDE if wide else _SPARK_NARROW)
-            )
+            series, spark = run.prices.get(line.market), ""
+            if series is not None:
+                spark = sparkline(series, _SPARK_WIDE if wide else _SPARK_NARROW)
             cells.append(Text(spark, style="cyan"))
         table.add_row(full, *cells, style="" if line.machines else "dim")
 
@@ -199,7 +208,9 @@ def markets(run: WatchedRun, width: int, most: int) -> Table:
 
 def machines_of(line: MarketView) -> str:
     """`3`, or `3 (1!)` if one of them has an eviction warning."""
-    return str(line.machines) if not line.warned else f"{line.machines} ({line.warned}!)"
+    if not line.warned:
+        return str(line.machines)
+    return f"{line.machines} ({line.warned}!)"
 
 
 def bid_text(line: MarketView) -> str:
@@ -210,15 +221,19 @@ def bid_text(line: MarketView) -> str:
         return "reliable" if line.reliable else "reserved"
     if not markets_of(line.market.cloud).takes_bids:
         return "none"
-    return _UNKNOWN if line.bid is None else dollars(line.bid)
+    if line.bid is None:
+        return _UNKNOWN
+    return dollars(line.bid)
 
 
 def events(shown: Sequence[TimelineEvent], width: int) -> Text:
     """A line per event, the newest first."""
-    lines = [
-        Text.assemble((f"{clock(event.at)}  ", "dim"), str(event)) for event in reversed(shown)
-    ]
-    return _lines([_cut(line, width) for line in lines])
+    lines = list[Text]()
+    for event in reversed(shown):
+        time = (f"{clock(event.at)}  ", "dim")
+        line = Text.assemble(time, str(event))
+        lines.append(_cut(line, width))
+    return _lines(lines)
 
 
 def clock(at: int) -> str:
@@ -241,19 +256,24 @@ def _lines(lines: Sequence[Text]) -> Text:
 
 def over_time(counts_at: Sequence[MachineCount], begin: int, end: int, width: int) -> Floats:
     """The mean number of machines in each of `width` equal intervals."""
-    edges = np.linspace(begin, max(end, begin + SECOND), width + 1)
-    times = np.array([begin, *(count.at for count in counts_at)], dtype=float)
-    counts = np.array([0, *(count.reliable + count.transient for count in counts_at)], dtype=float)
-    passed = np.concatenate([[0.0], np.cumsum(counts[:-1] * np.diff(times))])
+    after = max(end, begin + SECOND)
+    edges = np.linspace(begin, after, width + 1)
+    moments, machines = [begin], [0]
+    for count in counts_at:
+        moments.append(count.at)
+        machines.append(count.reliable + count.transient)
+
+    times, counts = np.array(moments, dtype=float), np.array(machines, dtype=float)
+    between = counts[:-1] * np.diff(times)
+    passed = np.concatenate([[0.0], np.cumsum(between)])
     at = np.searchsorted(times, edges, "right") - 1
-    area = passed[at] + counts[at] * (edges - times[at])
+    since = edges - times[at]
+    area = passed[at] + counts[at] * since
     means: Floats = np.diff(area) / np.diff(edges)
     return means
 
 
-def _chart(values: Floats, top: float, height: int, style: str) -> list[Text]:
-    return [Text(line, style=style) for line in bar_columns(values, top, height)]
-
-
 def _usd(amount: int | None) -> str:
-    return _UNKNOWN if amount is None else usd_text(usd(amount))
+    if amount is None:
+        return _UNKNOWN
+    return usd_text(usd(amount))

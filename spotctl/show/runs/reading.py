@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spotctl.home.config import Settings
     from spotctl.log.budget import Tariff
     from spotctl.log.events import Planned, RowsLost
-    from spotctl.log.schema import StoredRow
+    from spotctl.log.schema import ChainEnd, StoredRow
     from spotctl.log.state import RunState
     from spotctl.show.runs.timeline import MachineCount, TimelineEvent
 
@@ -145,7 +145,9 @@ class WatchedRun:
         if line.reserved_price is not None:
             return line.reserved_price
         series = self.prices.get(line.market)
-        return None if series is None else int(series.prices[-1])
+        if series is None:
+            return None
+        return int(series.prices[-1])
 
 
 class Watcher:
@@ -243,36 +245,36 @@ def latest_views(settings: Settings, elsewhere: Collection[str] = ()) -> LatestR
                 kept = log.final("final_views", ends)
                 rows = {run: log.rows_of(run) for run in newest if run not in kept}
             made = _from_rows(rows, settings, elsewhere) if rows else {}
-            final = [
-                (ends[run], view)
-                for run, (view, is_final) in made.items()
-                if is_final and run in ends
-            ]
+            final: list[tuple[ChainEnd, tuple[str, str]]] = []
+            for run, (view, is_final) in made.items():
+                if is_final and run in ends:
+                    written = json.encode(view, enc_hook=str).decode()
+                    final.append((ends[run], (written, "")))
             if final:
-                log.keep(
-                    "final_views",
-                    [(end, (json.encode(view, enc_hook=str).decode(), "")) for end, view in final],
-                )
+                log.keep("final_views", final)
     except (BrokenLog, LogFailed) as error:
-        from spotctl.log.statuses import read_log
+        return _views_of_damaged(settings, elsewhere, str(error))
 
-        read, views = read_log(settings), RunViews(settings)
-        damage = read.damage or (str(error),)
-        newest_of = {state.job: state for state in read.latest}
-        for state in read.headless:
-            if state.job not in newest_of or newest_of[state.job].started < state.started:
-                newest_of[state.job] = state
-        return LatestRuns(
-            [views.listed(state, elsewhere) for state in newest_of.values()], damage, read.lost
-        )
-
-    known = {
-        run: json.decode(content, type=RunView, dec_hook=lambda kind, text: kind(text))
-        for run, (content, _) in kept.items()
-    }
-    known |= {run: view for run, (view, _) in made.items()}
+    known = {run: view for run, (view, _) in made.items()}
+    for run, (content, _) in kept.items():
+        read = json.decode(content, type=RunView, dec_hook=lambda kind, text: kind(text))
+        known.setdefault(run, read)
 
     return LatestRuns([known[run] for run in newest], (), lost)
+
+
+def _views_of_damaged(settings: Settings, elsewhere: Collection[str], damage: str) -> LatestRuns:
+    """The latest run of each job as far as a damaged log can be read."""
+    from spotctl.log.statuses import read_log
+
+    read, views = read_log(settings), RunViews(settings)
+    newest_of = {state.job: state for state in read.latest}
+    for state in read.headless:
+        if state.job not in newest_of or newest_of[state.job].started < state.started:
+            newest_of[state.job] = state
+
+    listed = [views.listed(state, elsewhere) for state in newest_of.values()]
+    return LatestRuns(listed, read.damage or (damage,), read.lost)
 
 
 def _from_rows(

@@ -36,19 +36,25 @@ class Money:
     @property
     def spent(self) -> int | None:
         """The amount spent so far."""
-        return None if self.spending is None else self.spending.amount
+        if self.spending is None:
+            return None
+        return self.spending.amount
 
     @property
     def saved(self) -> float | None:
         """The share of the on-demand cost that was saved; None if costs are missing."""
         if self.spending is not None and self.spending.is_least:
             return None
-        return None if self.spent is None or not self.on_demand else 1 - self.spent / self.on_demand
+        if self.spent is None or not self.on_demand:
+            return None
+        return 1 - self.spent / self.on_demand
 
     @property
     def used(self) -> float | None:
         """The share of the budget that has been spent."""
-        return None if self.spent is None or not self.budget else self.spent / self.budget
+        if self.spent is None or not self.budget:
+            return None
+        return self.spent / self.budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +182,15 @@ def run_view(
     stage = clock = clock_at = loss = model_loss = None
     if reports_clocks and state.progress is not None:
         stage, clock, loss = state.progress.stage, state.progress.clock, state.progress.loss
-        model_loss = loss if ended is None else ended.facts.get("loss", loss)
+        model_loss = loss
     if reports_clocks and state.paces:
         clock_at, _ = state.paces[-1]
+
+    wall_ended = updates_lost = None
+    if ended is not None:
+        wall_ended, updates_lost = ended.wall_us, ended.facts.get("updates_lost")
+        if reports_clocks and state.progress is not None:
+            model_loss = ended.facts.get("loss", loss)
 
     machines = list[HeldMachine]()
     for held in state.alive:
@@ -194,7 +206,7 @@ def run_view(
         status=status_word(state, attended=attended),
         attended=attended,
         began=began.wall_us,
-        ended=None if ended is None else ended.wall_us,
+        ended=wall_ended,
         started=state.started,
         now=now,
         is_replayed=state.is_replayed,
@@ -209,7 +221,7 @@ def run_view(
         command=_command(state),
         expected_end=_expected_end(state, goal),
         deadline=began.deadline,
-        updates_lost=None if ended is None else ended.facts.get("updates_lost"),
+        updates_lost=updates_lost,
         evictions=state.evictions,
         rows_lost=state.rows_lost,
         reason=state.reason,
@@ -259,10 +271,12 @@ def _expected_end(state: RunState, goal: int | None) -> int | None:
     """
     if goal is not None and len(state.paces) > 1 and state.progress is not None:
         (began, first), (latest, last) = state.paces[0], state.paces[-1]
-        return latest + (latest - began) * (goal - state.progress.clock) // (last - first)
+        took, left = latest - began, goal - state.progress.clock
+        return latest + took * left // (last - first)
     if state.planned is None or state.planned.assumed:
         return None
-    return state.started + round(state.planned.hours * HOUR)
+    hours = state.planned.hours
+    return state.started + round(hours * HOUR)
 
 
 def _kind(allocation: Allocation) -> tuple[Market, bool, str]:
@@ -277,35 +291,38 @@ def _markets(state: RunState) -> tuple[MarketView, ...]:
     """Markets with machines first, then the others, those that were used last before those used
     earlier.
     """
-    newest = {allocation.market: allocation for allocation in state.allocations.values()}
+    allocations = state.allocations
+    newest = {allocation.market: allocation for allocation in allocations.values()}
     views = list[MarketView]()
     for market in reversed(newest):
-        machines = [
-            held for held in state.alive if state.allocations[held.allocation].market == market
-        ]
-        bids = [held.bid for held in machines if held.bid is not None]
-        uses = list[tuple[int, int]]()
+        machines = [held for held in state.alive if allocations[held.allocation].market == market]
+        bids, warned, reliable = list[int](), 0, False
+        busy, memory = list[int](), list[int]()
         for held in machines:
-            if (
-                held.gpus is not None
-                and held.gpus.busy is not None
-                and held.gpus.memory is not None
-            ):
-                uses.append((held.gpus.busy, held.gpus.memory))
-        gpus = None
-        if uses:
-            busy, memory = (sum(part) / len(uses) / 100 for part in zip(*uses, strict=True))
-            gpus = busy, memory
+            if held.bid is not None:
+                bids.append(held.bid)
+            warned += held.warned_until is not None
+            reliable |= allocations[held.allocation].reliable
+            gpus = held.gpus
+            if gpus is not None and gpus.busy is not None and gpus.memory is not None:
+                busy.append(gpus.busy)
+                memory.append(gpus.memory)
+
+        uses: tuple[float, float] | None = None
+        if busy:
+            measured = len(busy)
+            uses = sum(busy) / measured / 100, sum(memory) / measured / 100
         view = MarketView(
             market=market,
             machines=len(machines),
-            warned=sum(held.warned_until is not None for held in machines),
-            reliable=any(state.allocations[held.allocation].reliable for held in machines),
+            warned=warned,
+            reliable=reliable,
             bid=max(bids, default=None),
             on_demand=newest[market].listed,
             reserved_price=newest[market].on_demand if market.reservation else None,
-            gpus=gpus,
+            gpus=uses,
         )
         views.append(view)
 
-    return tuple(sorted(views, key=lambda view: view.machines == 0))
+    empty = [view for view in views if not view.machines]
+    return (*(view for view in views if view.machines), *empty)

@@ -24,64 +24,68 @@ if TYPE_CHECKING:
 
 def ways_on(view: RunView) -> str:
     """The commands that show, continue and end a run, with the machines of one without a runner."""
-    job = view.job
+    job, run = view.job, view.run
+    stop = f"'spotctl stop {job}'"
     if view.unreadable:
-        return (
-            f"{view.unreadable}; 'spotctl stop {job}' returns what the clouds show of run "
-            f"{view.run}"
-        )
+        return f"{view.unreadable}; {stop} returns what the clouds show of run {run}"
     if view.attended:
-        return f"'spotctl resume {job}' shows run {view.run}, 'spotctl stop {job}' ends it"
+        return f"'spotctl resume {job}' shows run {run}, {stop} ends it"
 
     # A run that was asked to stop only returns its machines when it is resumed.
     resume = "" if view.is_stopping else f", 'spotctl resume {job}' continues it"
     if not view.machines and not view.has_open_order:
-        return f"run {view.run} has no machines: 'spotctl stop {job}' ends it{resume}"
+        return f"run {run} has no machines: {stop} ends it{resume}"
 
-    machines = counted(len(view.machines), "machine") + (
-        " and an open order" if view.has_open_order else ""
-    )
-    return (
-        f"run {view.run} has {machines}, rented until their leases end: 'spotctl stop {job}' "
-        f"returns them now{resume}"
-    )
+    rented = counted(len(view.machines), "machine")
+    if view.has_open_order:
+        rented += " and an open order"
+    until = "rented until their leases end"
+    return f"run {run} has {rented}, {until}: {stop} returns them now{resume}"
 
 
 def booting_text(view: RunView) -> str:
     """The machines that boot, how far they have come, and when they would count as silent; empty
     without any.
     """
-    boots = [(machine.id, machine.boot) for machine in view.machines if machine.boot is not None]
-    shown = (
-        f"{name} ({boot.stage}; silent in {max(boot.due - view.now, 0) / MINUTE:.0f} min)"
-        for name, boot in boots
-    )
-    is_shown = boots and view.attended and not view.is_replayed
-    return f"run {view.run} waits for the boot of {', '.join(shown)}" if is_shown else ""
+    if not view.attended or view.is_replayed:
+        return ""
+
+    boots = list[str]()
+    for machine in view.machines:
+        if machine.boot is not None:
+            minutes = max(machine.boot.due - view.now, 0) / MINUTE
+            boots.append(f"{machine.id} ({machine.boot.stage}; silent in {minutes:.0f} min)")
+    if boots:
+        return f"run {view.run} waits for the boot of {', '.join(boots)}"
+    return ""
 
 
 def waiting_text(job: WaitingJob, paths: Paths, *, attended: bool) -> str:
     """A job that has not begun, and the commands that begin or withdraw it."""
+    name, stop = job.name, f"'spotctl stop {job.name}'"
     if not attended:
         return (
-            f"job {job.name} has not begun, and its launcher is gone: 'spotctl resume {job.name}' "
-            f"begins it once it is its turn, 'spotctl stop {job.name}' forgets it"
+            f"job {name} has not begun, and its launcher is gone: 'spotctl resume {name}' "
+            f"begins it once it is its turn, {stop} forgets it"
         )
 
-    until = "" if job.begins is None else f", probably until {moment(job.begins)}"
-    return (
-        f"job {job.name} waits for {' and '.join(job.awaited(paths)) or 'its turn'}{until}: "
-        f"'spotctl stop {job.name}' withdraws it"
-    )
+    awaited = " and ".join(job.awaited(paths)) or "its turn"
+    if job.begins is not None:
+        awaited += f", probably until {moment(job.begins)}"
+    return f"job {name} waits for {awaited}: {stop} withdraws it"
 
 
 def spent_text(view: RunView) -> str:
     """The cost of a run so far; `-` if it is unknown."""
-    return "-" if view.money.spending is None else spending_text(view.money.spending)
+    if view.money.spending is None:
+        return "-"
+    return spending_text(view.money.spending)
 
 
 def shown_loss(loss: float | None) -> str | None:
-    return None if loss is None else f"{loss:.4g}"
+    if loss is None:
+        return None
+    return f"{loss:.4g}"
 
 
 MACHINE: tuple[Column[HeldMachine], ...] = (
@@ -257,14 +261,11 @@ ANSWER = (*STATUS, *DAMAGED)
 
 def waiting_json(job: WaitingJob, paths: Paths) -> dict[str, Any]:
     """A job that was launched and has not begun."""
-    attended = job.is_attended(paths)
-    return {
-        "name": job.name,
-        "state": "waiting" if attended else "not begun",
-        "after": job.awaited(paths) if attended else list(job.after),
-        "begins": None if job.begins is None else moment(job.begins),
-        "file": job.file,
-    }
+    state, after = "not begun", list(job.after)
+    if job.is_attended(paths):
+        state, after = "waiting", job.awaited(paths)
+    begins = None if job.begins is None else moment(job.begins)
+    return {"name": job.name, "state": state, "after": after, "begins": begins, "file": job.file}
 
 
 def status_answer(

@@ -74,10 +74,13 @@ def _footprint(timeline: Timeline, state: RunState, row: LogRow) -> tuple[Machin
             return timeline.footprint
 
     reliable = sum(state.allocations[held.allocation].reliable for held in state.alive)
-    # Events are logged after they happened, so their times may go backwards; the order is that of
-    # the log.
-    at = max([at, *(count.at for count in timeline.footprint[-1:])])
-    return (*timeline.footprint, MachineCount(at, reliable, len(state.alive) - reliable))
+    transient = len(state.alive) - reliable
+    before = timeline.footprint
+    if before:
+        # Events are logged after they happened, so their times may go backwards; the order is that
+        # of the log.
+        at = max(at, before[-1].at)
+    return (*before, MachineCount(at, reliable, transient))
 
 
 def _merged(events: tuple[TimelineEvent, ...], new: TimelineEvent) -> tuple[TimelineEvent, ...]:
@@ -86,32 +89,42 @@ def _merged(events: tuple[TimelineEvent, ...], new: TimelineEvent) -> tuple[Time
     """
     for back, other in enumerate(reversed(events[-_MERGE_WITHIN:]), 1):
         if new.about is not None and other.about == new.about:
-            place = len(events) - back
-            merged = replace(other, count=other.count + new.count)
+            place, count = len(events) - back, other.count + new.count
+            merged = replace(other, count=count)
             return (*events[:place], merged, *events[place + 1 :])
     return (*events, new)[-MAX_EVENTS:]
 
 
 def _event(before: RunState, row: LogRow) -> TimelineEvent | None:
-    match row.event:
+    event, name, text = row.event, "", ""
+    match event:
         case ev.Rented(intent=intent, machines=machines) if machines:
             order = before.orders[intent]
             terms = terms_text(order.market, order.bid, order.on_demand)
-            text = f"rented {machines_text('{n}', order.market)}{terms}"
-            return TimelineEvent(row.at, text, len(machines), ("rented", intent))
+            rented = f"rented {machines_text('{n}', order.market)}{terms}"
+            return TimelineEvent(row.at, rented, len(machines), ("rented", intent))
         case ev.MachineWarned(id=name) if before.machines[name].warned_until is None:
-            return _of_machine(before, row.at, name, "eviction warning")
+            text = "eviction warning"
         case ev.BootAdvanced(id=name, stage=stage) if before.machines[name].phase != stage:
-            return _of_machine(before, row.at, name, stage)
+            text = stage
         case ev.BootSilent(id=name, why=why):
-            return _of_machine(before, row.at, name, f"silent ({why})")
+            text = f"silent ({why})"
         case ev.MachineEnded(id=name, reason=reason):
             unwarned = reason == EVICTED and before.machines[name].warned_until is None
-            how = " without warning" if unwarned else ""
-            return _of_machine(before, row.at, name, f"{reason}{how}")
-        case event:
-            said = _of_run(before, event)
-            return None if said is None else TimelineEvent(row.at, _plain(said))
+            text = f"{reason} without warning" if unwarned else reason
+        case _:
+            name = ""
+
+    said = text if name else _of_run(before, event)
+    if said is None:
+        return None
+    # Text from outside must not become a placeholder.
+    plain = said.replace("{", "{{").replace("}", "}}")
+    if not name:
+        return TimelineEvent(row.at, plain)
+    number = before.machines[name].allocation
+    whose = machines_text("{n}", before.allocations[number].market)
+    return TimelineEvent(row.at, f"{plain}: {whose}", 1, (number, text))
 
 
 def _of_run(before: RunState, event: ev.Event) -> str | None:
@@ -124,9 +137,8 @@ def _of_run(before: RunState, event: ev.Event) -> str | None:
         case ev.RentRefused(intent=intent, why=why):
             order = before.orders[intent]
             # `NoCapacity` as `no capacity`.
-            words = "".join(
-                f" {letter.lower()}" if letter.isupper() else letter for letter in why
-            ).strip()
+            letters = [f" {letter.lower()}" if letter.isupper() else letter for letter in why]
+            words = "".join(letters).strip()
             text = f"refused: {machines_text(order.machines, order.market)}: {words}"
         case ev.Decided(departures=departures) if departures:
             text = f"left the plan: {'; '.join(departures)}"
@@ -151,16 +163,6 @@ def _of_bid(before: RunState, event: ev.BidIntended | ev.BidChanged) -> str | No
         case ev.BidIntended(bid=bid, why=why):
             return f"raising a bid to {bid_usd(bid)}/h: {why}"
         case ev.BidChanged(id=name, bid=bid, refused=refused) if bid != before.machines[name].bid:
-            return f"{name} bids {bid_usd(bid)}/h{f': {refused}' if refused else ''}"
+            why = f": {refused}" if refused else ""
+            return f"{name} bids {bid_usd(bid)}/h{why}"
     return None
-
-
-def _of_machine(before: RunState, at: int, name: str, what: str) -> TimelineEvent:
-    number = before.machines[name].allocation
-    machines = machines_text("{n}", before.allocations[number].market)
-    return TimelineEvent(at, f"{_plain(what)}: {machines}", 1, (number, what))
-
-
-def _plain(text: object) -> str:
-    """Escapes braces: text from outside must not become a placeholder."""
-    return str(text).replace("{", "{{").replace("}", "}}")

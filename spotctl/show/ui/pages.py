@@ -135,21 +135,18 @@ POLICY = (
 
 def renewed_page(title: str, *children: str) -> str:
     """A page that shows what is true now, and says when the server has ended."""
-    return document(
-        title,
-        fragment(
-            el("style", LINKS, Html(_STYLE)),
-            el("p", "spotctl ui has ended; this is what it showed last.", class_="notice over"),
-            el("main", *children),
-            el("script", _SCRIPT),
-        ),
-    )
+    style = el("style", LINKS, Html(_STYLE))
+    over = el("p", "spotctl ui has ended; this is what it showed last.", class_="notice over")
+    main, script = el("main", *children), el("script", _SCRIPT)
+    return document(title, fragment(style, over, main, script))
 
 
 def short_time(time: str) -> str:
     """`2026-01-15 07:03` for a time of a JSON answer, in UTC as everywhere; empty if there is
     none."""
-    return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M}" if time else ""
+    if time:
+        return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M}"
+    return ""
 
 
 RUNNING = "running"
@@ -210,13 +207,11 @@ def overview_page(
     `nightly ls --json`.
     """
     active = [view for view in views if view.status in ACTIVE]
-    ended = [view for view in views if view.status not in ACTIVE]
-    ended.sort(key=lambda view: (view.ended or 0) // SECOND, reverse=True)
-    shown = ended if whole else ended[:MAX_ENDED]
     title = "Nothing is running" if views else "No runs yet"
     if active or waits:
         title = counted(len(active), "active run")
-        title += f", {counted(len(waits), 'job')} waiting" if waits else ""
+    if waits:
+        title += f", {counted(len(waits), 'job')} waiting"
 
     parts = [el("nav", el("a", "Costs", href="costs")), el("h1", title)]
     months = () if today is None else (today.month, *today.months_of_tags)
@@ -224,74 +219,89 @@ def overview_page(
     if not views and not waits:
         parts.append(_FIRST_STEPS)
     if today is not None:
-        parts.append(tiles_of(_money_tiles(today, months)))
+        tiles = _money_tiles(today, months)
+        parts.append(tiles_of(tiles))
 
-    active_rows = list[tuple[str, ...]]()
+    rows = list[tuple[str, ...]]()
     for view in active:
         own = (short_time(moment(view.began)), str(len(view.machines)))
-        active_rows.append(_run_row(view, RUNNING, own, _times_left(view)))
+        left = list[str]()
+        for at in (view.expected_end, view.deadline):
+            hours = None if at is None else max(at - view.now, 0) / HOUR
+            left.append("" if hours is None else hours_text(hours))
+        rows.append(_run_row(view, RUNNING, own, left))
 
     # The commands that help runs which do not run as they should.
     advice = [ways_on(view) for view in active if view.status not in (RUNNING, "waiting")]
-    parts.append(_runs("Now", _ACTIVE_HEADS, active_rows, advice))
+    parts.append(_runs("Now", _ACTIVE_HEADS, rows, advice))
     parts.append(_waiting(waits))
     if today is not None:
         parts.append(_machines_today(today))
 
-    ended_rows = [
-        _run_row(view, DONE, (short_time(moment(view.ended) if view.ended else ""),))
-        for view in shown
-    ]
-    parts.append(_runs("Ended", _ENDED_HEADS, ended_rows))
-
-    if len(shown) < len(ended):
-        parts.append(paragraph(el("a", f"All {len(ended):,} ended runs", href="?all")))
+    ended = [view for view in views if view.status not in ACTIVE]
+    parts += _ended_runs(ended, whole=whole)
     return renewed_page(f"spotctl: {title}", *parts, _nights(nights))
+
+
+def _ended_runs(ended: Sequence[RunView], *, whole: bool) -> Iterator[Html]:
+    """The latest runs that have ended; all of them if `whole`, else a link to all."""
+    latest = sorted(ended, key=lambda view: (view.ended or 0) // SECOND, reverse=True)
+    shown = latest if whole else latest[:MAX_ENDED]
+    rows = list[tuple[str, ...]]()
+    for view in shown:
+        at = short_time(moment(view.ended) if view.ended else "")
+        rows.append(_run_row(view, DONE, (at,)))
+
+    yield _runs("Ended", _ENDED_HEADS, rows)
+    if len(shown) < len(latest):
+        link = el("a", f"All {len(latest):,} ended runs", href="?all")
+        yield paragraph(link)
 
 
 def _alarms(active: Sequence[RunView], months: Sequence[Month]) -> Iterator[str]:
     """The budgets that are nearly spent, and the deadlines that will be missed."""
     for view in active:
-        if view.money.used is not None and view.money.used > _NEARLY:
-            yield f"{view.job} has spent {percent(view.money.used)} of its budget"
-        if (
-            view.deadline is not None
-            and view.expected_end is not None
-            and view.expected_end > view.deadline
-        ):
-            late = hours_text((view.expected_end - view.deadline) / HOUR)
-            yield f"{view.job} is expected to end {late} after its deadline"
+        job, used = view.job, view.money.used
+        if used is not None and used > _NEARLY:
+            yield f"{job} has spent {percent(used)} of its budget"
+        end, deadline = view.expected_end, view.deadline
+        if deadline is not None and end is not None and end > deadline:
+            late = hours_text((end - deadline) / HOUR)
+            yield f"{job} is expected to end {late} after its deadline"
+
     for month in months:
-        if month.budget is not None and usd(month.forecast) > month.budget:
-            yield f"{_month_name(month)}: {usd_text(usd(month.forecast))} by its end, of {usd_text(month.budget)}"
+        forecast = usd(month.forecast)
+        if month.budget is not None and forecast > month.budget:
+            expected, budget = usd_text(forecast), usd_text(month.budget)
+            yield f"{_month_name(month)}: {expected} by its end, of {budget}"
 
 
 def _month_name(month: Month) -> str:
-    return f"{month.name}, {month.tag}" if month.tag else month.name
+    if month.tag:
+        return f"{month.name}, {month.tag}"
+    return month.name
 
 
 def _money_tiles(today: Report, months: Sequence[Month]) -> list[tuple[str, str, str]]:
     """The money of today and of this month, next to the budgets; what was replayed is no part of
     it.
     """
-    day = [] if today.is_replayed else [("Paid today", usd_text(usd(today.whole.total)), "")]
+    tiles = list[tuple[str, str, str]]()
+    if not today.is_replayed:
+        paid = usd_text(usd(today.whole.total))
+        tiles.append(("Paid today", paid, ""))
     if today.is_replayed or today.replayed.total:
-        day.append(
-            (
-                "Replayed today",
-                usd_text(usd(today.replayed.total)),
-                "on prices of the past: nothing is billed",
-            )
-        )
+        replayed = usd_text(usd(today.replayed.total))
+        tiles.append(("Replayed today", replayed, "on prices of the past: nothing is billed"))
 
     for month in months:
-        budget = "" if month.budget is None else f" of {usd_text(month.budget)}"
-        by_its_end = f"{usd_text(usd(month.forecast))} expected by its end"
-        day.append(
-            (f"Paid in {_month_name(month)}", f"{usd_text(usd(month.paid))}{budget}", by_its_end)
-        )
+        paid, forecast = usd_text(usd(month.paid)), usd_text(usd(month.forecast))
+        if month.budget is not None:
+            paid += f" of {usd_text(month.budget)}"
+        name = f"Paid in {_month_name(month)}"
+        tiles.append((name, paid, f"{forecast} expected by its end"))
 
-    return day
+    return tiles
 
 
 def _machines_today(today: Report) -> Html:
@@ -310,23 +320,25 @@ def _machines_today(today: Report) -> Html:
     if len(moments) < _FEWEST:
         return Html()
 
-    jobs = dict[str, list[float]]()
+    jobs, none = dict[str, list[float]](), [0.0] * len(moments)
     for run in runs:
         changes, machines = zip(*counts[run.run], strict=True)
         places = np.searchsorted(changes, moments, side="right")
         held = np.array([0, *machines])[places]
         if run.wall_ended is not None:
-            held = np.where(np.array(moments) >= run.wall_ended, 0, held)
-        before = jobs.get(run.job, [0.0] * len(moments))
-        jobs[run.job] = list(map(add, before, held.tolist()))
+            is_over = np.array(moments) >= run.wall_ended
+            held = np.where(is_over, 0, held)
+        before = jobs.get(run.job, none)
+        together = map(add, before, held.tolist())
+        jobs[run.job] = list(together)
 
     layers = list[Layer]()
     for number, (job, levels) in enumerate(jobs.items()):
         points = tuple(zip(moments, levels, strict=True))
         layers.append(Series(series_class(number), job, points))
 
-    together = map(sum, zip(*jobs.values(), strict=True))
-    title = f"Machines today, at most {int(max(together))}"
+    most = max(map(sum, zip(*jobs.values(), strict=True)))
+    title = f"Machines today, at most {int(most)}"
     picture = for_both_widths(footprint, title, layers, (), (), height=200)
     keys = [(layer.class_, layer.name) for layer in layers]
     return section("Machines today", figure(picture, keys))
@@ -358,22 +370,20 @@ def _run_row(
 
     spent = spent_text(view)
     if view.money.budget is not None and later:
-        spent += f" of {usd_text(usd(view.money.budget))}"
+        budget = usd_text(usd(view.money.budget))
+        spent += f" of {budget}"
 
-    link = el("a", view.job, href=f"run/{quote(view.job, safe='')}")
+    job = quote(view.job, safe="")
+    link = el("a", view.job, href=f"run/{job}")
     loss, evictions = shown_loss(view.model_loss) or "", f"{view.evictions:,}"
     amount = _amount(spent, is_replayed=view.is_replayed)
     return (link, state, *own, progress, loss, evictions, *later, amount)
 
 
-def _times_left(view: RunView) -> list[str]:
-    """The time that a run is expected to take from now on, and the time to its deadline."""
-    times_left = (view.expected_end, view.deadline)
-    return ["" if at is None else hours_text(max(at - view.now, 0) / HOUR) for at in times_left]
-
-
 def _amount(text: str, *, is_replayed: bool) -> str:
-    return fragment(text, " ", el("small", "replayed")) if is_replayed else text
+    if is_replayed:
+        return fragment(text, " ", el("small", "replayed"))
+    return text
 
 
 def _waiting(waits: Sequence[Mapping[str, Any]]) -> Html:
@@ -386,29 +396,30 @@ def _waiting(waits: Sequence[Mapping[str, Any]]) -> Html:
         ColumnHead("begins (UTC)", is_text=True),
     )
 
-    rows = [
-        (job["name"], ", ".join(job["after"]) or job["state"], short_time(job["begins"] or ""))
-        for job in waits
-    ]
-    return section("Waiting", table(heads, [(*row[:-1], row[-1] or "unknown") for row in rows]))
+    rows = list[tuple[str, str, str]]()
+    for job in waits:
+        after, begins = ", ".join(job["after"]), short_time(job["begins"] or "")
+        rows.append((job["name"], after or job["state"], begins or "unknown"))
+    return section("Waiting", table(heads, rows))
 
 
 def _nights(nights: Sequence[Mapping[str, Any]]) -> Html:
     if not nights:
         return Html()
 
-    problems = [
-        paragraph(f"{job['name']}: {problem}", "notice")
-        for job in nights
-        for problem in job["problems"]
-    ]
-
-    rows = list[tuple[str, ...]]()
+    problems, rows = list[Html](), list[tuple[str, ...]]()
     for job in nights:
-        last = job["last_night"] or {}
-        cost = "" if last.get("cost_usd") is None else usd_text(last["cost_usd"])
-        outcome = f"{last['night']} {last['outcome']}" if last else "none yet"
-        amount = _amount(cost, is_replayed=bool(last.get("replayed")))
+        for problem in job["problems"]:
+            text = f"{job['name']}: {problem}"
+            problems.append(paragraph(text, "notice"))
+
+        cost, outcome, last = "", "none yet", job["last_night"]
+        if last:
+            outcome = f"{last['night']} {last['outcome']}"
+            if last.get("cost_usd") is not None:
+                cost = usd_text(last["cost_usd"])
+        is_replayed = bool(last and last.get("replayed"))
+        amount = _amount(cost, is_replayed=is_replayed)
         rows.append((job["name"], job["next"] or "", outcome, amount))
 
     return section("Nights", *problems, table(_NIGHT_HEADS, rows))
@@ -427,20 +438,25 @@ def run_page(run: WatchedRun, output: Sequence[str], notices: Sequence[str] = ()
     """The page of a job's latest run; `output` are the last lines that its machines printed."""
     view = run.view
     title = f"{view.run}: {view.status}"
-    costs = el("a", "Costs of this job", href=f"../costs?job={quote(view.job)}")
-    parts = [el("nav", el("a", "All runs", href="../"), costs), el("h1", title)]
+    links = (
+        el("a", "All runs", href="../"),
+        el("a", "Costs of this job", href=f"../costs?job={quote(view.job)}"),
+    )
+    parts = [el("nav", *links), el("h1", title)]
     said = (view.unreadable, *notices, _REPLAYED if view.is_replayed else "")
     parts += [paragraph(text, "notice") for text in said if text]
 
-    parts.append(tiles_of(_tiles(view)))
-    parts += [_cost(run), _machines(run), _loss(run), _price_chart(run)]
+    tiles = tiles_of(_tiles(view))
+    parts += [tiles, _cost(run), _machines(run), _loss(run), _price_chart(run)]
 
     latest = run.events[: -_MAX_EVENTS - 1 : -1]
     heads = (ColumnHead("at (UTC)", is_text=True), ColumnHead("event", is_text=True))
-    events = zip(times([event.at for event in latest]), map(str, latest), strict=True)
-    parts.append(section("Events", table(heads, list(events))))
+    moments = times([event.at for event in latest])
+    events = list(zip(moments, map(str, latest), strict=True))
+    parts.append(section("Events", table(heads, events)))
     if output:
-        parts.append(section("Output", el("pre", "\n".join(output))))
+        lines = "\n".join(output)
+        parts.append(section("Output", el("pre", lines)))
     return renewed_page(title, *parts, _commands(view))
 
 
@@ -458,7 +474,9 @@ def _commands(view: RunView) -> Html:
 
     if view.status in ACTIVE and view.status != "stopping":
         forms.append(_form("Stop", f"{STOP} {view.job}"))
-    return section("Commands", *forms) if forms else Html()
+    if forms:
+        return section("Commands", *forms)
+    return Html()
 
 
 def _form(does: str, words: str, more: str = "") -> Html:
@@ -474,24 +492,27 @@ def _form(does: str, words: str, more: str = "") -> Html:
 
 
 def _tiles(view: RunView) -> list[tuple[str, str, str]]:
-    money = view.money
+    money, kinds, used = view.money, "", ""
     known = _UNKNOWN if money.on_demand is None else usd_text(usd(money.on_demand))
-    on_demand = money.on_demand_unknown or f"of {known} on demand for the same work"
-    if view.status in ACTIVE:
-        kinds = f"{view.reliable} reliable, {view.transient} spot" if view.reliable else ""
-    else:
+    saved, on_demand = percent(money.saved), f"of {known} on demand for the same work"
+    if money.on_demand_unknown:
+        saved, on_demand = "unknown", money.on_demand_unknown
+    if view.status not in ACTIVE:
         kinds = "" if view.machines else "all returned"
+    elif view.reliable:
+        kinds = f"{view.reliable} reliable, {view.transient} spot"
 
     if view.clock is None:
-        progress = f"{(view.now - view.started) / HOUR:.1f} h"
+        hours = (view.now - view.started) / HOUR
+        progress = f"{hours:.1f} h"
         place = "" if view.command is None else command_progress(view.command)
     else:
         progress = f"{view.clock:,}"
         of_goal = "clocks" if view.goal is None else f"of {view.goal:,} clocks"
         place = f"{of_goal}, stage {view.stage}"
 
-    used = "" if money.budget is None else f"{percent(money.used)} of the budget"
-    saved = "unknown" if money.on_demand_unknown else percent(money.saved)
+    if money.budget is not None:
+        used = f"{percent(money.used)} of the budget"
     warned = f"{counted(view.warned, 'machine')} warned" if view.warned else ""
     return [
         ("Spent", spent_text(view), used),
@@ -504,25 +525,22 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
 
 def _cost(run: WatchedRun) -> Html:
     """The cost next to that on demand, plan and budget."""
-    money, planned, spent = run.view.money, run.planned, run.view.money.spent
+    money, planned = run.view.money, run.planned
     so_far = " so far" if run.view.status in ACTIVE else ""
-    bars = list[tuple[str, float, str, str]]()
-
-    def add_bar(name: str, amount: float, class_: str) -> None:
-        bars.append((name, amount, usd_text(amount), class_))
-
-    if spent is not None:
-        add_bar(f"Spent{so_far}", usd(spent), "paid")
+    bars = list[tuple[str, float, str]]()
+    if money.spent is not None:
+        bars.append((f"Spent{so_far}", usd(money.spent), "paid"))
     if money.on_demand is not None:
-        add_bar(f"Same work on demand{so_far}", usd(money.on_demand), "od")
+        bars.append((f"Same work on demand{so_far}", usd(money.on_demand), "od"))
     if planned is not None:
         each = " an hour" if planned.assumed else " in all"
-        between = f"{usd_text(planned.usd_low)} to {usd_text(planned.usd_high)}"
-        add_bar(f"Planned{each} ({between})", planned.usd, "plan")
+        low, high = usd_text(planned.usd_low), usd_text(planned.usd_high)
+        bars.append((f"Planned{each} ({low} to {high})", planned.usd, "plan"))
     if money.budget is not None:
-        add_bar("Budget", usd(money.budget), "reliable")
+        bars.append(("Budget", usd(money.budget), "reliable"))
 
-    return section("Cost", versus(bars))
+    amounts = [(name, amount, usd_text(amount), class_) for name, amount, class_ in bars]
+    return section("Cost", versus(amounts))
 
 
 def _machines(run: WatchedRun) -> Html:
@@ -531,15 +549,17 @@ def _machines(run: WatchedRun) -> Html:
         yet = " yet" if view.status in ACTIVE else ""
         return section("Machines", paragraph(f"None was rented{yet}."))
 
-    counts = [(count.at, count.reliable, count.transient) for count in run.footprint]
-    last_at, *last_held = counts[-1]
-    moments = [*(at for at, _, _ in counts), max(view.now, last_at)]
-    reliable = [*(float(held) for _, held, _ in counts), float(last_held[0])]
-    spot = [*(float(held) for _, _, held in counts), float(last_held[1])]
-    layers = [
-        Series("reliable", "reliable machines", tuple(zip(moments, reliable, strict=True))),
-        Series("spot", "spot machines", tuple(zip(moments, spot, strict=True))),
-    ]
+    reliable, spot, most = list[tuple[int, float]](), list[tuple[int, float]](), 0
+    for count in run.footprint:
+        reliable.append((count.at, float(count.reliable)))
+        spot.append((count.at, float(count.transient)))
+        most = max(most, count.reliable + count.transient)
+
+    layers = list[Layer]()
+    for class_, levels in (("reliable", reliable), ("spot", spot)):
+        last_at, last_held = levels[-1]
+        until_now = (*levels, (max(view.now, last_at), last_held))
+        layers.append(Series(class_, f"{class_} machines", until_now))
 
     parts, marks = list[Html](), list[EvictionMark]()
     for event in run.events:
@@ -550,7 +570,6 @@ def _machines(run: WatchedRun) -> Html:
         lead = "Triangles mark evictions; filled ones came without warning."
         parts.append(paragraph(lead, "lead"))
 
-    most = max(of_each + others for _, of_each, others in counts)
     title = f"Machines over time, at most {most}; {view.evictions} evicted"
     picture = for_both_widths(footprint, title, layers, (), marks, height=240, top=40)
     keys = [(layer.class_, layer.name) for layer in layers]
@@ -571,24 +590,29 @@ def _price_chart(run: WatchedRun) -> Html:
     if not markets:
         return Html()
 
-    held = [line for line in markets if line.machines and not line.reliable]
-    lines = [_price_line(run, number, line) for number, line in enumerate(held)]
-    lines = [line for line in lines if line.data]
-    heads = (ColumnHead("market", is_text=True), *map(ColumnHead, ("machines", "spot", "bid")))
-    heads += (ColumnHead("on demand", wide_only=True),)
+    heads = [
+        ColumnHead("market", is_text=True),
+        ColumnHead("machines"),
+        ColumnHead("spot"),
+        ColumnHead("bid"),
+        ColumnHead("on demand", wide_only=True),
+    ]
     any_gpus = any(line.gpus for line in markets)
     if any_gpus:
-        heads += (ColumnHead("GPU busy", wide_only=True), ColumnHead("GPU memory", wide_only=True))
-    rows = list[tuple[str, ...]]()
+        heads += [ColumnHead("GPU busy", wide_only=True), ColumnHead("GPU memory", wide_only=True)]
 
+    rows = list[tuple[str, ...]]()
     for line in markets:
         price = run.price_of(line)
         spot = _UNKNOWN if price is None else dollars(price)
-        listed = dollars(line.on_demand)
-        gpus = ["", ""] if line.gpus is None else [percent(share) for share in line.gpus]
-        used = gpus if any_gpus else []
+        listed, used = dollars(line.on_demand), list[str]()
+        if any_gpus:
+            used = ["", ""] if line.gpus is None else [percent(share) for share in line.gpus]
         rows.append((str(line.market), machines_of(line), spot, bid_text(line), listed, *used))
 
+    held = [line for line in markets if line.machines and not line.reliable]
+    lines = [_price_line(run, number, line) for number, line in enumerate(held)]
+    lines = [line for line in lines if line.data]
     if not lines:
         return section(_PRICES, table(heads, rows))
 
@@ -605,7 +629,8 @@ def _price_line(run: WatchedRun, number: int, line: MarketView) -> PriceLine:
     if series is not None and line.on_demand:
         times = [*series.times.tolist(), view.now]
         for (begin, end), price in zip(pairwise(times), series.prices.tolist(), strict=True):
-            begun = max(begin, view.started)
-            if begun < min(end, view.now):
-                pieces.append((begun, min(end, view.now), 100 * price / line.on_demand))
+            begun, ended = max(begin, view.started), min(end, view.now)
+            if begun < ended:
+                percent_of_listed = 100 * price / line.on_demand
+                pieces.append((begun, ended, percent_of_listed))
     return Series(series_class(number), str(line.market), tuple(pieces))

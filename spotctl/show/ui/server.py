@@ -105,11 +105,12 @@ class BegunCommands:
             return
 
         command, job, *amount = words.split(" ")
+        environment = {**os.environ, "SPOTCTL_HOME": str(self._home)}
         # A file, because nobody reads a pipe once the pages have ended.
         said = tempfile.TemporaryFile()  # noqa: SIM115
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "spotctl", command, *amount, "--", job],
-            env={**os.environ, "SPOTCTL_HOME": str(self._home)},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
@@ -179,7 +180,9 @@ class HomePages:
             raise BadRequest(f"nothing was done: no page asks for {words!r}")
 
         self._begun.begin(words)
-        return f"run/{quote(job, safe='')}" if command == RESUME else ""
+        if command == RESUME:
+            return f"run/{quote(job, safe='')}"
+        return ""
 
     def prepare(self) -> None:
         """Reads the log while the browser starts: the first reading of many runs takes seconds."""
@@ -194,57 +197,57 @@ class HomePages:
             watched.watcher.close()
 
     def _jobs(self) -> set[str]:
-        runs, waits = (
-            latest_views(self._settings, self._attended()).runs,
-            waiting_jobs(Paths(self._settings.home)),
-        )
-        return {view.job for view in runs} | {job.name for job in waits}
+        views = latest_views(self._settings, self._attended()).runs
+        waits = waiting_jobs(Paths(self._settings.home))
+        return {view.job for view in views} | {job.name for job in waits}
 
     def _answer(self, path: str, query: str) -> str | None:
         name, _, job = path.partition("/")
         try:
             if path == "":
-                paths, read = (
-                    Paths(self._settings.home),
-                    latest_views(self._settings, self._attended()),
-                )
+                paths = Paths(self._settings.home)
+                read = latest_views(self._settings, self._attended())
                 waits = [waiting_json(each, paths) for each in waiting_jobs(paths)]
                 notices = (*read.damage, *dropped(read.lost), *self._begun.remarks())
-                today = self._today() if read.runs else None
-                return overview_page(
-                    read.runs, waits, self._nights(), notices, today, whole=query == "all"
-                )
+                today, shows_all = self._today() if read.runs else None, query == "all"
+                nights = self._nights()
+                return overview_page(read.runs, waits, nights, notices, today, whole=shows_all)
             if path == "costs":
-                return self._cost_page(parse_qs(query, keep_blank_values=True))
-            return self._run(unquote(job)) if name == "run" and job else None
+                asked = parse_qs(query, keep_blank_values=True)
+                return self._cost_page(asked)
+            if name == "run" and job:
+                return self._run(unquote(job))
+            return None
         except (SpotctlError, PricingDataError, ProviderError) as error:
-            links = el("nav", el("a", "All runs", href="../" if "/" in path else "./"))
-            return renewed_page(
-                "spotctl", links, el("h1", "No page"), paragraph(str(error), "notice")
-            )
+            home = "../" if "/" in path else "./"
+            links = el("nav", el("a", "All runs", href=home))
+            notice = paragraph(str(error), "notice")
+            return renewed_page("spotctl", links, el("h1", "No page"), notice)
 
     def _cost_page(self, query: Mapping[str, Sequence[str]]) -> str:
         job = query.get("job", [""])[0]
         since = "" if job or "all" in query else _RECENT
+        name, address = "Last 30 days", "costs"
         if job:
-            other = el("a", job, href=f"run/{quote(job, safe='')}")
-        else:
-            other = (
-                el("a", "All time", href="?all") if since else el("a", "Last 30 days", href="costs")
-            )
+            name, address = job, f"run/{quote(job, safe='')}"
+        elif since:
+            name, address = "All time", "?all"
 
+        other = el("a", name, href=address)
         links = el("nav", el("a", "All runs", href="./"), other)
         return page.html(self._costs(job, since), el("style", LINKS), links)
 
     def _run(self, job: str) -> str:
-        watched = self._watched.pop(job, None) or _WatchedRun(
-            Watcher(job, self._settings, self._attended())
-        )
+        watched = self._watched.pop(job, None)
+        if watched is None:
+            watcher = Watcher(job, self._settings, self._attended())
+            watched = _WatchedRun(watcher)
 
         # The last one is the one that was looked at last.
         self._watched[job] = watched
         if len(self._watched) > _MAX_WATCHED:
-            self._watched.pop(next(iter(self._watched))).watcher.close()
+            oldest = next(iter(self._watched))
+            self._watched.pop(oldest).watcher.close()
         run, state = watched.watcher.look(), watched.watcher.state
 
         with suppress(SpotctlError, ProviderError):
@@ -367,25 +370,25 @@ class _Handler(BaseHTTPRequestHandler):
     def _page(self) -> tuple[HTTPStatus, str]:
         address = urlsplit(self.path)
         page = self.server.answer(address.path.removeprefix("/").partition("/")[2], address.query)
-        return (
-            (HTTPStatus.NOT_FOUND, "There is no such page.\n")
-            if page is None
-            else (HTTPStatus.OK, page)
-        )
+        if page is None:
+            return (HTTPStatus.NOT_FOUND, "There is no such page.\n")
+        return (HTTPStatus.OK, page)
 
     def _command(self) -> tuple[HTTPStatus, str]:
         """Begins what a form asks for; returns the path of the next page."""
         length = self.headers.get("Content-Length", "")
-        if (
-            urlsplit(self.path).path.partition(f"/{self.server.token}/")[2] != "do"
-            or not length.isdecimal()
-        ):
+        address = urlsplit(self.path).path
+        _, _, form = address.partition(f"/{self.server.token}/")
+        if form != "do" or not length.isdecimal():
             return HTTPStatus.NOT_FOUND, "There is no such form.\n"
 
-        fields = parse_qs(self.rfile.read(min(int(length), _MAX_BYTES)).decode(errors="replace"))
+        sent = self.rfile.read(min(int(length), _MAX_BYTES))
+        fields = parse_qs(sent.decode(errors="replace"))
         asked, typed = (fields.get(name, [""])[0].strip() for name in ("asked", "typed"))
-        more = " and the dollars" if asked.endswith(f" {BUDGET}") else ""
-        if not asked or asked != (typed.rpartition(" ")[0] if more else typed):
+        more, confirmed = "", typed
+        if asked.endswith(f" {BUDGET}"):
+            more, confirmed = " and the dollars", typed.rpartition(" ")[0]
+        if not asked or asked != confirmed:
             return HTTPStatus.BAD_REQUEST, f"Nothing was done: go back, and type {asked}{more}\n"
 
         try:

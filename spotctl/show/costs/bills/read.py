@@ -82,11 +82,11 @@ class _Lines:
                     moments.append(at)
 
     def bill(self) -> ProviderBill:
-        whole = bool(self._begins and self._ends)
-        end = max(self._ends) + self._export.after_end if whole else None
-        return ProviderBill(
-            self._export.provider, tuple(self._lines), min(self._begins) if whole else None, end
-        )
+        begin = end = None
+        if self._begins and self._ends:
+            begin = min(self._begins)
+            end = max(self._ends) + self._export.after_end
+        return ProviderBill(self._export.provider, tuple(self._lines), begin, end)
 
 
 _Choice = Callable[[Cells], ExportFormat | None]
@@ -204,11 +204,11 @@ def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
         if isinstance(value, dict) and not key.endswith(("tags", "labels")):
             yield from _flat(value, key)
         elif isinstance(value, list | dict):
-            # Parquet's maps are read as lists of pairs.
-            pairs = (
-                isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value)
-            )
-            yield key, json.dumps(dict(value) if pairs else value, default=str)
+            tree: list[Any] | dict[Any, Any] = value
+            if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value):
+                # Parquet's maps are read as lists of pairs.
+                tree = dict(value)
+            yield key, json.dumps(tree, default=str)
         else:
             yield key, "" if value is None else str(value)
 
@@ -216,15 +216,15 @@ def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
 @contextmanager
 def _open_text(path: Path) -> Iterator[TextIO]:
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8-sig", newline="") as file
-        ):
-            yield file
+        if path.suffix == ".gz":
+            with gzip.open(path, "rt", encoding="utf-8-sig", newline="") as file:
+                yield file
+        else:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                yield file
     except UnicodeDecodeError as error:
-        raise BadBill(
-            f"bill {path}: is not UTF-8 text; use the file as the provider exported it"
-        ) from error
+        cure = "use the file as the provider exported it"
+        raise BadBill(f"bill {path}: is not UTF-8 text; {cure}") from error
     except (OSError, EOFError) as error:
-        raise BadBill(f"bill {path}: {getattr(error, 'strerror', None) or error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise BadBill(f"bill {path}: {reason}") from error

@@ -43,9 +43,9 @@ class LedgerTime:
     @property
     def amount(self) -> int:
         """The sum of the rows without the excluded time."""
-        return sum(row.amount for row in self.rows) - sum(
-            self.between(*interval) for interval in self.excluded
-        )
+        whole = _sum(self.rows)
+        excluded = sum(self.between(*interval) for interval in self.excluded)
+        return whole - excluded
 
     def between(self, begin: int, end: int) -> int:
         """The amount that accrued in an interval."""
@@ -63,9 +63,11 @@ class LedgerTime:
 
     def covered(self) -> tuple[TimeSpanUs, ...]:
         """The time that the rows cover, without the excluded time."""
-        return minus(
-            union(Span(row.begin, max(row.end, row.begin + 1)) for row in self.rows), self.excluded
-        )
+        spans = list[Span]()
+        for row in self.rows:
+            end = max(row.end, row.begin + 1)
+            spans.append(Span(row.begin, end))
+        return minus(union(spans), self.excluded)
 
 
 def minus(intervals: Iterable[TimeSpanUs], removed: Sequence[TimeSpanUs]) -> tuple[TimeSpanUs, ...]:
@@ -91,39 +93,29 @@ def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -
     settled = [row for row in mine if row.settled]
     within = [row for row in settled if _is_within(row, bill)]
     compared = [row for row in within if bill.has_tags or row.kind not in NOT_MACHINE_TIME]
-    run_of = {row.machine.lower(): row.run for row in mine}
-    usage = [line for line in bill.lines if line.kind is BillKind.USAGE]
-    lines_of, others = _own_lines(usage, run_of, has_tags=bill.has_tags)
     rows_of: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in compared:
         rows_of[_name_of(row)].append(row)
 
-    # What a bill charges for traffic beyond the ledger's; doubled lines are differences of their
-    # own.
-    unmeasured = dict[str, int]()
-    for name, lines in lines_of.items():
-        once, _ = _without_duplicates(
-            [line for line in lines if line.is_traffic and line.currency == DOLLARS]
-        )
-        beyond = sum(line.nanos for line in once) - sum(row.amount for row in rows_of[name])
-        if once and beyond > 0:
-            unmeasured[name] = beyond
-
-    parts = [
-        _Part(name, rows_of[name], lines_of.get(name, ()), inf if name in unmeasured else tolerance)
-        for name in sorted({*rows_of, *lines_of})
-    ]
-    differences = [difference for part in parts for difference in part.differences()]
+    run_of = {row.machine.lower(): row.run for row in mine}
+    usage = [line for line in bill.lines if line.kind is BillKind.USAGE]
+    lines_of, others = _own_lines(usage, run_of, has_tags=bill.has_tags)
+    unmeasured = _unmeasured(lines_of, rows_of)
+    differences, ledger = list[BillDifference](), 0
+    for name in sorted({*rows_of, *lines_of}):
+        allowed = inf if name in unmeasured else tolerance
+        of_part, amount = _compared(name, rows_of[name], lines_of.get(name, ()), allowed)
+        differences += of_part
+        ledger += amount
 
     own = [line for lines in lines_of.values() for line in lines]
     machines = {row.machine for row in compared}
     machines |= {line.resource for line in own if line.is_machine}
     unsettled = [row for row in mine if not row.settled]
     unsettled_within = [row for row in unsettled if _is_within(row, bill)]
-    ledger = sum(part.ledger.amount for part in parts)
-    billed = sum(line.nanos for line in own if line.currency == DOLLARS)
-    of_others = sum(line.nanos for line in others if line.currency == DOLLARS)
     traffic_beyond = sum(unmeasured.values())
+    billed, amount_within = _in_dollars(own), _sum(within)
+    amount_compared = _sum(compared)
     converted = {line.billed_in for line in own} - {DOLLARS}
 
     return Agreement(
@@ -133,18 +125,67 @@ def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -
         lines=len(own),
         ledger=ledger,
         bill=billed - traffic_beyond,
-        others=of_others,
+        others=_in_dollars(others),
         other_lines=len(others),
         unsettled=len(unsettled),
         unsettled_amount=_sum(unsettled_within),
         outside=len(settled) - len(within),
-        outside_amount=_sum(settled) - _sum(within),
-        untagged=_sum(within) - _sum(compared),
-        foreign=_sum(compared) - ledger,
+        outside_amount=_sum(settled) - amount_within,
+        untagged=amount_within - amount_compared,
+        foreign=amount_compared - ledger,
         adjustments=tuple(_adjustments(bill, run_of)),
         unmeasured=traffic_beyond,
         converted=tuple(sorted(converted)),
     )
+
+
+def _compared(
+    name: str, rows: Sequence[LedgerRow], lines: Sequence[BillLine], tolerance: float
+) -> tuple[list[BillDifference], int]:
+    """The differences of a machine, or of the other charges of a run, and the ledger's amount that
+    was compared.
+    """
+    first, more = _without_duplicates(lines)
+    once, repeated = _with_equals(LedgerTime(rows), first, more)
+    foreign = [line for line in once if line.currency != DOLLARS]
+    counted = [line for line in once if line.currency == DOLLARS]
+
+    # Time billed in another currency only is left out on both sides, because it cannot be
+    # compared.
+    excluded = minus(_billed_time(foreign), _billed_time(counted))
+    ledger = LedgerTime(rows, excluded)
+    differences = [_of_line(DifferenceKind.DUPLICATE, name, line) for line in repeated]
+    differences += [_of_line(DifferenceKind.OTHER_CURRENCY, name, line) for line in foreign]
+    if not _is_close(ledger.amount, _in_dollars(counted), len(counted), tolerance):
+        differences += _locate(name, ledger, counted, tolerance)
+
+    return differences, ledger.amount
+
+
+def _billed_time(lines: Iterable[BillLine]) -> tuple[TimeSpanUs, ...]:
+    return tuple(union(Span(line.begin, line.end) for line in lines))
+
+
+def _in_dollars(lines: Iterable[BillLine]) -> int:
+    """The sum of the lines that are in dollars, in nano-dollars."""
+    return sum(line.nanos for line in lines if line.currency == DOLLARS)
+
+
+def _unmeasured(
+    lines_of: Mapping[str, Sequence[BillLine]], rows_of: Mapping[str, Sequence[LedgerRow]]
+) -> dict[str, int]:
+    """The amounts that a bill charges for traffic beyond the ledger's, by name; doubled lines are
+    differences of their own.
+    """
+    beyond = dict[str, int]()
+    for name, lines in lines_of.items():
+        traffic = [line for line in lines if line.is_traffic and line.currency == DOLLARS]
+        once, _ = _without_duplicates(traffic)
+        more = _in_dollars(once) - _sum(rows_of.get(name, ()))
+        if once and more > 0:
+            beyond[name] = more
+
+    return beyond
 
 
 def _sum(rows: Iterable[LedgerRow]) -> int:
@@ -155,8 +196,9 @@ def _adjustments(bill: ProviderBill, run_of: Mapping[str, str]) -> Iterator[Adju
     for kind in BillKind:
         lines = [line for line in bill.lines if line.kind is kind and line.currency == DOLLARS]
         if kind is not BillKind.USAGE and lines:
-            own = sum(line.nanos for line in lines if line.run or line.resource in run_of)
-            yield Adjustment(kind, own, sum(line.nanos for line in lines) - own)
+            own = [line for line in lines if line.run or line.resource in run_of]
+            of_own = _in_dollars(own)
+            yield Adjustment(kind, of_own, _in_dollars(lines) - of_own)
 
 
 def _is_within(row: LedgerRow, bill: ProviderBill) -> bool:
@@ -184,7 +226,8 @@ def _own_lines(
         if line.is_machine and (run or not has_tags):
             own[line.resource].append(line)
         elif run and has_tags:
-            own[_traffic(run) if line.is_traffic else _other_charges(run)].append(line)
+            charged = "traffic" if line.is_traffic else "other charges"
+            own[f"{charged} of {run}"].append(line)
         else:
             others.append(line)
 
@@ -193,44 +236,10 @@ def _own_lines(
 
 def _name_of(row: LedgerRow) -> str:
     if row.kind is ChargeKind.EGRESS:
-        return _traffic(row.run)
-    return _other_charges(row.run) if row.kind in NOT_MACHINE_TIME else row.machine.lower()
-
-
-def _other_charges(run: str) -> str:
-    return f"other charges of {run}"
-
-
-def _traffic(run: str) -> str:
-    return f"traffic of {run}"
-
-
-class _Part:
-    """A machine, or the other charges of a run: its ledger rows and its lines of the bill."""
-
-    def __init__(
-        self, name: str, rows: Sequence[LedgerRow], lines: Sequence[BillLine], tolerance: float
-    ) -> None:
-        self._name, self._tolerance = name, tolerance
-        once, self._repeated = _with_equals(LedgerTime(rows), *_without_duplicates(lines))
-        self._foreign = [line for line in once if line.currency != DOLLARS]
-        self._counted = [line for line in once if line.currency == DOLLARS]
-
-        # Time billed in another currency only is left out on both sides, because it cannot be
-        # compared.
-        foreign = union(Span(line.begin, line.end) for line in self._foreign)
-        self.ledger = LedgerTime(
-            rows, minus(foreign, union(Span(line.begin, line.end) for line in self._counted))
-        )
-
-    def differences(self) -> Iterator[BillDifference]:
-        yield from (_of_line(DifferenceKind.DUPLICATE, self._name, line) for line in self._repeated)
-        yield from (
-            _of_line(DifferenceKind.OTHER_CURRENCY, self._name, line) for line in self._foreign
-        )
-        paid = sum(line.nanos for line in self._counted)
-        if not _is_close(self.ledger.amount, paid, len(self._counted), self._tolerance):
-            yield from _locate(self._name, self.ledger, self._counted, self._tolerance)
+        return f"traffic of {row.run}"
+    if row.kind in NOT_MACHINE_TIME:
+        return f"other charges of {row.run}"
+    return row.machine.lower()
 
 
 def _without_duplicates(lines: Sequence[BillLine]) -> tuple[list[BillLine], list[BillLine]]:
@@ -264,18 +273,20 @@ def _with_equals(
     """
     equal = [line for line in repeated if not line.line_id and line.currency == DOLLARS]
     distinct, more = _by_period(once), _by_period(equal)
-    both = sum(distinct.values()) + sum(more.values())
-    if equal and _is_close(ledger.amount, both, len(once) + len(equal), 0):
+    both, number = sum(distinct.values()) + sum(more.values()), len(once) + len(equal)
+    paid = set[tuple[int, int]]()
+    if equal and _is_close(ledger.amount, both, number, 0):
         paid = set(more)
     else:
-        paid = {
-            (begin, end)
-            for (begin, end), amount in more.items()
-            if abs(off := ledger.between(begin, end) - distinct[begin, end]) > abs(off - amount)
-        }
+        for period, amount in more.items():
+            off = ledger.between(*period) - distinct[period]
+            if abs(off) > abs(off - amount):
+                paid.add(period)
 
     kept = [line for line in equal if (line.begin, line.end) in paid]
-    return [*once, *kept], [line for line in repeated if line not in kept] if kept else repeated
+    if not kept:
+        return once, repeated
+    return [*once, *kept], [line for line in repeated if line not in kept]
 
 
 def _by_period(lines: Iterable[BillLine]) -> Counter[TimeSpanUs]:
@@ -294,48 +305,43 @@ def _of_line(kind: DifferenceKind, name: str, line: BillLine) -> BillDifference:
 
 
 def _is_close(ledger: int, bill: int, lines: int, tolerance: float) -> bool:
-    return tolerance == inf or abs(ledger - bill) <= max(
-        tolerance * max(abs(ledger), abs(bill)), MICRO * max(lines, 1)
-    )
+    larger = max(abs(ledger), abs(bill))
+    rounding = MICRO * max(lines, 1)
+    if tolerance == inf:
+        return True
+    return abs(ledger - bill) <= max(tolerance * larger, rounding)
 
 
 def _locate(
     name: str, ledger: LedgerTime, lines: Sequence[BillLine], tolerance: float
 ) -> Iterator[BillDifference]:
     """Where in time the ledger and the bill differ."""
-    billed = union(Span(line.begin, line.end) for line in lines)
-    covered = ledger.covered()
-    unbilled = [
-        (interval, amount)
-        for interval in minus(covered, billed)
-        if abs(amount := ledger.between(*interval)) > MICRO
-    ]
+    covered, both = ledger.covered(), list[BillLine]()
+    known = ledger.amount
+    for begin, end in minus(covered, _billed_time(lines)):
+        amount = ledger.between(begin, end)
+        if abs(amount) > MICRO:
+            known -= amount
+            yield BillDifference(DifferenceKind.MISSING_IN_BILL, name, begin, end, ledger=amount)
 
-    unknown = [
-        line
-        for line in lines
-        if not any(begin < line.end and line.begin < end for begin, end in covered)
-        and abs(line.nanos) > MICRO
-    ]
+    for line in lines:
+        is_covered = any(begin < line.end and line.begin < end for begin, end in covered)
+        if is_covered or abs(line.nanos) <= MICRO:
+            both.append(line)
+        else:
+            yield _of_line(DifferenceKind.MISSING_IN_LEDGER, name, line)
 
-    for (begin, end), amount in unbilled:
-        yield BillDifference(DifferenceKind.MISSING_IN_BILL, name, begin, end, ledger=amount)
-    for line in unknown:
-        yield _of_line(DifferenceKind.MISSING_IN_LEDGER, name, line)
-    both = [line for line in lines if line not in unknown]
-    known = ledger.amount - sum(amount for _, amount in unbilled)
     bill = sum(line.nanos for line in both)
-
     if both and not _is_close(known, bill, len(both), tolerance):
         # The periods whose lines do not add up to the ledger's amount for them.
         off = list[BillLine]()
         for line in both:
-            together = [
-                other.nanos for other in both if (other.begin, other.end) == (line.begin, line.end)
-            ]
-            paid = ledger.between(line.begin, line.end)
-            if not _is_close(paid, sum(together), len(together), tolerance):
+            period = line.begin, line.end
+            together = [other.nanos for other in both if (other.begin, other.end) == period]
+            paid, billed = ledger.between(*period), sum(together)
+            if not _is_close(paid, billed, len(together), tolerance):
                 off.append(line)
+
         off = off or both
         begin, end = min(line.begin for line in off), max(line.end for line in off)
         where = tuple(line.where for line in off)

@@ -102,7 +102,9 @@ class Agreement:
         without an amount.
         """
         whole = self.ledger + self.not_compared
-        return self.ledger / whole if whole > 0 else None
+        if whole > 0:
+            return self.ledger / whole
+        return None
 
     @property
     def disputed(self) -> Mapping[DifferenceKind, int]:
@@ -123,7 +125,9 @@ class Agreement:
             DifferenceKind.DUPLICATE, 0
         )
         whole = max(abs(self.ledger) + in_bill_only, sum(disputed.values()))
-        return 1 - sum(disputed.values()) / whole if whole else None
+        if whole:
+            return 1 - sum(disputed.values()) / whole
+        return None
 
 
 def corrections(
@@ -135,20 +139,18 @@ def corrections(
     another amount.
     """
     last = {row.machine.lower(): row for row in sorted(rows, key=attrgetter("end"))}
-    corrected = []
+    corrected = list[tuple[str, Corrected]]()
     for difference in agreement.differences:
         row, paid, billed = last.get(difference.resource), difference.ledger, difference.bill
-        if (
-            difference.kind is not DifferenceKind.DIFFERS
-            or row is None
-            or paid is None
-            or billed is None
-        ):
+        if difference.kind is not DifferenceKind.DIFFERS or row is None:
             continue
-        why = f"{bill}, {difference.where[0]}" if difference.where else bill
-        corrected.append(
-            (row.run, Corrected(row.machine, min(difference.end, row.end), billed - paid, why))
-        )
+        if paid is None or billed is None:
+            continue
+        why = bill
+        if difference.where:
+            why = f"{bill}, {difference.where[0]}"
+        end = min(difference.end, row.end)
+        corrected.append((row.run, Corrected(row.machine, end, billed - paid, why)))
 
     return corrected
 
@@ -160,7 +162,9 @@ all."""
 
 def percent(share: float | None) -> float | None:
     """A share in percent with one decimal, rounded down so that only all of it gives 100."""
-    return None if share is None else floor(max(share, 0.0) * 1000 + 1e-9) / 10
+    if share is None:
+        return None
+    return floor(max(share, 0.0) * 1000 + 1e-9) / 10
 
 
 DIFFERENCE: tuple[Column[BillDifference], ...] = (
@@ -273,29 +277,38 @@ AGREEMENT: tuple[Column[Agreement], ...] = (
 def headline(agreement: Agreement) -> str:
     """How much of the ledger could be compared, how much of that agreed, and what the rest is."""
     share, whole = percent(agreement.compared), agreement.ledger + agreement.not_compared
+    of_whole = _dollars(whole)
     if share is None:
-        compared = "the ledger has no costs in this bill's period"
+        text = "the ledger has no costs in this bill's period"
     elif agreement.not_compared:
-        compared = (
-            f"compared {share:g}% of the ledger ({_dollars(agreement.ledger)} of {_dollars(whole)})"
-        )
+        part = _dollars(agreement.ledger)
+        text = f"compared {share:g}% of the ledger ({part} of {of_whole})"
     else:
-        compared = f"compared all {_dollars(whole)} of the ledger"
+        text = f"compared all {of_whole} of the ledger"
 
     agreed = percent(agreement.agreed)
-    text = f"{compared}: {'nothing to compare' if agreed is None else f'{agreed:g}% agreed'}"
-    rest = [
-        f"{_dollars(amount)} {kind.value}" for kind, amount in agreement.disputed.items() if amount
-    ]
+    if agreed is None:
+        text += ": nothing to compare"
+    else:
+        text += f": {agreed:g}% agreed"
 
-    if foreign := sum(
-        difference.kind is DifferenceKind.OTHER_CURRENCY for difference in agreement.differences
-    ):
-        rest.append(f"{counted(foreign, 'line')} in another currency without a rate")
+    rest = list[str]()
+    for kind, amount in agreement.disputed.items():
+        if amount:
+            disputed = _dollars(amount)
+            rest.append(f"{disputed} {kind.value}")
 
-    text = f"{text}, the rest is {', '.join(rest)}" if rest else text
-    more = f"; {_dollars(agreement.unmeasured)} of traffic in the bill was not compared"
-    return f"{text}{more}" if agreement.unmeasured else text
+    kinds = [difference.kind for difference in agreement.differences]
+    foreign = kinds.count(DifferenceKind.OTHER_CURRENCY)
+    if foreign:
+        lines = counted(foreign, "line")
+        rest.append(f"{lines} in another currency without a rate")
+    if rest:
+        text += f", the rest is {', '.join(rest)}"
+    if agreement.unmeasured:
+        traffic = _dollars(agreement.unmeasured)
+        text += f"; {traffic} of traffic in the bill was not compared"
+    return text
 
 
 def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
@@ -359,26 +372,30 @@ def _line(difference: BillDifference) -> str:
     """A difference: its kind, resource, period and amounts, and where it is in the bill."""
     ledger, bill = difference.ledger, difference.bill
     if difference.kind is DifferenceKind.DIFFERS and ledger is not None and bill is not None:
-        amounts = (
-            f"ledger {_dollars(ledger)}, bill {_dollars(bill)}, difference "
-            f"{_dollars(bill - ledger)}"
-        )
+        of_ledger, of_bill, off = _dollars(ledger), _dollars(bill), _dollars(bill - ledger)
+        amounts = f"ledger {of_ledger}, bill {of_bill}, difference {off}"
     else:
         amount = ledger if bill is None else bill
         assert amount is not None, "a difference has an amount"
-        in_dollars = difference.currency == DOLLARS
-        amounts = _dollars(amount) if in_dollars else f"{usd(amount):.6f} {difference.currency}"
+        amounts = f"{usd(amount):.6f} {difference.currency}"
+        if difference.currency == DOLLARS:
+            amounts = _dollars(amount)
 
-    period = f"{moment(difference.begin)} to {moment(difference.end)}"
-    text = f"{difference.kind.value:<21} {difference.resource}  {period}  {amounts}"
+    begin, end = moment(difference.begin), moment(difference.end)
+    kind = difference.kind.value
+    text = f"{kind:<21} {difference.resource}  {begin} to {end}  {amounts}"
     if not difference.where:
         return text
 
-    first, more = difference.where[:MAX_PLACES], len(difference.where) - MAX_PLACES
-    places = ", ".join(first) + (f" and {more} more" if more > 0 else "")
+    places = ", ".join(difference.where[:MAX_PLACES])
+    more = len(difference.where) - MAX_PLACES
+    if more > 0:
+        places += f" and {more} more"
     return f"{text}  ({places})"
 
 
 def _dollars(amount: int) -> str:
     value = micro_dollars(amount) / 1_000_000
-    return f"-${-value:,.6f}" if value < 0 else f"${value:,.6f}"
+    if value < 0:
+        return f"-${-value:,.6f}"
+    return f"${value:,.6f}"
