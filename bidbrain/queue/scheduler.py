@@ -13,8 +13,8 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from bidbrain.gavel import POLICIES
+from bidbrain.gavel.linear import BudgetTooLow
 from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.policies.linear import BudgetTooLow
 from bidbrain.gavel.problem import (
     AllocationProblem,
     Cluster,

@@ -12,14 +12,14 @@ from typing import Protocol
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.gavel.policies.base import Policy
-from bidbrain.gavel.policies.baselines import (
+from bidbrain.gavel.base import Policy
+from bidbrain.gavel.baselines import (
     Agnostic,
     isolated_policy,
     isolated_shares,
     proportional_policy,
 )
-from bidbrain.gavel.policies.linear import BudgetTooLow
+from bidbrain.gavel.linear import BudgetTooLow
 from bidbrain.gavel.problem import NO_TYPE, AllocationProblem, ClusterAllocation, ClusterJobs, Pairs
 from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
 from bidbrain.lab.gavel.workload import ClusterSimulation, ClusterWorkload, Throughputs

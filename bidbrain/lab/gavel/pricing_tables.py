@@ -14,7 +14,7 @@ from bidbrain.arrays import Floats
 from bidbrain.cost import effective_usd_per_hour
 from bidbrain.errors import BidBrainError
 from bidbrain.lab.gavel.movement import EgressTariff, Movement
-from bidbrain.lab.gavel.pricing.strategies import (
+from bidbrain.lab.gavel.pricing_strategies import (
     AcceleratorOffer,
     PlacementRule,
     PriceBoard,

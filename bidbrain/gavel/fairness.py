@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.policies.base import allocation, require_steps
-from bidbrain.gavel.policies.baselines import isolated_shares
-from bidbrain.gavel.policies.interior import (
+from bidbrain.gavel.base import allocation, require_steps
+from bidbrain.gavel.baselines import isolated_shares
+from bidbrain.gavel.interior import (
     EXACT,
     NEAR,
     ROUGH,

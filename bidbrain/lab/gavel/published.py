@@ -12,13 +12,13 @@ from random import Random
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
+from bidbrain.gavel.base import Policy, allocation, require_prices
+from bidbrain.gavel.baselines import Agnostic, isolated_shares
+from bidbrain.gavel.fairness import makespan_policy
+from bidbrain.gavel.linear import normalized_worth
 from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.policies.base import Policy, allocation, require_prices
-from bidbrain.gavel.policies.baselines import Agnostic, isolated_shares
-from bidbrain.gavel.policies.fairness import makespan_policy
-from bidbrain.gavel.policies.linear import normalized_worth
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, ShareColumns
-from bidbrain.lab.gavel.simulator.dispatch import DispatchRules
+from bidbrain.lab.gavel.dispatch import DispatchRules
 from bidbrain.lab.gavel.workload import Throughputs
 from bidbrain.lp import INF, LinearProgram, Solver
 

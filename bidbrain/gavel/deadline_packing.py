@@ -14,9 +14,9 @@ out and put back. At last each job is put again where it costs the fewest dollar
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, DeadlinePlan
-from bidbrain.gavel.policies.sifting import Groups, LevelObjective, sift
+from bidbrain.gavel.deadline_plan import DeadlineBatch, DeadlinePlan
 from bidbrain.gavel.problem import Pieces
+from bidbrain.gavel.sifting import Groups, LevelObjective, sift
 
 # Deadlines whose workers are counted: evenly spread among all.
 _STAGES = 96

@@ -9,9 +9,8 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.gavel import ENTITY_POLICIES
-from bidbrain.gavel.policies.base import allocation
-from bidbrain.gavel.policies.fairness import progress_rows
-from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift
+from bidbrain.gavel.base import allocation
+from bidbrain.gavel.fairness import progress_rows
 from bidbrain.gavel.problem import (
     AllocationProblem,
     BadProblem,
@@ -22,6 +21,7 @@ from bidbrain.gavel.problem import (
     rows_of,
     runnable,
 )
+from bidbrain.gavel.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift
 from bidbrain.lp import INF, CannotHold, GrowingSolver, LinearProgram, SolverFailed
 
 # Share of a rise that a job's level must be charged for the job to be a bottleneck; less is

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.policies.base import Policy, allocation, require_steps, with_least_throughput
+from bidbrain.gavel.base import Policy, allocation, require_steps, with_least_throughput
 from bidbrain.gavel.problem import (
     NO_TYPE,
     AllocationProblem,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.simulator.engine import SimulationOutcome
+from bidbrain.lab.gavel.engine import SimulationOutcome
 
 _SECONDS_PER_HOUR = 3600.0
 
