@@ -41,9 +41,9 @@ from bidbrain.strategies.base import (
     gang_works,
 )
 from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from bidbrain.strategies.regions import ZoneOutlook
+from bidbrain.strategies.spells import SpotSpell
 from bidbrain.strategies.standard import cheapest_spot
 from pricing_data.market import Market
 from pricing_data.units import HOUR, SECOND

@@ -28,7 +28,7 @@ from bidbrain.strategies.regions import (
     RegionsStrategy,
     Running,
 )
-from bidbrain.strategies.regions_knowledge import Known
+from bidbrain.strategies.spells import Known
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR

@@ -22,9 +22,9 @@ from bidbrain.replay.job import run_job
 from bidbrain.replay.market import GOLDEN_RATIO, Capacity, DrawnLives, MarketReplay, Mortality
 from bidbrain.replay.run import ReplayedBudget, ReplayedJob, Run
 from bidbrain.strategies.base import Decision, Holding, Situation, Strategy
-from bidbrain.strategies.deadline_spells import AGES, PUBLIC_PRIOR
 from bidbrain.strategies.known_spells import UNSEEN, KnownSpells, with_rate
 from bidbrain.strategies.proteus import RENEW_BEFORE
+from bidbrain.strategies.spells import AGES, PUBLIC_PRIOR
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR

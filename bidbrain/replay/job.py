@@ -21,6 +21,7 @@ from bidbrain.billing import End
 from bidbrain.replay.market import MarketReplay, recorded_spells
 from bidbrain.replay.run import ReplayedJob, Run, Tenure
 from bidbrain.strategies.base import (
+    AGILE,
     RECORD_WINDOW,
     UNTRIED,
     Decision,
@@ -28,6 +29,7 @@ from bidbrain.strategies.base import (
     Look,
     Offer,
     Overheads,
+    Recovery,
     Rent,
     Return,
     SavedState,
@@ -36,8 +38,7 @@ from bidbrain.strategies.base import (
     Strategy,
     gang_works,
 )
-from bidbrain.strategies.deadline_spells import SpotSpell
-from bidbrain.strategies.inputs import AGILE, Recovery
+from bidbrain.strategies.spells import SpotSpell
 from pricing_data.market import Market
 
 

@@ -24,8 +24,8 @@ from bidbrain.arrays import Bools
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.survival import AGELESS, AgeProfile
 from bidbrain.strategies.base import Offer
-from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, SpellOutlook, outlook
 from bidbrain.strategies.known_spells import GAP, at_most
+from bidbrain.strategies.spells import PUBLIC_PRIOR, SpellOutlook, outlook
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import SECOND, format_time

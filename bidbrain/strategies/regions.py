@@ -21,8 +21,8 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.strategies.regions_knowledge import HAZARDS, Known
 from bidbrain.strategies.regions_plan import MAX_STEPS, PlanTerms, RegionsPlan
+from bidbrain.strategies.spells import HAZARDS, Known
 from pricing_data.units import usd_text
 
 STAY: Final = "stay"

@@ -9,10 +9,14 @@ from math import expm1, inf, nan
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.outbid.bid import BidTerms
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Situation, Strategy
-from bidbrain.strategies.inputs import (
+from bidbrain.strategies.base import (
     AGILE,
+    LOOK_AGAIN,
+    Decision,
+    Offer,
     Recovery,
+    Situation,
+    Strategy,
     StrategyInputs,
     TimePrice,
     mean_time_to_failure,

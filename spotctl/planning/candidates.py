@@ -19,8 +19,7 @@ from bidbrain.decision.mixture_solver import (
 from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.eviction.hazard import Hazard, family_of, in_force
 from bidbrain.forecast.values import LaunchTimes
-from bidbrain.strategies.base import Overheads
-from bidbrain.strategies.inputs import mean_time_to_failure
+from bidbrain.strategies.base import Overheads, mean_time_to_failure
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from pricing_data.catalog import InstanceType
 from pricing_data.series import PriceSeries

@@ -12,13 +12,12 @@ from bidbrain.decision.mixture_strategy import Mixed, Mixing, TypeQuota
 from bidbrain.decision.roaming import Roaming, known_before, regions_of
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.replay.pace import MAX_STARTS, PastJobs
-from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Offer, Rent, Situation
+from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Offer, Rent, Situation, StrategyInputs
 from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.deadline_spells import SpotSpell
-from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.known_spells import spell_of_prices, spot_spell
 from bidbrain.strategies.names import DEADLINE, REGIONS, known
 from bidbrain.strategies.registry import bid_terms, default_for, set_up
+from bidbrain.strategies.spells import SpotSpell
 from pricing_data.catalog import Catalog
 from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market

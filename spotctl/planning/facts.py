@@ -18,8 +18,7 @@ import numpy as np
 from agileml.pipeline.profile.model_profile import ModelProfile
 from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_spans, hazard_of
 from bidbrain.gavel.estimator import speeds_by_others
-from bidbrain.strategies.base import Overheads
-from bidbrain.strategies.inputs import Checkpointing
+from bidbrain.strategies.base import Checkpointing, Overheads
 from bidbrain.strategies.known_spells import KnownSpells, known_spells
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.availability import AvailabilitySpan, Interruption, run_of_job

@@ -19,7 +19,7 @@ from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.decision.roaming import regions_of
 from bidbrain.eviction.hazard import in_force
 from bidbrain.forecast.values import KnownPast
-from bidbrain.outbid.hosts import HostMarket
+from bidbrain.outbid.bid import HostMarket
 from bidbrain.strategies.base import Offer, Overheads, Rent
 from bidbrain.strategies.known_spells import KnownSpells
 from bidbrain.strategies.names import ON_DEMAND, REGIONS

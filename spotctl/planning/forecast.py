@@ -14,8 +14,7 @@ from bidbrain.forecast.forecast import forecast, merits
 from bidbrain.forecast.values import Forecast, ForecastJob
 from bidbrain.forecast.windows import PastMarket, RareLooks, clearly_costs_more
 from bidbrain.replay.market import Warnings
-from bidbrain.strategies.base import Offer, Strategy
-from bidbrain.strategies.inputs import AGILE, Recovery
+from bidbrain.strategies.base import AGILE, Offer, Recovery, Strategy
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, usd_text
 from spotctl.home.errors import SpotctlError

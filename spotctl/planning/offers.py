@@ -16,14 +16,13 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Ints
 from bidbrain.eviction.estimate import MEMORY, PriceOutlook
-from bidbrain.outbid.hosts import HostMarket
+from bidbrain.outbid.bid import HostMarket
 from bidbrain.strategies.base import Offer
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import X86, XEN, Catalog, InstanceType, obstacle
 from pricing_data.errors import UnknownPrice
-from pricing_data.market import LINUX, Market, api_region
+from pricing_data.market import LINUX, Market, api_region, closest, mistyped
 from pricing_data.series import PriceSeries
-from pricing_data.spelling import closest, mistyped
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
 from spotctl.files.job.reservations import Reservation

@@ -25,9 +25,8 @@ from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.pace import PastJobs
 from bidbrain.replay.run import ReplayedJob, Run, bill_of_machine
-from bidbrain.strategies.base import Rent
+from bidbrain.strategies.base import Rent, StrategyInputs
 from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.names import AUTO, DEADLINE, ON_DEMAND, REGIONS, known
 from bidbrain.strategies.registry import RIVAL, BadStrategy, StrategySetup, default_for, set_up
 from bidbrain.strategies.standard import AlwaysOnDemand

@@ -37,7 +37,7 @@ from bidbrain.strategies.base import (
     SavedState,
     Situation,
 )
-from bidbrain.strategies.regions_knowledge import Known
+from bidbrain.strategies.spells import Known
 from bidbrain.strategies.standard import AlwaysOnDemand
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR

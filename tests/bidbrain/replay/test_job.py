@@ -10,8 +10,17 @@ from bidbrain.billing import End
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay, Warnings
 from bidbrain.replay.run import ReplayedJob, Run
-from bidbrain.strategies.base import Decision, Offer, Overheads, Rent, Return, Situation, Strategy
-from bidbrain.strategies.inputs import AGILE, Recovery
+from bidbrain.strategies.base import (
+    AGILE,
+    Decision,
+    Offer,
+    Overheads,
+    Recovery,
+    Rent,
+    Return,
+    Situation,
+    Strategy,
+)
 from bidbrain.strategies.proteus import JobCosts, Odds, Proteus
 from bidbrain.strategies.standard import Mttf, Standard, TierMl
 from pricing_data.market import Market
