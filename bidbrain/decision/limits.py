@@ -249,11 +249,9 @@ class Allowance:
             why = f"asks for {rents[0].machines}, since {refused} were refused"
             return Decision((*returns, *bought), wanted.wake_at, f"{wanted.reason}; {why}")
 
-        cut = (
-            f"capped at {held} machines by the job's limits"
-            if bought
-            else "the job's limits allow no more machines"
-        )
+        cut = "the job's limits allow no more machines"
+        if bought:
+            cut = f"capped at {held} machines by the job's limits"
 
         waits = _waiting_for(room, asked)
         until = soon if waits else wanted.wake_at
@@ -330,5 +328,7 @@ def with_capped_bids(
     if actions == decision.actions:
         return decision
 
-    cap = "the on-demand price" if most is None else f"{bid_usd(most)}/h, the job's `max_bid`"
+    cap = "the on-demand price"
+    if most is not None:
+        cap = f"{bid_usd(most)}/h, the job's `max_bid`"
     return replace(decision, actions=actions, reason=f"{decision.reason}; no bid above {cap}")

@@ -321,7 +321,9 @@ def phases_text(schedule: Schedule, types: Sequence[str]) -> str:
     phases = []
     for phase in schedule.phases:
         counts = zip(phase.mixture.machines, types, strict=True)
-        span = f" for {phase.hours:.1f} h" if phase.hours < inf else ""
+        span = ""
+        if phase.hours < inf:
+            span = f" for {phase.hours:.1f} h"
         counts_text = " and ".join(f"{count} x {name}" for count, name in counts if count)
         phases.append(counts_text + span)
     return ", then ".join(phases)

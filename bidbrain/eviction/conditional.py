@@ -121,7 +121,9 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
     if best == "pooled share":
         return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, reason)
 
-    forest = _forest(panel, begin, until, rng) if best == "present" else None
+    forest = None
+    if best == "present":
+        forest = _forest(panel, begin, until, rng)
     if forest is None:
         return replace(plain, inflation=inflation, reason=reason)
 

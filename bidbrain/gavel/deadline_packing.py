@@ -259,7 +259,9 @@ class _Packing:
         then, or others.
         """
         rng = np.random.default_rng(0)
-        tries = _TRIES if len(self._batch.left) <= _INTERVALS else 0
+        tries = 0
+        if len(self._batch.left) <= _INTERVALS:
+            tries = _TRIES
         while tries > 0 and self._out and self.seconds:
             out = np.array(self._out)
             there = np.array(list(self.seconds))

@@ -65,7 +65,9 @@ def makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """
     require_steps(problem, "makespan")
     lifted = lift_least(problem, problem.jobs.steps)
-    objective = 1 / lifted.level if lifted.level > 0 else 0.0
+    objective = 0.0
+    if lifted.level > 0:
+        objective = 1 / lifted.level
     earliest = allocation(problem, lifted.shares, objective)
     if problem.centered:
         return earliest

@@ -211,7 +211,9 @@ class BidAdviser:
         least = held.bid if held.runs else held.least_bid
         if least is not None:
             for each in self._bids(self._usual_bid, held.host, least, held.on_demand, held.asked):
-                start = 0.0 if held.runs else self.terms.start_usd(each.price_usd)
+                start = 0.0
+                if not held.runs:
+                    start = self.terms.start_usd(each.price_usd)
                 step = BidStep.HOLD if each.bid == held.bid else BidStep.RAISE
                 usd_of_bid = self._usd(each, work_hours, usual)
                 usd_in_all = start + usd_of_bid

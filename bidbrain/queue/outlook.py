@@ -197,8 +197,12 @@ def _after(
         before = job.received.get(kind, 0.0)
         machines = job.held.get(kind, 0)
         received[kind] = before + machines * step
-    work = None if job.work is None else max(job.work - done, _DONE * job.work)
-    high = None if job.work_high is None else max(job.work_high - done, 0.0)
+    work = None
+    if job.work is not None:
+        work = max(job.work - done, _DONE * job.work)
+    high = None
+    if job.work_high is not None:
+        high = max(job.work_high - done, 0.0)
 
     work_low = max(job.work_low - done, 0.0)
     return replace(job, received=received, work=work, work_low=work_low, work_high=high)

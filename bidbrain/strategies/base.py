@@ -294,6 +294,17 @@ class Strategy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ChosenStrategy:
+    """A strategy by name, and why it is used. Of a default, `reason` says it in full for `--json`,
+    and `summary` in a line for the terminal.
+    """
+
+    name: str
+    reason: str
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Recovery:
     """The cost of protecting the work, and the loss by an eviction.
 

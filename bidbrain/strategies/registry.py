@@ -12,6 +12,7 @@ from bidbrain.outbid.bid import BidTerms
 from bidbrain.strategies.base import (
     AGILE,
     LOOK_AGAIN,
+    ChosenStrategy,
     Decision,
     Offer,
     Recovery,
@@ -268,7 +269,9 @@ def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:
 def application_of(inputs: StrategyInputs) -> JobCosts:
     """The job's own costs: hours of overheads, dollars per hour of reliable machines."""
     reliable = inputs.reliable
-    held = reliable.machines * reliable.offer.on_demand / NANOS_PER_DOLLAR if reliable else 0.0
+    held = 0.0
+    if reliable:
+        held = reliable.machines * reliable.offer.on_demand / NANOS_PER_DOLLAR
     overheads = inputs.overheads
     return JobCosts(
         overheads.eviction / HOUR, overheads.resize / HOUR, overheads.startup / HOUR, held
@@ -325,18 +328,7 @@ class AmongOpen:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultStrategy:
-    """A strategy by name, and why it is the default: in full for `--json`, in a line for the
-    terminal.
-    """
-
-    name: str
-    reason: str
-    summary: str
-
-
-TODAY = DefaultStrategy(
+TODAY = ChosenStrategy(
     "price-capacity",
     "evictions depend on capacity rather than the bid, and at most a first hour is refunded. In "
     "replays of 2020 prices"
@@ -348,7 +340,7 @@ TODAY = DefaultStrategy(
 )
 """Where capacity decides, which is on all clouds since 2017."""
 
-BIDDING = DefaultStrategy(
+BIDDING = ChosenStrategy(
     "lookahead",
     "the bid decides which machines are evicted, and an evicted hour is refunded. lookahead ranks "
     "bids by the expected"
@@ -360,7 +352,7 @@ BIDDING = DefaultStrategy(
 """Where prices evict and evicted hours are refunded."""
 
 
-def default_for(billing: str) -> DefaultStrategy:
+def default_for(billing: str) -> ChosenStrategy:
     """The default strategy in a market with this billing rule.
 
     >>> default_for("gcp").name

@@ -263,11 +263,15 @@ def _demand(
         if named
     ]
 
-    left = inf if job.deadline is None else (job.deadline - at - facts.overheads.startup) / HOUR
+    left = inf
+    if job.deadline is not None:
+        left = (job.deadline - at - facts.overheads.startup) / HOUR
 
     in_units = all(rate.in_units for rate in rates.values())
     work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
-    kept = spec.program.checkpoint if isinstance(spec.program, Command) else None
+    kept = None
+    if isinstance(spec.program, Command):
+        kept = spec.program.checkpoint
     unit = CLOCK if isinstance(spec.program, Training) else ANY_UNIT
     times = _ON_CLOUD
     if gang and spec.program.parallel is not None:
@@ -276,22 +280,28 @@ def _demand(
     if spec.is_local:
         second = spec.local.speed * SECOND
         loads = isinstance(spec.program, Training)
-        spread = _LOCAL_SPREAD if loads and facts.overheads.startup == OVERHEADS.startup else 0.0
+        spread = 0.0
+        if loads and facts.overheads.startup == OVERHEADS.startup:
+            spread = _LOCAL_SPREAD
         times = LaunchTimes(
             round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD, spread
         )
 
     reference_nu = most * float(nu[cheapest])
-    budget_usd = None if spec.budget is None else spec.budget / NANOS_PER_DOLLAR
-    value_of_time_usd = (
-        None if spec.value_of_time is None else spec.value_of_time / NANOS_PER_DOLLAR
-    )
+    budget_usd = None
+    if spec.budget is not None:
+        budget_usd = spec.budget / NANOS_PER_DOLLAR
+    value_of_time_usd = None
+    if spec.value_of_time is not None:
+        value_of_time_usd = spec.value_of_time / NANOS_PER_DOLLAR
     aim = aim_of(spec.objective, is_unknown=work.assumed)
     roams = may_roam(spec) and not work.assumed
     saved_gb = None if kept is None or kept.size is None else kept.size / GB
     held_lists = (together([0, *machines]) for machines in held)
     held_counts = tuple(held_lists)
-    own_startup = local_startup(spec) if facts.overheads.startup == OVERHEADS.startup else None
+    own_startup = None
+    if facts.overheads.startup == OVERHEADS.startup:
+        own_startup = local_startup(spec)
     return Demand(
         name=spec.name,
         objective=spec.objective,
@@ -442,7 +452,9 @@ def length_of(
     """The length of a job. `user_hours` is an estimate, and `hours_from` says whether the user's or
     from earlier runs. `in_units` says that throughputs are known, so that clocks can be converted
     to time."""
-    stop = spec.program.stop if isinstance(spec.program, Training) else None
+    stop = None
+    if isinstance(spec.program, Training):
+        stop = spec.program.stop
     longest = inf
     if not (stop is None or stop.span is None):
         longest = stop.span / HOUR
@@ -450,7 +462,9 @@ def length_of(
         text = counted(stop.clocks, "clock")
         return JobLength(text, units=float(stop.clocks), longest=longest)
 
-    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
+    parallel = None
+    if isinstance(spec.program, Command):
+        parallel = spec.program.parallel
     if parallel is not None and parallel.updates is not None and in_units:
         return JobLength(f"{parallel.updates:,} updates", units=float(parallel.updates))
 

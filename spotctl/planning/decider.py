@@ -12,7 +12,15 @@ from bidbrain.decision.mixture_strategy import Mixed, Mixing, TypeQuota
 from bidbrain.decision.roaming import Roaming, known_before, regions_of
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.replay.pace import MAX_STARTS, PastJobs
-from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Offer, Rent, Situation, StrategyInputs
+from bidbrain.strategies.base import (
+    REQUEST_VCPUS,
+    ChosenStrategy,
+    Decision,
+    Offer,
+    Rent,
+    Situation,
+    StrategyInputs,
+)
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.known_spells import spell_of_prices, spot_spell
 from bidbrain.strategies.names import DEADLINE, REGIONS, known
@@ -35,7 +43,6 @@ from spotctl.planning.fleet import usd_per_hour
 from spotctl.planning.forecast import RATE_HOURS
 from spotctl.planning.values import (
     AllocatedJob,
-    ChosenStrategy,
     FirstDecision,
     Fleet,
     MachineMix,

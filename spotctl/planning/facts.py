@@ -357,8 +357,12 @@ def job_of(
     """
     place = place or place_of(spec, at)
     saving = None if learned is None else learned.save_seconds
-    stop = spec.program.stop if isinstance(spec.program, Training) else None
-    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
+    stop = None
+    if isinstance(spec.program, Training):
+        stop = spec.program.stop
+    parallel = None
+    if isinstance(spec.program, Command):
+        parallel = spec.program.parallel
 
     # Clocks, updates or a time say when the job ends.
     states_its_end = stop is not None and (stop.clocks is not None or stop.span is not None)

@@ -65,7 +65,9 @@ def queue_job(
         usable = demand.nu > 0
 
     # Hours of a job that ends after a fixed time are no work.
-    unit = float(demand.nu.max()) if demand.work.timed else 1.0
+    unit = 1.0
+    if demand.work.timed:
+        unit = float(demand.nu.max())
     amount = demand.work.longest if demand.work.timed else demand.amount
     least = max(demand.least, 1)
     usable_kinds = np.flatnonzero(usable)
@@ -73,9 +75,13 @@ def queue_job(
     for j in usable_kinds.tolist():
         nu = float(demand.nu[j])
         rates[str(kinds[j])] = nu / unit
-    work = None if demand.work.assumed else amount * demand.pace
+    work = None
+    if not demand.work.assumed:
+        work = amount * demand.pace
     needed = _most_needed(demand, usable, groups)
-    deadline = now + (demand.hours_left + startup_hours) * 3600 if demand.hurries else None
+    deadline = None
+    if demand.hurries:
+        deadline = now + (demand.hours_left + startup_hours) * 3600
     swap = _swap_seconds(demand, startup_hours)
     interruptible = demand.saves or not demand.gang
     return QueueJob(

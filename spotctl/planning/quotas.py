@@ -117,7 +117,9 @@ def used(quota: Quota, machines: MachineCounts, catalog: Catalog) -> int:
             continue
         cloud = market.cloud
         name = market.instance_type
-        machine = catalog.instance_type(cloud, name) if catalog.knows(cloud, name) else None
+        machine = None
+        if catalog.knows(cloud, name):
+            machine = catalog.instance_type(cloud, name)
         amount += count * use_of(machine, quota.unit)
 
     return round(amount)

@@ -61,13 +61,19 @@ def divide(
     pairs = zip(jobs, shares, strict=True)
     for m, ((job, demand), share) in enumerate(pairs):
         quotas = _sliced_quotas(m, demands, shares, columns)
-        wait = share.turn.begin if share.turn.begin < inf else 0.0
+        wait = 0.0
+        if share.turn.begin < inf:
+            wait = share.turn.begin
         waiting = replace(demand, hours_left=demand.hours_left - wait)
         lacking = _lacking(demand, quotas, columns)
-        planned = None if share.queue is None else share.queue.jobs[m]
+        planned = None
+        if share.queue is not None:
+            planned = share.queue.jobs[m]
         # A job whose reservations are enough begins at once, whatever the queue has for it.
         waits = quotas and max(_reserved(demand), default=0) < max(demand.least, 1)
-        claim = _claimed(demand, planned, columns, startup_hours, queued.terms) if waits else None
+        claim = None
+        if waits:
+            claim = _claimed(demand, planned, columns, startup_hours, queued.terms)
         waiting_time = round(wait * HOUR)
         held = replace(share, wait=waiting_time, lacking=lacking, quotas=quotas, claim=claim)
         divided.append(AllocatedJob(job, waiting, held))
@@ -360,7 +366,9 @@ def _require_possible(
         named = " and ".join(texts)
         speed = job.amount / max(job.hours_left, _ROUNDING) / float(job.nu.max())
         needed = np.ceil(speed)
-        more = f"; about {needed:,.0f} machines would be fast enough" if job.hours_left > 0 else ""
+        more = ""
+        if job.hours_left > 0:
+            more = f"; about {needed:,.0f} machines would be fast enough"
         if sum(fastest.machines) < job.most or len(used) > 1:
             more = "; a higher quota would help"
         raise NotInTime(

@@ -140,7 +140,9 @@ def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _CostByRun
     """The bound of each job of a length, by its start."""
     startup = scenario.overheads.startup
     reliable = scenario.reliable
-    per_hour = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
+    per_hour = 0.0
+    if reliable is not None:
+        per_hour = reliable.machines * reliable.offer.on_demand
     histories = scenario.histories_in(zone)
     known = list(histories.values())
     offers = scenario.offers_in(zone)

@@ -266,7 +266,9 @@ def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, Strategy
     among = [set_up_in(scenario, each, zone) for each in dict.fromkeys((usual, RIVAL, ON_DEMAND))]
     chosen = {}
     for hours in scenario.hours:
-        left = inf if scenario.deadline is None else scenario.deadline * hours
+        left = inf
+        if scenario.deadline is not None:
+            left = scenario.deadline * hours
         outcomes = {each.name: _forecast(scenario, zone, each, hours) for each in among}
         best = min(among, key=lambda each: merits(outcomes[each.name], left))
         usd_of_each = (
@@ -339,11 +341,9 @@ def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: floa
         most = scenario.most_nu / min(sizes)
         limits = MachineLimits(0, ceil(most), {})
 
-    deadline = (
-        None
-        if scenario.deadline is None
-        else scenario.train.end + int(scenario.deadline * hours * HOUR)
-    )
+    deadline = None
+    if scenario.deadline is not None:
+        deadline = scenario.train.end + int(scenario.deadline * hours * HOUR)
 
     worth = None
     if deadline is not None and roaming is None:

@@ -291,7 +291,9 @@ class _Rows:
             right = right + self.back(weights * rows)
             of_cells = right[:-1].reshape(self.shape)
             shares = of_shares(of_cells)
-            level = (right[-1] - float((lift * shares).sum())) / slope if slope > 0 else 0.0
+            level = 0.0
+            if slope > 0:
+                level = (right[-1] - float((lift * shares).sum())) / slope
             x = np.append((shares - level * by_level).ravel(), level)
             return x, weights * (self.times(x) - rows)
 

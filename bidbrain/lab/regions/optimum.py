@@ -198,7 +198,9 @@ class _Search:
         """The schedule that ends in a state, from its last step back to its first."""
         held = list[Whereabouts | None]()
         for at in range(step, -1, -1):
-            there = Whereabouts(zone, spot=kind == 1) if kind else None
+            there = None
+            if kind:
+                there = Whereabouts(zone, spot=kind == 1)
             held.append(there)
             came = int(self._came[at, kind, zone, lost])
             if kind == 0:
@@ -220,7 +222,9 @@ class BestSchedule:
         self._plan = plan
 
     def step(self, field: Field) -> None:
-        wanted = self._plan[field.now] if field.now < len(self._plan) else None
+        wanted = None
+        if field.now < len(self._plan):
+            wanted = self._plan[field.now]
         if wanted is None:
             field.stop()
         elif wanted.spot:

@@ -299,7 +299,9 @@ class DecidedRegions:
         prices = {offer: round(usd * NANOS_PER_DOLLAR) for offer, usd in priced}
         opened = (offer for zone, offer in enumerate(offers) if zone not in refused)
         open_offers = tuple(opened)
-        saved = None if field.home is None else SavedState(offers[field.home].market, _WHOLE)
+        saved = None
+        if field.home is not None:
+            saved = SavedState(offers[field.home].market, _WHOLE)
 
         return Situation(
             now=now,
