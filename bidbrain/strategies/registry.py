@@ -27,7 +27,7 @@ from bidbrain.strategies.lookahead import Lookahead, NextHour
 from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES, ON_DEMAND
 from bidbrain.strategies.price_capacity import POOLS, PriceCapacity, Prospects
 from bidbrain.strategies.proteus import JobCosts, Odds, Proteus, bid_deltas
-from bidbrain.strategies.standard import AlwaysOnDemand, Mttf, Standard, TierMl
+from bidbrain.strategies.standard import AlwaysOnDemand, Standard, TierMl, mttf_by_tenth
 from pricing_data.errors import BadInput
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_usd, parse_usd, usd_text
@@ -93,9 +93,9 @@ def _usual_fleet(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
 def _tierml(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
     mttf = {}
     for offer in inputs.offers:
-        crossing = Mttf.of(inputs.histories[offer.market], offer.on_demand)
+        by_tenth = mttf_by_tenth(inputs.histories[offer.market], offer.on_demand)
         hazard = inputs.hazards[offer.market]
-        mttf[offer.market] = Mttf(tuple(with_hazard(mean, hazard) for mean in crossing.by_tenth))
+        mttf[offer.market] = tuple(with_hazard(mean, hazard) for mean in by_tenth)
     return StrategySetup(name, TierMl(mttf), AGILE, reliable=True)
 
 

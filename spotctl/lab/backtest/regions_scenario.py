@@ -12,11 +12,12 @@ from pydantic import BaseModel, BeforeValidator, Field
 from bidbrain.arrays import Floats
 from bidbrain.lab.regions.policies import ELASTIC_NAMES, NAMES
 from bidbrain.lab.regions.replay import RegionJob, Rules, Window, ZonesRecord
+from pricing_data.availability import AvailabilityTrace
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.sources.files import read
-from pricing_data.sources.observations import ZonePrice, ZoneTrace, read_zone_prices, read_zones
+from pricing_data.sources.observations import ZonePrice, read_zone_prices, read_zones
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, parse_duration
 from spotctl.home.errors import BadRequest
@@ -174,39 +175,27 @@ def _starts(
 def _record(path: Path, file: RegionsFile) -> ZonesRecord:
     traces = _traces(path, file)
     constant, series = _prices(path, file.prices)
-    if len({zone_trace.start is None for zone_trace in traces}) > 1:
+    if len({trace.start is None for trace in traces}) > 1:
         raise BadRequest(f"{path}: traces: some have times and others do not; use one kind")
 
     # Traces without times begin with the first moment at which all their zones have a price.
-    priced = [
-        series[zone_trace.trace.name].first
-        for zone_trace in traces
-        if zone_trace.trace.name in series
-    ]
+    priced = [series[trace.name].first for trace in traces if trace.name in series]
 
     first = max(priced, default=0)
-    gap = traces[0].trace.gap_seconds * SECOND
-    begin = max((first if zone_trace.start is None else zone_trace.start) for zone_trace in traces)
-    skip = [
-        (begin - (first if zone_trace.start is None else zone_trace.start)) // gap
-        for zone_trace in traces
-    ]
-    steps = min(
-        len(zone_trace.trace) - skipped for zone_trace, skipped in zip(traces, skip, strict=True)
-    )
+    gap = traces[0].gap_seconds * SECOND
+    begin = max((first if trace.start is None else trace.start) for trace in traces)
+    skip = [(begin - (first if trace.start is None else trace.start)) // gap for trace in traces]
+    steps = min(len(trace) - skipped for trace, skipped in zip(traces, skip, strict=True))
     if steps < 1:
         raise BadRequest(f"{path}: traces: the zones have no time in common")
 
     granted = np.stack(
-        [
-            zone_trace.trace.up[skipped : skipped + steps]
-            for zone_trace, skipped in zip(traces, skip, strict=True)
-        ]
+        [trace.up[skipped : skipped + steps] for trace, skipped in zip(traces, skip, strict=True)]
     )
 
     spot, on_demand = [], []
-    for zone_trace in traces:
-        zone = zone_trace.trace.name
+    for trace in traces:
+        zone = trace.name
         usd, listed = _zone_prices(path, zone, constant, series, begin + np.arange(steps) * gap)
         spot.append(usd)
         if listed is None and file.on_demand is None:
@@ -214,7 +203,7 @@ def _record(path: Path, file: RegionsFile) -> ZonesRecord:
         on_demand.append(file.on_demand if listed is None else listed)
 
     return ZonesRecord(
-        tuple(zone_trace.trace.name for zone_trace in traces),
+        tuple(trace.name for trace in traces),
         gap,
         granted,
         np.stack(spot),
@@ -222,7 +211,7 @@ def _record(path: Path, file: RegionsFile) -> ZonesRecord:
     )
 
 
-def _traces(path: Path, file: RegionsFile) -> list[ZoneTrace]:
+def _traces(path: Path, file: RegionsFile) -> list[AvailabilityTrace]:
     files = list[Path]()
     for name in file.traces:
         # A name or glob, relative to the working directory or to the scenario's folder.
@@ -232,13 +221,11 @@ def _traces(path: Path, file: RegionsFile) -> list[ZoneTrace]:
             raise BadRequest(f"{path}: traces: no file matches {name}")
         files += map(Path, here)
 
-    by_zone: dict[str, ZoneTrace] = {}
-    for zone_trace in (zone_trace for named in files for zone_trace in read_zones(named)):
-        if zone_trace.trace.name in by_zone:
-            raise BadRequest(
-                f"{path}: traces: {zone_trace.trace.name} is recorded twice; name one file of it"
-            )
-        by_zone[zone_trace.trace.name] = zone_trace
+    by_zone: dict[str, AvailabilityTrace] = {}
+    for trace in (trace for named in files for trace in read_zones(named)):
+        if trace.name in by_zone:
+            raise BadRequest(f"{path}: traces: {trace.name} is recorded twice; name one file of it")
+        by_zone[trace.name] = trace
 
     wanted = file.zones or list(by_zone)
     if missing := [zone for zone in wanted if zone not in by_zone]:
@@ -247,7 +234,7 @@ def _traces(path: Path, file: RegionsFile) -> list[ZoneTrace]:
         )
 
     traces = [by_zone[zone] for zone in dict.fromkeys(wanted)]
-    if len({zone_trace.trace.gap_seconds for zone_trace in traces}) > 1:
+    if len({trace.gap_seconds for trace in traces}) > 1:
         raise BadRequest(
             f"{path}: traces: the zones were recorded at different intervals; use those of one "
             "interval"
