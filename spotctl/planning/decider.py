@@ -8,7 +8,8 @@ import numpy as np
 
 from bidbrain.billing import rule_of_cloud
 from bidbrain.decision.decider import Decider
-from bidbrain.decision.mixture_strategy import Mixed, Mixing, TypeQuota
+from bidbrain.decision.limits import CommonQuota
+from bidbrain.decision.mixture_strategy import Mixed, Mixing
 from bidbrain.decision.roaming import Roaming, known_before, regions_of
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.replay.pace import MAX_STARTS, PastJobs
@@ -182,23 +183,27 @@ def _mixing(
     demand = allocated.demand
     history = fleet.market_history
     listed = {offer.market: offer.on_demand for offer in fleet.offers}
+    useful = {
+        market: useful_share(series, history.hazards[market], listed[market], fleet.overheads)
+        for market, series in history.histories.items()
+    }
+
+    # The job's part of each quota, and what a machine of each type of the mixture takes of it.
+    quotas = []
+    for group, part in zip(columns.quotas, allocated.share.amounts, strict=True):
+        uses = {columns.kinds[j].type: float(group.per_machine[j]) for j in option.columns}
+        quotas.append(CommonQuota(part, uses))
+
+    value_of_time_usd = demand.value_of_time_usd or 0.0
     return Mixing(
         aim=demand.aim,
         least=demand.least,
         most=demand.most,
         most_of_type=fleet.limits.by_type,
-        useful={
-            market: useful_share(series, history.hazards[market], listed[market], fleet.overheads)
-            for market, series in history.histories.items()
-        },
+        useful=useful,
         overheads=fleet.overheads,
-        usd_per_hour=usd_per_hour(fleet.reliable) + (demand.value_of_time_usd or 0.0),
-        quotas=tuple(
-            TypeQuota(
-                {columns.kinds[j].type: float(group.per_machine[j]) for j in option.columns}, part
-            )
-            for group, part in zip(columns.quotas, allocated.share.amounts, strict=True)
-        ),
+        usd_per_hour=usd_per_hour(fleet.reliable) + value_of_time_usd,
+        quotas=tuple(quotas),
     )
 
 

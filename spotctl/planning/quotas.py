@@ -224,7 +224,7 @@ def on_demand_limits(
 
 def shared_quotas(
     offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
-) -> tuple[CommonQuota, ...]:
+) -> tuple[CommonQuota[Market], ...]:
     """The rest of each quota that machines of several markets count against, without the reliable
     machines.
     """
@@ -241,7 +241,7 @@ def shared_quotas(
 
 def spot_quotas(
     offers: Iterable[Offer], parts: Sequence[Quota], catalog: Catalog
-) -> tuple[CommonQuota, ...]:
+) -> tuple[CommonQuota[Market], ...]:
     """A job's parts of the quotas of spot machines that its markets count against."""
     uses = _uses(offers, parts, catalog)
     return tuple(CommonQuota(part.amount, by_market) for part, by_market in uses.items())

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.regions.replay import Field, Whereabouts, Window
+from bidbrain.lab.regions.replay import Field, Window
+from bidbrain.strategies.regions import Running
 from pricing_data.units import HOUR, SECOND
 
 _MAX_PARTS = 20_000
-Steps = tuple[Whereabouts | None, ...]
+Steps = tuple[Running | None, ...]
 
 
 def cheapest(window: Window) -> Steps:
@@ -196,11 +197,11 @@ class _Search:
 
     def _followed(self, step: int, kind: int, zone: int, lost: int) -> Steps:
         """The schedule that ends in a state, from its last step back to its first."""
-        held = list[Whereabouts | None]()
+        held = list[Running | None]()
         for at in range(step, -1, -1):
             there = None
             if kind:
-                there = Whereabouts(zone, spot=kind == 1)
+                there = Running(zone, spot=kind == 1)
             held.append(there)
             came = int(self._came[at, kind, zone, lost])
             if kind == 0:

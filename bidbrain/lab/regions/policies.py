@@ -21,7 +21,6 @@ from bidbrain.lab.regions.replay import (
     Field,
     PlayedWindow,
     Spending,
-    Whereabouts,
     Window,
     ZonePolicy,
     play,
@@ -37,6 +36,7 @@ from bidbrain.strategies.base import (
     SavedState,
     Situation,
 )
+from bidbrain.strategies.regions import Running
 from bidbrain.strategies.spells import Known
 from bidbrain.strategies.standard import AlwaysOnDemand
 from pricing_data.market import Market
@@ -140,7 +140,7 @@ class LastResort:
             field.start_on_demand(field.machine.zone)
 
 
-def _wanted(field: Field, machine: Whereabouts | None, *, spot: bool) -> tuple[str, bool]:
+def _wanted(field: Field, machine: Running | None, *, spot: bool) -> tuple[str, bool]:
     """The kind of machine that uniform progress asks for, and whether it leaves on-demand although
     time is short.
     """
@@ -235,7 +235,7 @@ class DecidedRegions:
     def __init__(self) -> None:
         self._decider: Decider | None = None
         self._looks = list[Look]()
-        self._held: Whereabouts | None = None
+        self._held: Running | None = None
         self._wake_at = 0
 
     def step(self, field: Field) -> None:
