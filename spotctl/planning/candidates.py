@@ -99,7 +99,13 @@ def candidates(facts: PlanningFacts) -> tuple[list[tuple[Job, Demand]], KindColu
     snapshot = facts.snapshot
     in_wanted_zones = [in_zones(snapshot, job.spec.resources) for job in facts.jobs]
     usable = snapshot.usable & np.logical_or.reduce(in_wanted_zones)
-    lowest = snapshot.lowest_prices(usable)
+
+    # The lowest spot price by kind.
+    rows = np.flatnonzero(usable)
+    highest = np.iinfo(np.int64).max
+    lowest = np.full(len(snapshot.kinds), highest, dtype=np.int64)
+    np.minimum.at(lowest, snapshot.kind[rows], snapshot.price[rows])
+
     matches = [eligible(snapshot, usable, job.spec) for job in facts.jobs]
     rows_of_jobs = zip(facts.jobs, matches, strict=True)
     fitting = [

@@ -428,7 +428,15 @@ def arranged_facts(
         own = measured.get(name, {})
         measured[name] = completed(spec.throughputs, own, of_others, vcpus)
     known_hazards = hazards(interruptions, at, (*evictions, *evidence_of_spans(others, at)))
-    hazards_and_hosts = with_hosts(known_hazards, snapshot)
+    hosts = snapshot.hosts
+    prices = dict(zip(snapshot.markets, snapshot.price.tolist(), strict=True)) if hosts else {}
+
+    def hazard_with_hosts(market: Market) -> Hazard | None:
+        # A machine at the market's price: higher bids are outbid less often.
+        if market in hosts:
+            return hosts[market].hazard(prices[market])
+        return known_hazards(market)
+
     spells = known_spells(availability, at)
     limiting = spot if any(job.spec.strategy != ON_DEMAND for job in jobs) else ()
     unlimited = (quota for quota in quotas if not quota.spot)
@@ -436,7 +444,7 @@ def arranged_facts(
     return PlanningFacts(
         tuple(jobs),
         snapshot,
-        hazards_and_hosts,
+        hazard_with_hosts,
         spells,
         measured,
         quotas=limiting,
@@ -486,15 +494,6 @@ def hazards(
         return hazard_of(market, evidence, of_type)
 
     return hazard
-
-
-def with_hosts(known: HazardOf, snapshot: MarketSnapshot) -> HazardOf:
-    """The rates, in markets of hosts those of a machine at the market's price: higher bids are
-    outbid less often.
-    """
-    hosts = snapshot.hosts
-    prices = dict(zip(snapshot.markets, snapshot.price.tolist(), strict=True)) if hosts else {}
-    return lambda market: hosts[market].hazard(prices[market]) if market in hosts else known(market)
 
 
 def transfer_time(gigabytes: float) -> int:

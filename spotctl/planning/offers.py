@@ -144,14 +144,6 @@ class MarketSnapshot:
         list_price = self.list_price(kind)
         return Offer(self.markets[row], nu, list_price)
 
-    def lowest_prices(self, usable: Bools) -> Ints:
-        """The lowest spot price by kind."""
-        rows = np.flatnonzero(usable)
-        integers = np.iinfo(np.int64)
-        lowest = np.full(len(self.kinds), integers.max, dtype=np.int64)
-        np.minimum.at(lowest, self.kind[rows], self.price[rows])
-        return lowest
-
     def history(self, row: int) -> PriceSeries:
         """The prices of a market in the last weeks, as older ones do not predict the next hours;
         the last one is extended to the moment."""

@@ -78,7 +78,14 @@ def queue_job(
     work = None
     if not demand.work.assumed:
         work = amount * demand.pace
-    needed = _most_needed(demand, usable, groups)
+
+    # A job that only has to be in time claims no more machines than that takes.
+    needed = demand.most
+    if demand.hurries and demand.aim is Aim.LEAST_COST:
+        in_time = _needed(demand)
+        possible = in_time[usable & (in_time <= room)]
+        needed = int(possible.max(initial=0)) or demand.most
+
     deadline = None
     if demand.hurries:
         deadline = now + (demand.hours_left + startup_hours) * 3600
@@ -154,15 +161,6 @@ def _can_begin(demand: Demand, kinds: Sequence[MachineKind], room: Floats) -> bo
         else [place.tolist() for place in places(kinds)]
     )
     return any(room[each].sum() >= demand.least for each in together)
-
-
-def _most_needed(demand: Demand, usable: Bools, groups: Sequence[QuotaGroup]) -> int:
-    """The most machines that a job claims."""
-    if not demand.hurries or demand.aim is not Aim.LEAST_COST:
-        return demand.most
-    room = _room(demand, groups)
-    needed = _needed(demand)[usable & (_needed(demand) <= room)]
-    return int(needed.max(initial=0)) or demand.most
 
 
 def _room(demand: Demand, groups: Sequence[QuotaGroup]) -> Floats:

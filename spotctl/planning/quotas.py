@@ -27,6 +27,9 @@ MachineCounts = Mapping[Market, int]
 _ROUNDING = 1e-6
 
 
+NO_QUEUE = JobQueue(0.0, (), ())
+
+
 @dataclass(frozen=True, slots=True)
 class AccountQuotas:
     """The known quotas of an account for spot and for on-demand machines, and what running jobs of
@@ -37,7 +40,7 @@ class AccountQuotas:
     on_demand: tuple[Quota, ...] = ()
     spot_held: Mapping[str, MachineCounts] = field(default_factory=dict)
     on_demand_held: Mapping[str, MachineCounts] = field(default_factory=dict)
-    queue: JobQueue = field(default_factory=lambda: JobQueue(0.0, (), ()))
+    queue: JobQueue = NO_QUEUE
 
     def left(self, catalog: Catalog) -> tuple[Quota, ...]:
         """The quotas without what running jobs hold."""

@@ -26,7 +26,7 @@ from spotctl.planning.candidates import KindColumns, mixture_terms
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import MachineKind, places
 from spotctl.planning.queue_claims import queue_job, queue_quotas
-from spotctl.planning.quotas import QuotaGroup
+from spotctl.planning.quotas import NO_QUEUE, QuotaGroup
 from spotctl.planning.values import (
     AllocatedJob,
     Demand,
@@ -41,14 +41,11 @@ from spotctl.planning.values import (
 _ROUNDING = 1e-6
 
 
-_NO_QUEUE = JobQueue(0.0, (), ())
-
-
 def divide(
     jobs: Sequence[tuple[Job, Demand]],
     columns: KindColumns,
     startup_hours: float,
-    queued: JobQueue = _NO_QUEUE,
+    queued: JobQueue = NO_QUEUE,
 ) -> list[AllocatedJob]:
     """Each job with its share of machines and quotas, next to jobs that are `queued`, and by the
     terms of their queue; raises NotInTime or OverBudget if a job gets none."""
@@ -170,7 +167,7 @@ def shares_of(
     usd_per_hour: Floats,
     groups: Sequence[QuotaGroup],
     startup_hours: float = 0.0,
-    queued: JobQueue = _NO_QUEUE,
+    queued: JobQueue = NO_QUEUE,
 ) -> list[JobShare]:
     """The share of each job; raises NotInTime or OverBudget if there is none."""
     # A kind without a quota has as many workers as all jobs together could hold.
@@ -411,7 +408,7 @@ def turns_of(
     usd_per_hour: Floats,
     groups: Sequence[QuotaGroup],
     startup_hours: float,
-    queued: JobQueue = _NO_QUEUE,
+    queued: JobQueue = NO_QUEUE,
 ) -> tuple[list[Turn], JobQueue, tuple[JobOutlook, ...]]:
     """The turn of each job, if the scheduler of the queue divides the quotas among these jobs and
     those `queued`, and this queue, with when all of its jobs run.

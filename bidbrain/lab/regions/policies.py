@@ -12,6 +12,8 @@ rests in a run.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
@@ -207,10 +209,12 @@ class UniformWithFailover:
             return
 
         if ask == _SPOT:
-            order = sorted(range(len(field.zones)), key=lambda zone: field.spot[zone])
+            order = np.argsort(field.spot, kind="stable").tolist()
             if self.last is not None:
                 lost = field.regions[self.last]
-                order.sort(key=lambda zone: field.regions[zone] == lost)
+                elsewhere = [zone for zone in order if field.regions[zone] != lost]
+                there = [zone for zone in order if field.regions[zone] == lost]
+                order = [*elsewhere, *there]
 
             if any(field.start_spot(zone) for zone in order):
                 return
