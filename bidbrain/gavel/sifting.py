@@ -469,9 +469,7 @@ class _Sieve:
         values = np.concatenate([held, per_z, each, -each])
         workers = at_most("type {}: its workers", kinds, rows, columns, values, left)
 
-        own = 0.0
-        if groups.cost is not None:
-            own = groups.cost[of]
+        own = 0.0 if groups.cost is None else groups.cost[of]
         rising = objective.slope > 0
         room_of_levels = self._most - objective.base
         room = room_of_levels[rising] / objective.slope[rising]

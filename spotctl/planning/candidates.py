@@ -134,11 +134,8 @@ def _fitting_kinds(
     spec = job.spec
     kinds = eligible_kinds.tolist()
     if job.place is not None:
-        kinds = [
-            kind
-            for kind in kinds
-            if (snapshot.kinds[kind].cloud, snapshot.kinds[kind].region) == job.place
-        ]
+        places_of_kinds = [(kind.cloud, kind.region) for kind in snapshot.kinds]
+        kinds = [kind for kind in kinds if places_of_kinds[kind] == job.place]
 
     if not kinds:
         raise _nothing_usable(job, facts, unusable)
@@ -162,8 +159,10 @@ def _fitting_kinds(
     most = _CHEAPEST_ROAMING if may_roam(spec) else _CHEAPEST
     numbers = np.array(kinds)
     per_work = lowest[numbers] / nu[numbers]
-    cheapest = numbers[np.argsort(per_work, kind="stable")[:most]]
-    fastest = numbers[np.lexsort((per_work, -nu[numbers]))[:_FASTEST]]
+    cheapest_first = np.argsort(per_work, kind="stable")
+    cheapest = numbers[cheapest_first[:most]]
+    fastest_first = np.lexsort((per_work, -nu[numbers]))
+    fastest = numbers[fastest_first[:_FASTEST]]
     named = _reservations(job, snapshot.at)
     reserved = (
         kind for kind in kinds if any(is_kind_of(each, snapshot.kinds[kind]) for each in named)
@@ -263,11 +262,10 @@ def _demand(
 
     # A gang is in one reservation.
     together = max if gang else sum
-    held = [
-        [each.machines for each in named if is_kind_of(each, kind)]
-        for kind in columns.kinds
-        if named
-    ]
+    held_counts = []
+    for kind in columns.kinds if named else ():
+        machines = [each.machines for each in named if is_kind_of(each, kind)]
+        held_counts.append(together([0, *machines]))
 
     left = inf
     if job.deadline is not None:
@@ -289,9 +287,9 @@ def _demand(
         spread = 0.0
         if loads and facts.overheads.startup == OVERHEADS.startup:
             spread = _LOCAL_SPREAD
-        times = LaunchTimes(
-            round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD, spread
-        )
+        order = round(_LOCAL_ORDER * second)
+        ending = round(_LOCAL_ENDING * second)
+        times = LaunchTimes(order, ending, _LOCAL_SPREAD, spread)
 
     reference_nu = most * float(nu[cheapest])
     budget_usd = None
@@ -303,8 +301,6 @@ def _demand(
     aim = aim_of(spec.objective, is_unknown=work.assumed)
     roams = may_roam(spec) and not work.assumed
     saved_gb = None if kept is None or kept.size is None else kept.size / GB
-    held_lists = (together([0, *machines]) for machines in held)
-    held_counts = tuple(held_lists)
     own_startup = None
     if facts.overheads.startup == OVERHEADS.startup:
         own_startup = local_startup(spec)
@@ -327,7 +323,7 @@ def _demand(
         save_time=save_time(job),
         saved_gb=saved_gb,
         reservations=named,
-        reserved=held_counts,
+        reserved=tuple(held_counts),
         times=times,
         startup=own_startup,
         user=spec.tags.get(_USER_TAG, ""),

@@ -159,22 +159,25 @@ def learn(
     size, speeds = _speeds(known, vcpus, scaling)
     startups = [span for run in known for span in run.startups]
     losses = [span for run in known for span in run.losses]
+    saves = [span for run in known for span in run.saves]
+    evidence = chain.from_iterable(run.evidence for run in known)
 
+    remarks = [*_remarks("start-up", startups, startup)]
+    remarks += _remarks("an eviction costs", losses, eviction)
+    mean_startup = _mean(startups, startup)
+    mean_loss = _mean(losses, eviction)
     return Learned(
-        len(known),
-        known[-1].wall_ended,
-        speeds,
-        size,
-        scaling,
-        _mean(startups, startup),
-        _mean(losses, eviction),
-        (
-            *_remarks("start-up", startups, startup),
-            *_remarks("an eviction costs", losses, eviction),
-        ),
-        median(done) if done else None,
-        tuple(chain.from_iterable(run.evidence for run in known)),
-        median(saves) if (saves := [span for run in known for span in run.saves]) else None,
+        runs=len(known),
+        last=known[-1].wall_ended,
+        speeds=speeds,
+        size=size,
+        scaling=scaling,
+        startup=mean_startup,
+        eviction=mean_loss,
+        remarks=tuple(remarks),
+        hours=median(done) if done else None,
+        evidence=tuple(evidence),
+        save_seconds=median(saves) if saves else None,
     )
 
 

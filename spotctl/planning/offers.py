@@ -92,22 +92,24 @@ class MarketSnapshot:
         _, first = np.unique(of_kind, return_index=True)
         price, age = _in_force(table, at)
 
+        machines = list[InstanceType | None]()
+        for each in kinds:
+            is_known = catalog.knows(each.cloud, each.type)
+            machines.append(catalog.instance_type(each.cloud, each.type) if is_known else None)
+
+        listed = [on_demand_price(catalog, table.markets[row], at) for row in first.tolist()]
+        outlook = PriceOutlook(table.markets, table.series, at)
         return cls(
             table,
             catalog,
             at,
-            of_kind,
-            price,
-            age,
-            kinds,
-            tuple(
-                catalog.instance_type(each.cloud, each.type)
-                if catalog.knows(each.cloud, each.type)
-                else None
-                for each in kinds
-            ),
-            tuple(on_demand_price(catalog, table.markets[row], at) for row in first.tolist()),
-            PriceOutlook(table.markets, table.series, at),
+            kind=of_kind,
+            price=price,
+            age=age,
+            kinds=kinds,
+            machine=tuple(machines),
+            on_demand=tuple(listed),
+            outlook=outlook,
         )
 
     @property

@@ -107,14 +107,11 @@ def points(
 
     for hours in scenario.hours:
         curves = [curve for zone in scenario.zones for curve in bounds[zone, hours].values()]
-        bound += [
-            BoundPoint(
-                hours,
-                fmean(float(ends[i]) for ends, _ in curves) / hours,
-                100 * fmean(float(costs[i]) for _, costs in curves) / (on_demand * hours),
-            )
-            for i in range(_ENDS)
-        ]
+        for i in range(_ENDS):
+            mean_end = fmean(float(ends[i]) for ends, _ in curves)
+            mean_cost = fmean(float(costs[i]) for _, costs in curves)
+            cost_pct = 100 * mean_cost / (on_demand * hours)
+            bound.append(BoundPoint(hours, mean_end / hours, cost_pct))
 
     return judged, bound
 
