@@ -145,7 +145,7 @@ def test_types_share_a_quota() -> None:
     run = replayed(mixed(Aim.HIGHEST_RATE, quotas=(quota,)), *FLAT)
     most = max(
         sum(
-            one.rent.machines * quota.per_machine[one.rent.offer.market.instance_type]
+            one.rent.machines * quota.uses[one.rent.offer.market.instance_type]
             for one in run.tenures
             if one.start <= at < one.end
         )
