@@ -15,7 +15,7 @@ from bidbrain.eviction.crossing import CrossingHistory
 from bidbrain.strategies.base import REQUEST_VCPUS, Holding, Offer, Rent, Situation
 from bidbrain.strategies.proteus import JobCosts, Odds, Proteus
 from bidbrain.strategies.regions import RegionsSituation, RegionsStrategy
-from bidbrain.strategies.regions_knowledge import Known
+from bidbrain.strategies.spells import Known
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time

@@ -22,8 +22,8 @@ from scipy.special import gammaln, xlogy
 from bidbrain.arrays import Bools, Floats
 from bidbrain.forecast.windows import drawn_capacity
 from bidbrain.lab.backtest.deadline import AvailabilityHistory
-from bidbrain.strategies.deadline_spells import AGES, CLASSES, spell_ages, spell_ends
 from bidbrain.strategies.known_spells import UNSEEN
+from bidbrain.strategies.spells import AGES, CLASSES, spell_ages, spell_ends
 from pricing_data.units import HOUR
 from spotctl.lab.backtest.deadline import recorded
 

@@ -26,8 +26,8 @@ import numpy as np
 from bench.gavel_simulator import PUBLISHED_POLICIES
 from bench.harness import Row, table
 from bidbrain.gavel.problem import Cluster
-from bidbrain.lab.gavel.simulator.engine import simulate
-from bidbrain.lab.gavel.simulator.results import summarize
+from bidbrain.lab.gavel.engine import simulate
+from bidbrain.lab.gavel.results import summarize
 from bidbrain.lab.gavel.workload import ClusterSimulation, ClusterWorkload, generate
 from spotctl.lab.gavel.simulate import dispatcher
 from spotctl.lab.gavel.throughputs_file import read_throughputs

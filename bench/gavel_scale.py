@@ -27,8 +27,9 @@ from scipy import sparse
 from bench.gavel import problem, with_entities
 from bench.harness import Row, shown, table, times_faster
 from bidbrain.arrays import Floats
-from bidbrain.gavel.policies import min_cost_slo, policy_named
-from bidbrain.gavel.policies.deadline_packing import lateness
+from bidbrain.gavel import min_cost_slo
+from bidbrain.gavel.deadline_packing import lateness
+from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.problem import AllocationProblem, equal_throughput
 
 JOBS, MANY = 2_048, 10_000

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from bench.harness import Row, shown, table, times_faster
-from bidbrain.lab.gavel.simulator.engine import simulate
-from bidbrain.lab.gavel.simulator.published import BISECTED, DROPS, IDLE, LAST_TYPE, STEPS, SWITCHES
-from bidbrain.lab.gavel.simulator.results import SimulationSummary, summarize
+from bidbrain.lab.gavel.engine import simulate
+from bidbrain.lab.gavel.published import BISECTED, DROPS, IDLE, LAST_TYPE, STEPS, SWITCHES
+from bidbrain.lab.gavel.results import SimulationSummary, summarize
 from bidbrain.lab.gavel.workload import (
     ClusterSimulation,
     Throughputs,

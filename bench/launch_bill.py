@@ -22,8 +22,7 @@ from bidbrain.lab.backtest.run import set_up_in
 from bidbrain.lab.backtest.scenario import PRICE_ALONE, Scenario
 from bidbrain.replay.job import run_job
 from bidbrain.replay.run import ReplayedJob
-from bidbrain.strategies.base import Offer, Rent
-from bidbrain.strategies.inputs import Checkpointing
+from bidbrain.strategies.base import Checkpointing, Offer, Rent
 from bidbrain.strategies.registry import StrategySetup
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market

@@ -21,7 +21,8 @@ import numpy as np
 from bench.regions import ALL_ZONES, published_windows, random_windows
 from bidbrain.arrays import Floats
 from bidbrain.lab.regions.policies import DecidedRegions
-from bidbrain.lab.regions.replay import Field, Whereabouts, Window
+from bidbrain.lab.regions.replay import Field, Window
+from bidbrain.strategies.regions import Running
 from pricing_data.units import HOUR
 
 
@@ -93,7 +94,7 @@ def play_steps(window: Window) -> list[Step]:
     return steps
 
 
-def _named(field: Field, held: Whereabouts | None, home: int | None) -> str:
+def _named(field: Field, held: Running | None, home: int | None) -> str:
     now = field.machine
     if now is None:
         return "wait"

@@ -18,7 +18,7 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.lab.backtest.deadline import AvailabilityHistory
-from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, outlook
+from bidbrain.strategies.spells import PUBLIC_PRIOR, outlook
 from pricing_data.units import HOUR
 from spotctl.lab.backtest.deadline import recorded
 

@@ -156,14 +156,12 @@ class CostShare:
     def __str__(self) -> str:
         """All its terms on one line."""
         held = self.allocation
-        return (
-            f"{held.market}: {held.machines} {'planned' if held.planned else 'held'} at "
-            f"${format_usd(held.price)}/h,"
-            f" {held.left / MINUTE:.1f} min left of the hour, {held.beta:.1%} evicted: "
-            f"${self.cost_usd:.4g};"
-            f" runs {held.expected_hours * 60:.1f} min, {self.useful_hours * 60:.1f} useful,"
-            f" {held.nu:g} per machine-hour: work {self.work:.4g}"
-        )
+        state = "planned" if held.planned else "held"
+        machines = f"{held.market}: {held.machines} {state} at ${format_usd(held.price)}/h"
+        left = f"{held.left / MINUTE:.1f} min left of the hour, {held.beta:.1%} evicted"
+        runs = f"runs {held.expected_hours * 60:.1f} min, {self.useful_hours * 60:.1f} useful"
+        work = f"{held.nu:g} per machine-hour: work {self.work:.4g}"
+        return f"{machines}, {left}: ${self.cost_usd:.4g}; {runs}, {work}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +199,13 @@ class CostPerWork:
             f"${self.cost_usd:.4g} for an expected work of {self.work:.4g}, at {self.phi:.1%} "
             "scaling efficiency"
         )
-        return "\n".join(
-            (
-                f"${self.usd_per_work:.4g} per unit of work: {cost}" if self.work > 0 else cost,
-                f"each machine loses {self.stall_hours * 3600:.1f} s to evictions (probability of "
-                "at"
-                f" least one: {self.eviction:.1%}), {self.resize_hours * 3600:.1f} s to changes of "
-                "the fleet",
-                *map(str, self.shares),
-            )
-        )
+        if self.work > 0:
+            cost = f"${self.usd_per_work:.4g} per unit of work: {cost}"
+        stall = f"{self.stall_hours * 3600:.1f} s to evictions"
+        at_least_one = f"(probability of at least one: {self.eviction:.1%})"
+        resize = f"{self.resize_hours * 3600:.1f} s to changes of the fleet"
+        lost = f"each machine loses {stall} {at_least_one}, {resize}"
+        return "\n".join((cost, lost, *map(str, self.shares)))
 
 
 def evaluate(footprint: Sequence[FootprintAllocation], application: Application) -> CostPerWork:

@@ -236,7 +236,9 @@ class Solver:
 
         broken = self._broken()
         if broken:
-            more = f" (nor {len(broken) - 1} more)" if len(broken) > 1 else ""
+            more = ""
+            if len(broken) > 1:
+                more = f" (nor {len(broken) - 1} more)"
             return CannotHold(f"cannot be met: {broken[0]}{more}")
 
         return SolverFailed(

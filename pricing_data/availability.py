@@ -110,11 +110,13 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AvailabilityTrace:
-    """The number of machines that were up at each tick; ticks are `gap_seconds` apart."""
+    """The number of machines that were up at each tick; ticks are `gap_seconds` apart. `start` is
+    None where a record has no times."""
 
     name: str
     gap_seconds: int
     up: Ints
+    start: int | None = None
 
     def __post_init__(self) -> None:
         if self.gap_seconds <= 0:

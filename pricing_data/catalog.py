@@ -14,8 +14,7 @@ from typing import Protocol, cast
 from pricing_data.errors import BadInput, UnknownInstanceType, UnknownPrice
 from pricing_data.known_clouds import cloud_names, has_part, part_of
 from pricing_data.list_prices import ListPrices, shipped
-from pricing_data.market import Market
-from pricing_data.spelling import closest
+from pricing_data.market import Market, closest
 
 X86, ARM = "x86_64", "arm64"
 XEN = "xen"

@@ -61,13 +61,17 @@ class FileReport:
         self.unused = batch.unused
 
 
+def unwatched(_: object) -> None:
+    """For callers that watch no progress."""
+
+
 def ingest(
     store: PriceStore,
     path: Path,
     *,
     strict: bool = False,
     layout: str | None = None,
-    on_progress: Callable[[int], None] = lambda _: None,
+    on_progress: Callable[[int], None] = unwatched,
 ) -> FileReport:
     """Imports a file into the store. Bad rows are counted and skipped; `strict` rejects a file that
     has any.
@@ -174,8 +178,8 @@ def fetch(
     *,
     workers: int = 8,
     spot_prices_only: bool = False,
-    on_plan: Callable[[list[TaskReport]], None] = lambda _: None,
-    on_progress: Callable[[list[TaskReport]], None] = lambda _: None,
+    on_plan: Callable[[list[TaskReport]], None] = unwatched,
+    on_progress: Callable[[list[TaskReport]], None] = unwatched,
 ) -> list[TaskReport]:
     """Runs every task of every source, and stores rows as they arrive.
 

@@ -18,10 +18,9 @@ from pricing_data.availability import Interruption
 from pricing_data.catalog import Catalog, completed, shipped_types
 from pricing_data.errors import BadInput, StoreError, UnknownMarket
 from pricing_data.known_clouds import cloud_names, is_cloud
-from pricing_data.market import NO_ZONE, Market, api_region
+from pricing_data.market import NO_ZONE, Market, api_region, closest
 from pricing_data.samples import bundled_catalog, bundled_prices
 from pricing_data.series import PriceSeries
-from pricing_data.spelling import closest
 from pricing_data.stats import MarketStats, describe, on_demand_of
 from pricing_data.store import PriceStore
 from pricing_data.store.sealed import read_rows, write_rows

@@ -61,7 +61,9 @@ class ListPrice:
         names = COLUMNS[table]
         place = names[1:4]
         cloud, where, what = (cells[name].strip() for name in place)
-        step = _number(cells[names[4]].strip() or "0", names[4]) if len(names) > 5 else 0.0
+        step = 0.0
+        if len(names) > 5:
+            step = _number(cells[names[4]].strip() or "0", names[4])
         certainty = cells.get("certainty", "").strip() or _LIST
 
         real_clouds = (name for name in cloud_names() if not markets_of(name).is_synthetic)
@@ -298,7 +300,9 @@ def egress(
         place = len(kinds) * origin_place + kind_place
         return -float(place)
 
-    where = "the internet" if target is None else f"{target.cloud}/{target.region}"
+    where = "the internet"
+    if target is not None:
+        where = f"{target.cloud}/{target.region}"
     what = f"egress from {origin.cloud}/{origin.region} to {where}"
     current = (lists or shipped()).current(EGRESS, at, rank, what)
     rows = [row for row in current if (row.where, row.what) == (current[0].where, current[0].what)]

@@ -143,7 +143,9 @@ class PriceSeries:
         prices = [self.price_at(edge) for edge in edges]
 
         all_prices = np.concatenate((prices[:1], self.prices[inside], prices[1:]))
-        watched = None if self.watched is None else clipped(self.watched, start, end)
+        watched = None
+        if self.watched is not None:
+            watched = clipped(self.watched, start, end)
         return PriceSeries(
             self.market, times.astype(np.int64), all_prices.astype(np.int64), watched
         )
@@ -160,7 +162,9 @@ class PriceSeries:
         """
         if end <= self.last:
             return self
-        watched = None if self.watched is None else union((*self.watched, Span(self.last, end)))
+        watched = None
+        if self.watched is not None:
+            watched = union((*self.watched, Span(self.last, end)))
         times = np.append(self.times, end)
         prices = np.append(self.prices, self.prices[-1])
         return replace(self, times=times, prices=prices, watched=watched, confirmed=True)
@@ -282,11 +286,9 @@ def longest_silence(times: Ints) -> float:
     silences.
     """
     silences = np.diff(times)
-    usual = (
-        np.quantile(silences, 0.95 if silences.size >= _ENOUGH_SILENCES else 0.5)
-        if silences.size
-        else 0.0
-    )
+    usual = 0.0
+    if silences.size:
+        usual = np.quantile(silences, 0.95 if silences.size >= _ENOUGH_SILENCES else 0.5)
     return float(min(max(_MIN_SILENCE, _USUAL_FACTOR * usual), USUAL_LONGEST_PAUSE))
 
 

@@ -91,9 +91,15 @@ def describe(series: PriceSeries, catalog: Catalog) -> MarketStats:
     last_price = series.prices[-1]
     mean = float(levels @ time) / total if total else float(levels[-1])
     changes = series.changes / days
-    hours_above = series.seconds_above(on_demand.price) * SECOND / HOUR if on_demand else None
-    outliers = int(np.count_nonzero(prices > outlier)) if highest > outlier else 0
-    coverage = observed / (series.last - series.first) if series.last > series.first else 1.0
+    hours_above = None
+    if on_demand:
+        hours_above = series.seconds_above(on_demand.price) * SECOND / HOUR
+    outliers = 0
+    if highest > outlier:
+        outliers = int(np.count_nonzero(prices > outlier))
+    coverage = 1.0
+    if series.last > series.first:
+        coverage = observed / (series.last - series.first)
     return MarketStats(
         market=series.market,
         events=events,
@@ -124,7 +130,9 @@ def _time_at_prices(series: PriceSeries) -> tuple[Ints, NDArray[np.float64]]:
         return series.prices[-1:], np.zeros(1)
 
     steps = prices // _UNIT
-    unit = _UNIT if np.array_equal(steps * _UNIT, prices) else 1
+    unit = 1
+    if np.array_equal(steps * _UNIT, prices):
+        unit = _UNIT
     steps = steps if unit == _UNIT else prices
     lowest = int(steps.min())
 

@@ -48,7 +48,7 @@ SAMPLES = (
                 "pricing_data/sources/files": OF_FILES,
                 "pricing_data/sources/layouts": OF_FILES,
                 "pricing_data/sources/observations": OF_FILES,
-                "bidbrain/lab/gavel/pricing/analysis": OF_THE_PAPER,
+                "bidbrain/lab/gavel/pricing_tables": OF_THE_PAPER,
                 "spotctl/files/job/resources": "an example of a key",
                 "spotctl/files/job/spec": "an example of a key",
             },

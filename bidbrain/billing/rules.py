@@ -122,7 +122,9 @@ class PerSecond:
             hourly_rates(life, prices) if self.hourly_price else rate_changes(life, prices)
         )
         lived = life.end - life.start
-        least = 0 if life.ended is End.HANDED_ON else self.minimum
+        least = 0
+        if life.ended is not End.HANDED_ON:
+            least = self.minimum
         seconds = started_units(max(lived, least), SECOND)
         free = life.ended is End.EVICTED and lived < self.free_until
         return metered_bill(life, begins, rates, seconds, refunded=free)

@@ -41,9 +41,9 @@ from bidbrain.strategies.base import (
     gang_works,
 )
 from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from bidbrain.strategies.regions import ZoneOutlook
+from bidbrain.strategies.spells import SpotSpell
 from bidbrain.strategies.standard import cheapest_spot
 from pricing_data.market import Market
 from pricing_data.units import HOUR, SECOND
@@ -242,8 +242,12 @@ class Decider:
 
     def later(self, span: int) -> "Decider":
         """The decider of the same job, if it begins later, or earlier."""
-        deadline = None if self.deadline is None else self.deadline + span
-        roaming = None if self.roaming is None else self.roaming.later(span)
+        deadline = None
+        if self.deadline is not None:
+            deadline = self.deadline + span
+        roaming = None
+        if self.roaming is not None:
+            roaming = self.roaming.later(span)
         reserved = tuple(replace(each, leave=each.leave + span) for each in self.reserved)
         return replace(self, deadline=deadline, roaming=roaming, reserved=reserved)
 
@@ -251,7 +255,9 @@ class Decider:
         """The most that one machine of a purchase can cost until the end of its first lease."""
         lease = self.slow_leases.get(rent.offer.market, self.lease)
         bill = self.billing.bill(Life(0, lease, End.LEFT), rent.highest_price)
-        kept = 0 if self.held_price is None else self.held_price(rent) * -(-lease // SECOND)
+        kept = 0
+        if self.held_price is not None:
+            kept = self.held_price(rent) * -(-lease // SECOND)
         return usd(bill.amount + kept)
 
     def _unhurried(self, situation: Situation) -> Decision:
@@ -391,7 +397,9 @@ class Decider:
             return ""
 
         up = bool(situation.offers)
-        spell = None if situation.spell is None else situation.spell()
+        spell = None
+        if situation.spell is not None:
+            spell = situation.spell()
         if spell is None:
             spell = SpotSpell.begun(up=up)
         elif spell.up is not up:
@@ -433,7 +441,9 @@ class Decider:
             return Decision((), wake_at, f"stays on demand: {wanted.reason}")
 
         # A gang's current machines run until the new ones have started.
-        at = situation.now + self.overheads.startup if rents and self.limits.together else None
+        at = None
+        if rents and self.limits.together:
+            at = situation.now + self.overheads.startup
         # One machine is granted or not, and the market may have none.
         replaced = at is not None or sum(rent.machines for rent in rents) == 1
         back = tuple(Return(holding.allocation, at, replaced=replaced) for holding in on_demand)
@@ -452,7 +462,9 @@ class Decider:
         calm = left.missing <= _ROUNDING and not self.limits.together
         if calm and not changing:
             return wanted.wake_at
-        spare = 0 if changing else floor(left.slack - left.enter - left.evict) // 2
+        spare = 0
+        if not changing:
+            spare = floor(left.slack - left.enter - left.evict) // 2
         soon = situation.now + max(self.look, spare)
         return min(soon, wanted.wake_at or soon)
 
@@ -475,7 +487,9 @@ class Decider:
             self.limits.together
             or self._allowance.room(situation, situation.holdings).free(wanted) >= wanted.machines
         )
-        at = situation.now + self.overheads.startup if both else None
+        at = None
+        if both:
+            at = situation.now + self.overheads.startup
         loses = left.slack < left.move and not (both and situation.record.resumes)
         if loses or self._allowance.room(situation, kept).free(wanted) < wanted.machines:
             return None
@@ -517,11 +531,9 @@ class Decider:
 
         room = self._allowance.room(situation, situation.holdings)
         full = room.free(wanted) < wanted.machines
-        moved = (
-            self._leave_spot(situation, left)
-            if full and slower and left.pressed(self.look)
-            else None
-        )
+        moved = None
+        if full and slower and left.pressed(self.look):
+            moved = self._leave_spot(situation, left)
 
         return moved or Decision((wanted,), soon, why)
 

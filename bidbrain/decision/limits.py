@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor, inf
+from typing import Generic, TypeVar
 
 from bidbrain.strategies.base import (
     LOOK_AGAIN,
@@ -18,24 +19,26 @@ from bidbrain.strategies.base import (
 from pricing_data.market import Market
 from pricing_data.units import bid_usd, counted, usd_text
 
+K = TypeVar("K")
+
 
 @dataclass(frozen=True, slots=True)
-class CommonQuota:
-    """An amount that machines of some markets share: `uses` is what one machine of each takes of
-    it.
+class CommonQuota(Generic[K]):
+    """An amount that machines of some markets, or of some types, share: `uses` is what one machine
+    of each takes of it.
     """
 
-    amount: int
-    uses: Mapping[Market, int]
+    amount: float
+    uses: Mapping[K, float]
 
-    def free(self, market: Market, held: Mapping[Market, int], unlimited: int) -> int:
+    def free(self, market: K, held: Mapping[K, int], unlimited: int) -> int:
         """How many more machines of a market fit into the quota; `unlimited` if they do not count
         against the quota.
         """
         if not (each := self.uses.get(market, 0)):
             return unlimited
         used = sum(self.uses.get(other, 0) * count for other, count in held.items())
-        return (self.amount - used) // each
+        return int((self.amount - used) // each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,8 @@ class MachineLimits:
     by_type: Mapping[str, int]
     together: bool = False
     on_demand: Mapping[Market, int] = field(default_factory=dict)
-    shared: tuple[CommonQuota, ...] = ()
-    spot: tuple[CommonQuota, ...] = ()
+    shared: tuple[CommonQuota[Market], ...] = ()
+    spot: tuple[CommonQuota[Market], ...] = ()
 
     @property
     def nodes(self) -> int:
@@ -249,11 +252,9 @@ class Allowance:
             why = f"asks for {rents[0].machines}, since {refused} were refused"
             return Decision((*returns, *bought), wanted.wake_at, f"{wanted.reason}; {why}")
 
-        cut = (
-            f"capped at {held} machines by the job's limits"
-            if bought
-            else "the job's limits allow no more machines"
-        )
+        cut = "the job's limits allow no more machines"
+        if bought:
+            cut = f"capped at {held} machines by the job's limits"
 
         waits = _waiting_for(room, asked)
         until = soon if waits else wanted.wake_at
@@ -330,5 +331,7 @@ def with_capped_bids(
     if actions == decision.actions:
         return decision
 
-    cap = "the on-demand price" if most is None else f"{bid_usd(most)}/h, the job's `max_bid`"
+    cap = "the on-demand price"
+    if most is not None:
+        cap = f"{bid_usd(most)}/h, the job's `max_bid`"
     return replace(decision, actions=actions, reason=f"{decision.reason}; no bid above {cap}")

@@ -308,7 +308,9 @@ def _mixture(terms: MixtureTerms, machines: Sequence[int]) -> Mixture:
 
 
 def _constant(mixture: Mixture, work: float) -> Schedule:
-    hours = work / mixture.rate if mixture.rate > 0 else inf
+    hours = inf
+    if mixture.rate > 0:
+        hours = work / mixture.rate
     return Schedule((MixturePhase(mixture, hours),), hours, hours * mixture.usd_per_hour)
 
 

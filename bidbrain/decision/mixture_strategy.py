@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 
+from bidbrain.decision.limits import CommonQuota
 from bidbrain.decision.mixture_solver import (
     KindOption,
     MixturePhase,
@@ -49,14 +50,6 @@ class Aim(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TypeQuota:
-    """The most that several machine types may use together, and what one machine of each uses."""
-
-    per_machine: Mapping[str, float]
-    most: float
-
-
-@dataclass(frozen=True, slots=True)
 class Mixing:
     """Terms of a job's mixtures that do not change while it runs.
 
@@ -71,7 +64,7 @@ class Mixing:
     useful: Mapping[Market, float]
     overheads: Overheads
     usd_per_hour: float = 0.0
-    quotas: tuple[TypeQuota, ...] = ()
+    quotas: tuple[CommonQuota[str], ...] = ()
 
     def hours_left(self, now: int, deadline: int | None) -> float:
         """Hours of work until the deadline, less the margin; infinite without a deadline."""
@@ -101,7 +94,7 @@ class Mixing:
     def terms(self, kinds: Mapping[str, KindOption]) -> MixtureTerms:
         """The terms of a mixture of some kinds, by type."""
         shared = tuple(
-            SharedQuota(tuple(quota.per_machine.get(name, 0.0) for name in kinds), quota.most)
+            SharedQuota(tuple(quota.uses.get(name, 0.0) for name in kinds), quota.amount)
             for quota in self.quotas
         )
         return MixtureTerms(
@@ -321,7 +314,9 @@ def phases_text(schedule: Schedule, types: Sequence[str]) -> str:
     phases = []
     for phase in schedule.phases:
         counts = zip(phase.mixture.machines, types, strict=True)
-        span = f" for {phase.hours:.1f} h" if phase.hours < inf else ""
+        span = ""
+        if phase.hours < inf:
+            span = f" for {phase.hours:.1f} h"
         counts_text = " and ".join(f"{count} x {name}" for count, name in counts if count)
         phases.append(counts_text + span)
     return ", then ".join(phases)

@@ -101,7 +101,9 @@ def time_left(
     change = overheads.startup + overheads.resize
     starts = on_spot * overheads.startup
     filling = missing * overheads.startup
-    entering = filling + overheads.resize if missing > _ROUNDING else 0.0
+    entering = 0.0
+    if missing > _ROUNDING:
+        entering = filling + overheads.resize
 
     working = situation.work_left / (rate * speed)
     slack = deadline - now - working - pending

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import CommonQuota, machines_leaving
 from bidbrain.strategies.base import Decision, Holding, Return, Situation
+from pricing_data.market import Market
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class QuotaPart:
     that they are for; 0 while the job waits."""
 
     at: int
-    spot: tuple[CommonQuota, ...]
+    spot: tuple[CommonQuota[Market], ...]
     most_nu: float
 
     def keeps(self, decider: Decider) -> Decider:

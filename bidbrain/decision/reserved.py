@@ -114,17 +114,22 @@ def reserved_part(
     moments = [at for at in looks if at > situation.now]
     wanted = 0.0 if terms.limits.together else situation.most_nu
 
+    machines = sum(rent.machines for rent, _ in every)
+    work = sum(
+        _work(rent, ready, leaves[rent.offer.market], situation, terms) for rent, ready in every
+    )
+    usd = sum(rent.machines * terms.committed_usd(rent) for rent in rents)
+    reason = _reason(rents, kept, going)
+    is_all = bool(every) and nu >= wanted - _ROUNDING
     return ReservedPart(
-        (*returns, *more, *rents),
-        sum(rent.machines for rent, _ in every),
-        nu,
-        sum(
-            _work(rent, ready, leaves[rent.offer.market], situation, terms) for rent, ready in every
-        ),
-        sum(rent.machines * terms.committed_usd(rent) for rent in rents),
-        min(moments, default=None),
-        _reason(rents, kept, going),
-        bool(every) and nu >= wanted - _ROUNDING,
+        actions=(*returns, *more, *rents),
+        machines=machines,
+        nu=nu,
+        work=work,
+        usd=usd,
+        wake_at=min(moments, default=None),
+        reason=reason,
+        is_all=is_all,
     )
 
 

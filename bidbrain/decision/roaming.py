@@ -28,7 +28,7 @@ from bidbrain.strategies.regions import (
     RegionsStrategy,
     Running,
 )
-from bidbrain.strategies.regions_knowledge import Known
+from bidbrain.strategies.spells import Known
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
@@ -129,7 +129,9 @@ class Roaming:
         at = self.seen(situation, gang)
         chosen, reason = self.strategy.decide(at)
         running = at.running
-        inside = None if running is None else (self.offers[running.zone].market, running.spot)
+        inside = None
+        if running is not None:
+            inside = (self.offers[running.zone].market, running.spot)
 
         # An order that brought too few machines is returned even if it is in the same market.
         lost = [
@@ -179,7 +181,9 @@ class Roaming:
         per_hour = gang.nodes / NANOS_PER_DOLLAR
         open_now = set(situation.offers)
         running, share = self._running(situation.holdings, gang, now)
-        on_spot = running.zone if running is not None and running.spot else None
+        on_spot = None
+        if running is not None and running.spot:
+            on_spot = running.zone
         known = self._known(situation.looks(), now, on_spot)
 
         facts = self._facts
@@ -199,9 +203,9 @@ class Roaming:
         asks_less = running is not None and gang.least < gang.nodes
         # A checkpoint on its way counts as arrived: a gang that has just moved does not move back
         # for its checkpoint.
-        home = (
-            None if saved is None else self._zone(saved.market) if running is None else running.zone
-        )
+        home = None
+        if saved is not None:
+            home = self._zone(saved.market) if running is None else running.zone
         refused = set[int]()
 
         for zone, offer in enumerate(self.offers):

@@ -112,7 +112,7 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
     }
 
     inflation = _inflation(predicted, rows, panel.starts_per_window)
-    best = min(scores, key=lambda method: scores[method])
+    best = min(scores, key=scores.__getitem__)
     reason = f"Brier score on the last quarter: {scores['present']:.4f} given the present"
     reason += (
         f", {scores['own share']:.4f} with each market's own share, {scores['pooled share']:.4f} "
@@ -121,7 +121,9 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
     if best == "pooled share":
         return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, reason)
 
-    forest = _forest(panel, begin, until, rng) if best == "present" else None
+    forest = None
+    if best == "present":
+        forest = _forest(panel, begin, until, rng)
     if forest is None:
         return replace(plain, inflation=inflation, reason=reason)
 

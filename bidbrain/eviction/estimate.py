@@ -98,7 +98,9 @@ class PriceOutlook:
         at = self._at
         panel = self._panel(history.market, distance)
         markets = [] if panel is None else [path.series.market for path in panel.paths]
-        number = markets.index(history.market) if history.market in markets else None
+        number = None
+        if history.market in markets:
+            number = markets.index(history.market)
         if panel is None or number is None or panel.windows(number, at) < 1:
             why = "it is too short to compare it with others"
             return share_only(bid.crossing(CrossingHistory(history, self._window)), why)
@@ -138,7 +140,9 @@ class PriceOutlook:
             self._closest[kind] = tuple(closest(market, self._markets))
 
         markets = self._closest[kind]
-        step = round(log(distance, _SAME_DISTANCE)) if distance else -1
+        step = -1
+        if distance:
+            step = round(log(distance, _SAME_DISTANCE))
 
         if (markets, step) not in self._panels:
             bid = BidAbove(round(_SAME_DISTANCE**step) if distance else 0)
@@ -162,9 +166,15 @@ def share_estimate(
     """The estimate with the interval of a share over that many independent windows (Jeffreys)."""
     hits = probability * windows
     misses = (1 - probability) * windows
-    low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
-    high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
-    seconds = None if historical.median_time is None else historical.median_time / SECOND
+    low = 0.0
+    if hits:
+        low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025))
+    high = 1.0
+    if misses:
+        high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975))
+    seconds = None
+    if historical.median_time is not None:
+        seconds = historical.median_time / SECOND
     lowest = min(low, probability)
     highest = max(high, probability)
     return Estimate(probability, lowest, highest, seconds, windows, basis)

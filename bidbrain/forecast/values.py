@@ -10,11 +10,10 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.billing import BillingRule, End, Life, usd
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.outbid.hosts import HostMarket
+from bidbrain.outbid.bid import HostMarket
 from bidbrain.replay.market import Warnings
 from bidbrain.replay.run import Run, Tenure, bill_of_machine
-from bidbrain.strategies.base import Offer, Overheads, Rent, Strategy
-from bidbrain.strategies.inputs import AGILE, Recovery
+from bidbrain.strategies.base import AGILE, Offer, Overheads, Recovery, Rent, Strategy
 from bidbrain.strategies.known_spells import KnownSpells
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries

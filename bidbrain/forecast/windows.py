@@ -22,9 +22,9 @@ from bidbrain.replay.job import run_job
 from bidbrain.replay.market import GOLDEN_RATIO, Capacity, DrawnLives, MarketReplay, Mortality
 from bidbrain.replay.run import ReplayedBudget, ReplayedJob, Run
 from bidbrain.strategies.base import Decision, Holding, Situation, Strategy
-from bidbrain.strategies.deadline_spells import AGES, PUBLIC_PRIOR
 from bidbrain.strategies.known_spells import UNSEEN, KnownSpells, with_rate
 from bidbrain.strategies.proteus import RENEW_BEFORE
+from bidbrain.strategies.spells import AGES, PUBLIC_PRIOR
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
@@ -187,7 +187,9 @@ class PastMarket:
             cheapest = np.minimum(cheapest, usd_per_nu)
 
         reliable = self.job.reliable
-        held = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
+        held = 0.0
+        if reliable is not None:
+            held = reliable.machines * reliable.offer.on_demand
         usd: Floats = (cheapest * self.job.most_nu + held) / NANOS_PER_DOLLAR
         return usd
 
@@ -225,7 +227,9 @@ def run_from(
     if job.budget_usd is not None:
         budget = ReplayedBudget(job.budget_usd, job.billing, histories, job.lease, job.reliable)
 
-    enough = None if most_usd == inf else CostsMore(job, histories, most_usd)
+    enough = None
+    if most_usd != inf:
+        enough = CostsMore(job, histories, most_usd)
     replayed = ReplayedJob(
         first,
         job.work,
@@ -370,7 +374,9 @@ class _SpellLengths:
         target = share * self.mean
         place = np.searchsorted(self._lived, target)
         at = min(int(place), len(_AGES) - 1)
-        before = 0.0 if at == 0 else float(self._lived[at - 1])
+        before = 0.0
+        if at != 0:
+            before = float(self._lived[at - 1])
         alive = np.exp(-self._sums[at])
         ending = (target - before) * self._rates[at]
         part = min(ending / alive, 1 - 1e-12)

@@ -285,7 +285,9 @@ class ShareColumns:
 
 
 def rows_of(problem: AllocationProblem) -> int:
-    pairs = 0 if problem.pairs is None else len(problem.pairs.members)
+    pairs = 0
+    if problem.pairs is not None:
+        pairs = len(problem.pairs.members)
     return len(problem.jobs.ids) + pairs
 
 

@@ -12,6 +12,9 @@ is left when it ends costs what it usually does in the market, by its last snaps
 is worth a bid that keeps it, and a host that is cheap because it is soon lost is no bargain.
 
 A machine costs its bid, or, under a clearing price, what the host asks without it.
+
+A plan sees a market of hosts as a `HostMarket`: its order goes to one of the hosts that take the
+bid, and that one is not known before.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from statistics import fmean
 import numpy as np
 
 from bidbrain.cost import EvictionLoss
+from bidbrain.eviction.hazard import EvidenceKind, Hazard, RateEvidence
+from bidbrain.eviction.survival import Exposure
 from bidbrain.outbid.odds import OutbidOdds
 from bidbrain.outbid.record import HostRecord, OwnRun, level_of
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, bid_usd
@@ -206,7 +211,9 @@ class BidAdviser:
         least = held.bid if held.runs else held.least_bid
         if least is not None:
             for each in self._bids(self._usual_bid, held.host, least, held.on_demand, held.asked):
-                start = 0.0 if held.runs else self.terms.start_usd(each.price_usd)
+                start = 0.0
+                if not held.runs:
+                    start = self.terms.start_usd(each.price_usd)
                 step = BidStep.HOLD if each.bid == held.bid else BidStep.RAISE
                 usd_of_bid = self._usd(each, work_hours, usual)
                 usd_in_all = start + usd_of_bid
@@ -292,3 +299,54 @@ class BidAdviser:
         for amount, rate in zip(amounts, outbid.tolist(), strict=True):
             price = amount if self.terms.pays_bid else min(asked or least_bid, amount)
             yield HostBid(host, amount, price / NANOS_PER_DOLLAR, rate, displaced)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostMarket:
+    """The snapshots of a market up to a moment (at least one), and its odds then."""
+
+    odds: OutbidOdds
+    record: HostRecord
+    newest: HostRecord
+
+    @classmethod
+    def of(cls, record: HostRecord) -> HostMarket:
+        return cls(OutbidOdds.of(record), record, record.newest())
+
+    def hazard(self, bid: int) -> Hazard:
+        """The losses of a machine at a bid, from both causes together, and the evidence in
+        words."""
+        takes = self.newest.host[self.newest.least_bid <= bid]
+        among = takes if takes.size else self.newest.host
+        displaced_rates = [self.odds.displaced_per_hour(host) for host in among.tolist()]
+        mean_displaced = np.mean(displaced_rates)
+        displaced = float(mean_displaced)
+        bids = np.array([bid])
+        levels = level_of(bids, int(self.newest.usual[0]))
+        level = float(levels[0])
+        outbid = self.odds.outbid_at(level)
+        total = outbid.evictions / outbid.hours + displaced
+        source = (
+            f"{self.odds.basis}: outbid {total - displaced:.2g} times an hour at {bid_usd(bid)}, "
+            f"displaced {displaced:.2g} times at any"
+        )
+        kind: EvidenceKind = "observed" if self.odds.hours else "prior"
+
+        hours = outbid.evictions / total
+        exposure = Exposure(outbid.evictions, hours)
+        evidence = RateEvidence(source, exposure, kind)
+        return Hazard((evidence,))
+
+    def margin(self, price: int, on_demand: int, terms: BidTerms) -> float:
+        """The margin above a price at which work is cheapest; no bid is above the price on
+        demand."""
+
+        def usd_per_work(margin: float) -> float:
+            bid = round(price * (1 + margin))
+            rate = self.hazard(bid).rate[0]
+            return terms.usd_per_work(bid / NANOS_PER_DOLLAR, rate)
+
+        return min(
+            (margin for margin in MARGINS if price * (1 + margin) <= max(price, on_demand)),
+            key=usd_per_work,
+        )

@@ -423,7 +423,9 @@ def _ended_in_time(job: QueueJob, queue: JobQueue, previous: QueueRound) -> bool
 
 def _terms(job: QueueJob, queue: JobQueue) -> tuple[float | None, ...]:
     """The parts of a job that the order depends on; lengths that are guessed in powers of two."""
-    guessed = round(log2(max(length_of(job, queue), _NOTHING))) if job.work is None else None
+    guessed = None
+    if job.work is None:
+        guessed = round(log2(max(length_of(job, queue), _NOTHING)))
     return job.deadline, job.weight, job.least, job.most, guessed
 
 

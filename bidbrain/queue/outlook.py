@@ -28,24 +28,18 @@ class PlannedTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class JobCourse:
-    """When a job runs in one play, and when it ends, in seconds from now."""
-
-    turns: tuple[PlannedTurn, ...]
-    end: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class JobOutlook:
-    """When a job runs, in seconds from now; None where that is not within any bound."""
+    """When a job runs and ends, in seconds from now; a bound is None where there is none, and in
+    the outlook of a single play.
+    """
 
     name: str
     turns: tuple[PlannedTurn, ...]
     end: float | None
-    earliest_start: float | None
-    latest_start: float | None
-    earliest_end: float | None
-    latest_end: float | None
+    earliest_start: float | None = None
+    latest_start: float | None = None
+    earliest_end: float | None = None
+    latest_end: float | None = None
 
     @property
     def start(self) -> float | None:
@@ -68,13 +62,13 @@ def outlook(queue: JobQueue, previous: QueueRound | None = None) -> tuple[JobOut
         late = played(queue, previous, expected | long)
         plays += [soon, late]
 
-    return tuple(_joined(job, plays) for job in queue.jobs)
+    return tuple(_joined([play[job.name] for play in plays]) for job in queue.jobs)
 
 
 def played(
     queue: JobQueue, previous: QueueRound | None, lengths: Mapping[str, float]
-) -> dict[str, JobCourse]:
-    """Each job's course if the lengths are these, which may be infinite."""
+) -> dict[str, JobOutlook]:
+    """Each job's outlook if the lengths are these, which may be infinite."""
     began = queue.now
     left = dict(lengths)
     delay = {job.name: 0.0 for job in queue.jobs}
@@ -122,7 +116,8 @@ def played(
         still_queued = tuple(job for job in jobs if job.name not in ends)
         queue = replace(queue, now=now, jobs=still_queued)
 
-    return {name: JobCourse(tuple(_merged(parts)), ends.get(name)) for name, parts in turns.items()}
+    merged = {name: tuple(_merged(parts)) for name, parts in turns.items()}
+    return {name: JobOutlook(name, parts, ends.get(name)) for name, parts in merged.items()}
 
 
 def unchanged_seconds(decided: QueueRound) -> float:
@@ -149,8 +144,8 @@ def unchanged_seconds(decided: QueueRound) -> float:
     return min(positive, default=float("inf"))
 
 
-def _joined(job: QueueJob, plays: list[dict[str, JobCourse]]) -> JobOutlook:
-    courses = [play[job.name] for play in plays]
+def _joined(courses: list[JobOutlook]) -> JobOutlook:
+    """The first of a job's plays, with the bounds of all."""
     starts = [course.turns[0].start if course.turns else course.end for course in courses]
     ends = [course.end for course in courses]
     known_starts = [start for start in starts if start is not None]
@@ -160,10 +155,8 @@ def _joined(job: QueueJob, plays: list[dict[str, JobCourse]]) -> JobOutlook:
     last_start = None if None in starts else max(known_starts)
     first_end = min(known_ends, default=None)
     last_end = None if None in ends else max(known_ends)
-    return JobOutlook(
-        job.name,
-        courses[0].turns,
-        ends[0],
+    return replace(
+        courses[0],
         earliest_start=first_start,
         latest_start=last_start,
         earliest_end=first_end,
@@ -197,8 +190,12 @@ def _after(
         before = job.received.get(kind, 0.0)
         machines = job.held.get(kind, 0)
         received[kind] = before + machines * step
-    work = None if job.work is None else max(job.work - done, _DONE * job.work)
-    high = None if job.work_high is None else max(job.work_high - done, 0.0)
+    work = None
+    if job.work is not None:
+        work = max(job.work - done, _DONE * job.work)
+    high = None
+    if job.work_high is not None:
+        high = max(job.work_high - done, 0.0)
 
     work_low = max(job.work_low - done, 0.0)
     return replace(job, received=received, work=work, work_low=work_low, work_high=high)

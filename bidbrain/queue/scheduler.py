@@ -13,8 +13,8 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from bidbrain.gavel import POLICIES
+from bidbrain.gavel.linear import BudgetTooLow
 from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.policies.linear import BudgetTooLow
 from bidbrain.gavel.problem import (
     AllocationProblem,
     Cluster,
@@ -119,7 +119,9 @@ def _owed(
                 debt = previous.owed.get(job.name, {}).get(kind, 0.0)
                 before = known.get(job.name)
                 got_now = job.received.get(kind, 0.0)
-                got_before = before.received.get(kind, 0.0) if before else 0.0
+                got_before = 0.0
+                if before:
+                    got_before = before.received.get(kind, 0.0)
                 got = got_now - got_before
                 seconds = queue.now - previous.queue.now
                 due_share = previous.shares.get(job.name, {}).get(kind, 0.0)
@@ -267,7 +269,9 @@ class _Deal:
                     and job.rates.get(other)
                     and job.joins(other, self.given[job.name])
                 )
-                count = min(lacking, self.free.machines(other)) if works else 0
+                count = 0
+                if works:
+                    count = min(lacking, self.free.machines(other))
                 self.gives(job, other, count)
                 parts.append((other, count))
                 lacking -= count

@@ -111,7 +111,9 @@ class QueueJob:
 
     def later(self, seconds: float) -> "QueueJob":
         """The job on a clock that is ahead by some seconds."""
-        deadline = None if self.deadline is None else self.deadline + seconds
+        deadline = None
+        if self.deadline is not None:
+            deadline = self.deadline + seconds
         times = (time + seconds for time in (self.arrival, self.since, self.paid_until))
         arrival, since, paid_until = times
         return replace(self, arrival=arrival, since=since, paid_until=paid_until, deadline=deadline)

@@ -21,6 +21,7 @@ from bidbrain.billing import End
 from bidbrain.replay.market import MarketReplay, recorded_spells
 from bidbrain.replay.run import ReplayedJob, Run, Tenure
 from bidbrain.strategies.base import (
+    AGILE,
     RECORD_WINDOW,
     UNTRIED,
     Decision,
@@ -28,6 +29,7 @@ from bidbrain.strategies.base import (
     Look,
     Offer,
     Overheads,
+    Recovery,
     Rent,
     Return,
     SavedState,
@@ -36,8 +38,7 @@ from bidbrain.strategies.base import (
     Strategy,
     gang_works,
 )
-from bidbrain.strategies.deadline_spells import SpotSpell
-from bidbrain.strategies.inputs import AGILE, Recovery
+from bidbrain.strategies.spells import SpotSpell
 from pricing_data.market import Market
 
 
@@ -332,7 +333,9 @@ class _JobReplay:
         while self.now < until:
             working = self.now >= self.standstill_until
             ready = self._ready()
-            rate = self.job.rate(ready) * self.recovery.speed if working else 0.0
+            rate = 0.0
+            if working:
+                rate = self.job.rate(ready) * self.recovery.speed
             changes = [
                 held.holding.ready for held in self.held.values() if held.holding.ready > self.now
             ]
@@ -411,9 +414,9 @@ class _JobReplay:
         if not rent.machines:
             return
 
-        evicted_at = (
-            None if rent.bid is None else self.market.evicted_at(market, rent.bid, self.now)
-        )
+        evicted_at = None
+        if rent.bid is not None:
+            evicted_at = self.market.evicted_at(market, rent.bid, self.now)
         ready = self.now + self.overheads.startup
         holding = Holding(self.bought, rent, self.now, ready)
         if rent.bid is None and self.evicted and not market.reservation:

@@ -24,8 +24,8 @@ from bidbrain.arrays import Bools
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.survival import AGELESS, AgeProfile
 from bidbrain.strategies.base import Offer
-from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, SpellOutlook, outlook
 from bidbrain.strategies.known_spells import GAP, at_most
+from bidbrain.strategies.spells import PUBLIC_PRIOR, SpellOutlook, outlook
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import SECOND, format_time
@@ -157,7 +157,9 @@ class Mortality:
         reached = summed * self.per_hour
         band = int(np.searchsorted(reached, cumulative, side="right")) - 1
         rate = self.per_hour * float(factors[band])
-        age = float(begins[band]) + (cumulative - float(reached[band])) / rate if rate else inf
+        age = inf
+        if rate:
+            age = float(begins[band]) + (cumulative - float(reached[band])) / rate
         return min(age, self.longest)
 
 
@@ -259,7 +261,9 @@ class MarketReplay:
         life ends.
         """
         crossed = self._tape(market).first_above(bid, start)
-        dies = None if self._lives is None else self._lives.evicted_at(market, start)
+        dies = None
+        if self._lives is not None:
+            dies = self._lives.evicted_at(market, start)
         moments = (at for at in (crossed, dies) if at is not None)
         return min(moments, default=None)
 

@@ -14,8 +14,7 @@ import numpy as np
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.run import ReplayedJob
-from bidbrain.strategies.base import Strategy
-from bidbrain.strategies.inputs import StrategyInputs, TimePrice
+from bidbrain.strategies.base import Strategy, StrategyInputs, TimePrice
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, usd_text
 
 MARGIN = 0.005

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from bidbrain.billing import Bill, BillingRule, End, Life, Prices, fixed_price, usd
 from bidbrain.replay.market import Warnings
 from bidbrain.strategies.base import Holding, Offer, Rent, gang_works
-from bidbrain.strategies.deadline_spells import SpellOutlook
+from bidbrain.strategies.spells import SpellOutlook
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR

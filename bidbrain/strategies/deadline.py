@@ -1,6 +1,6 @@
 """`deadline`: finishes in time at the least expected cost, deciding online.
 
-The strategy learns from the market's history how long spells of capacity last (`deadline_spells`),
+The strategy learns from the market's history how long spells of capacity last (`spells`),
 plans for such spells, and reads off the plan whether the slack is worth more than an on-demand
 machine costs. No decision depends on the future. The plan's inputs are the price ratio, the delay,
 and the rates at which spells end.
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from bidbrain.arrays import Bools, Floats
 from bidbrain.errors import BidBrainError
 from bidbrain.strategies.base import Offer, Overheads
-from bidbrain.strategies.deadline_spells import (
+from bidbrain.strategies.spells import (
     AGES,
     CLASSES,
     FACTOR_STEP,

@@ -20,16 +20,16 @@ from scipy.special import gammaincinv
 from bidbrain.arrays import Bools
 from bidbrain.eviction.hazard import UNRECORDED, Hazard
 from bidbrain.strategies.base import Offer
-from bidbrain.strategies.deadline_spells import (
+from bidbrain.strategies.spells import (
     AGES,
     CLASSES,
     FACTOR_STEP,
+    HAZARDS,
     MAX_STEPS,
     PUBLIC_PRIOR,
     SpotSpell,
     outlook,
 )
-from bidbrain.strategies.regions_knowledge import HAZARDS
 from pricing_data.availability import AvailabilitySpan
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries

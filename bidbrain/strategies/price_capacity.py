@@ -154,8 +154,12 @@ class PriceCapacity:
             f"{offer.market} at ${cost / NANOS_PER_DOLLAR:.4g} per unit of work"
             for cost, offer in first
         )
-        bought = f"rent {' and '.join(map(described, rents))}" if rents else "rent nothing more"
-        returned = f"return {len(leaving)} allocations; " if leaving else ""
+        bought = "rent nothing more"
+        if rents:
+            bought = f"rent {' and '.join(map(described, rents))}"
+        returned = ""
+        if leaving:
+            returned = f"return {len(leaving)} allocations; "
         reason = f"{returned}{bought}; cheapest of {len(ranked)} open pools: {cheapest}"
 
         return Decision((*returns, *rents), situation.now + look, reason)

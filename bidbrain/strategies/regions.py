@@ -21,8 +21,8 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.strategies.regions_knowledge import HAZARDS, Known
 from bidbrain.strategies.regions_plan import MAX_STEPS, PlanTerms, RegionsPlan
+from bidbrain.strategies.spells import HAZARDS, Known
 from pricing_data.units import usd_text
 
 STAY: Final = "stay"
@@ -153,31 +153,29 @@ class RegionsStrategy:
         stays = next((option for option in options if option.action == STAY), None)
         if stays is not None and best is not stays and best.zone is not None:
             price = at.spot if best.spot else at.on_demand
-            hurdle = MOVE_HURDLE * (
-                float(at.moves_usd[best.zone]) + at.delay * float(price[best.zone])
-            )
+            move_usd = float(at.moves_usd[best.zone])
+            start_usd = at.delay * float(price[best.zone])
+            hurdle = MOVE_HURDLE * (move_usd + start_usd)
             if best.usd > stays.usd - hurdle:
                 why = f"saves less than the {usd_text(hurdle)} that a move must save"
                 return stays, _reason(at, stays, best, why)
 
-        second = min(
-            (option for option in options if option is not best),
-            key=lambda option: option.usd,
-            default=None,
-        )
-
+        others = (option for option in options if option is not best)
+        second = min(others, key=lambda option: option.usd, default=None)
         return best, _reason(at, best, second, "costs more")
 
     def outlooks(self, at: RegionsSituation) -> list[ZoneOutlook]:
         """All zones, by what the job would cost there on spot, the cheapest first."""
         plan = self._planned(at)
         hours = (at.work + at.delay) * _GRID
-        survives = at.known.survivals(at.now, np.tile(hours, (len(at.regions), 1)))
-        lasts = ((survives[:, 1:] + survives[:, :-1]) / 2 * np.diff(hours)).sum(axis=1)
-        figures = (at.known.chances(at.now), lasts, _spot_usd(at, plan), _on_demand_usd(at, plan))
-        outlooks = [
-            ZoneOutlook(zone, *row) for zone, row in enumerate(np.stack(figures, axis=1).tolist())
-        ]
+        hours_of_zones = np.tile(hours, (len(at.regions), 1))
+        survives = at.known.survivals(at.now, hours_of_zones)
+        mean_survival = (survives[:, 1:] + survives[:, :-1]) / 2
+        lasts = (mean_survival * np.diff(hours)).sum(axis=1)
+        chances = at.known.chances(at.now)
+        figures = (chances, lasts, _spot_usd(at, plan), _on_demand_usd(at, plan))
+        by_zone = np.stack(figures, axis=1).tolist()
+        outlooks = [ZoneOutlook(zone, *row) for zone, row in enumerate(by_zone)]
         return sorted(outlooks, key=lambda outlook: outlook.spot_usd)
 
     def _planned(self, at: RegionsSituation) -> RegionsPlan:
@@ -221,9 +219,9 @@ def _options(at: RegionsSituation, plan: RegionsPlan) -> list[RegionsOption]:
         options += _cheapest(on_demand, spot=False)
 
     if at.fits(2) and at.fits(1, steps=1):
-        closed = set(at.refused) | (
-            {running.zone} if running is not None and running.spot else set()
-        )
+        closed = set(at.refused)
+        if running is not None and running.spot:
+            closed.add(running.zone)
         spot[[*closed]] = inf
         options += _cheapest(spot, spot=True)
 
@@ -319,17 +317,20 @@ def _terms(at: RegionsSituation) -> PlanTerms:
     place[kept] = np.arange(len(kept))
     back = np.bincount(region, returns * usable) + 1e-6
     first = [int(np.argmax(region == number)) for number in kept]
+    returns_of_places = back[kept].astype(np.float64)
+    moves = np.ascontiguousarray(at.moving[np.ix_(first, first)])
+    lowest_on_demand = float(at.on_demand.min())
     return PlanTerms(
-        usd[kept],
-        up[kept],
-        back[kept].astype(np.float64),
-        losses[kept],
-        np.ascontiguousarray(at.moving[np.ix_(first, first)]),
-        float(at.on_demand.min()),
-        at.work,
-        max(at.slack, 0.0),
-        at.delay,
-        place[region],
+        usd=usd[kept],
+        up=up[kept],
+        returns=returns_of_places,
+        losses=losses[kept],
+        moves=moves,
+        on_demand=lowest_on_demand,
+        work=at.work,
+        slack=max(at.slack, 0.0),
+        delay=at.delay,
+        place=place[region],
     )
 
 

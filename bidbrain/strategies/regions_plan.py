@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.strategies.regions_knowledge import HAZARDS
+from bidbrain.strategies.spells import HAZARDS
 from pricing_data.series import Ints
 
 MAX_STEPS: Final = 110

@@ -9,10 +9,15 @@ from math import expm1, inf, nan
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.outbid.bid import BidTerms
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Situation, Strategy
-from bidbrain.strategies.inputs import (
+from bidbrain.strategies.base import (
     AGILE,
+    LOOK_AGAIN,
+    ChosenStrategy,
+    Decision,
+    Offer,
     Recovery,
+    Situation,
+    Strategy,
     StrategyInputs,
     TimePrice,
     mean_time_to_failure,
@@ -22,7 +27,7 @@ from bidbrain.strategies.lookahead import Lookahead, NextHour
 from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES, ON_DEMAND
 from bidbrain.strategies.price_capacity import POOLS, PriceCapacity, Prospects
 from bidbrain.strategies.proteus import JobCosts, Odds, Proteus, bid_deltas
-from bidbrain.strategies.standard import AlwaysOnDemand, Mttf, Standard, TierMl
+from bidbrain.strategies.standard import AlwaysOnDemand, Standard, TierMl, mttf_by_tenth
 from pricing_data.errors import BadInput
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_usd, parse_usd, usd_text
@@ -88,9 +93,9 @@ def _usual_fleet(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
 def _tierml(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
     mttf = {}
     for offer in inputs.offers:
-        crossing = Mttf.of(inputs.histories[offer.market], offer.on_demand)
+        by_tenth = mttf_by_tenth(inputs.histories[offer.market], offer.on_demand)
         hazard = inputs.hazards[offer.market]
-        mttf[offer.market] = Mttf(tuple(with_hazard(mean, hazard) for mean in crossing.by_tenth))
+        mttf[offer.market] = tuple(with_hazard(mean, hazard) for mean in by_tenth)
     return StrategySetup(name, TierMl(mttf), AGILE, reliable=True)
 
 
@@ -264,7 +269,9 @@ def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:
 def application_of(inputs: StrategyInputs) -> JobCosts:
     """The job's own costs: hours of overheads, dollars per hour of reliable machines."""
     reliable = inputs.reliable
-    held = reliable.machines * reliable.offer.on_demand / NANOS_PER_DOLLAR if reliable else 0.0
+    held = 0.0
+    if reliable:
+        held = reliable.machines * reliable.offer.on_demand / NANOS_PER_DOLLAR
     overheads = inputs.overheads
     return JobCosts(
         overheads.eviction / HOUR, overheads.resize / HOUR, overheads.startup / HOUR, held
@@ -321,18 +328,7 @@ class AmongOpen:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultStrategy:
-    """A strategy by name, and why it is the default: in full for `--json`, in a line for the
-    terminal.
-    """
-
-    name: str
-    reason: str
-    summary: str
-
-
-TODAY = DefaultStrategy(
+TODAY = ChosenStrategy(
     "price-capacity",
     "evictions depend on capacity rather than the bid, and at most a first hour is refunded. In "
     "replays of 2020 prices"
@@ -344,7 +340,7 @@ TODAY = DefaultStrategy(
 )
 """Where capacity decides, which is on all clouds since 2017."""
 
-BIDDING = DefaultStrategy(
+BIDDING = ChosenStrategy(
     "lookahead",
     "the bid decides which machines are evicted, and an evicted hour is refunded. lookahead ranks "
     "bids by the expected"
@@ -356,7 +352,7 @@ BIDDING = DefaultStrategy(
 """Where prices evict and evicted hours are refunded."""
 
 
-def default_for(billing: str) -> DefaultStrategy:
+def default_for(billing: str) -> ChosenStrategy:
     """The default strategy in a market with this billing rule.
 
     >>> default_for("gcp").name

@@ -90,44 +90,37 @@ _SWITCH_FACTOR = 2.0
 _LOOK_EVERY = 2 * MINUTE
 
 
-@dataclass(frozen=True, slots=True)
-class Mttf:
+def mttf_by_tenth(history: PriceSeries, on_demand: int) -> tuple[float, ...]:
     """Mean time until the price crosses on-demand, in microseconds, by the price's tenth of
-    on-demand.
-    """
+    on-demand. A tenth in which the price never was takes the value of the next higher one that it
+    was in."""
+    edges = np.arange(_TENTHS + 1, dtype=np.int64) * on_demand // _TENTHS
+    watched = min(_WATCHED, (history.last - history.first) // 2)
+    means = CrossingHistory(history, watched).mean_times(on_demand, edges)
+    known = 0.0
+    filled = []
+    for mean in reversed(means):
+        known = known if mean is None else min(mean, LONGEST)
+        filled.append(known)
 
-    by_tenth: tuple[float, ...]
+    return tuple(reversed(filled))
 
-    @classmethod
-    def of(cls, history: PriceSeries, on_demand: int) -> "Mttf":
-        """The means of a history. A tenth in which the price never was takes the value of the next
-        higher one that it was in."""
-        edges = np.arange(_TENTHS + 1, dtype=np.int64) * on_demand // _TENTHS
-        means = CrossingHistory(
-            history, min(_WATCHED, (history.last - history.first) // 2)
-        ).mean_times(on_demand, edges)
-        known = 0.0
-        filled = []
-        for mean in reversed(means):
-            known = known if mean is None else min(mean, LONGEST)
-            filled.append(known)
 
-        return cls(tuple(reversed(filled)))
-
-    def at(self, price: int, on_demand: int) -> float:
-        """The expected time at a price; 0 above on-demand."""
-        if price > on_demand:
-            return 0.0
-        return self.by_tenth[min(price * _TENTHS // on_demand, _TENTHS - 1)]
+def expected_time(by_tenth: tuple[float, ...], price: int, on_demand: int) -> float:
+    """The mean time until a price crosses on-demand, by its tenth; 0 above on-demand."""
+    if price > on_demand:
+        return 0.0
+    return by_tenth[min(price * _TENTHS // on_demand, _TENTHS - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class TierMl:
     """Switches type when another is expected to last at least twice as long. The old machines work
     to the end of their paid hour, where an eviction would still be refunded. While every spot price
-    is above on-demand, rents on demand."""
+    is above on-demand, rents on demand. `mttf` are mean times to an eviction, by the price's tenth
+    of on-demand."""
 
-    mttf: Mapping[Market, Mttf]
+    mttf: Mapping[Market, tuple[float, ...]]
     name: str = "tierml"
 
     def decide(self, situation: Situation) -> Decision:
@@ -176,4 +169,5 @@ class TierMl:
         return Decision((*leave, Rent(best, machines, best.on_demand)), wake_at, reason)
 
     def _expected(self, situation: Situation, offer: Offer) -> float:
-        return self.mttf[offer.market].at(situation.price(offer), offer.on_demand)
+        by_tenth = self.mttf[offer.market]
+        return expected_time(by_tenth, situation.price(offer), offer.on_demand)

@@ -216,7 +216,9 @@ class Rejects:
     def report(self) -> None:
         """Raises if any record was left out; call it after yielding the good rows."""
         if self.count:
-            records = "1 record" if self.count == 1 else f"{self.count} records"
+            records = "1 record"
+            if self.count != 1:
+                records = f"{self.count} records"
             raise IncompleteAnswer(
                 f"{self.subject}: {records} left out, the others were kept; first: {self.example}",
                 "the next fetch retries them",

@@ -160,15 +160,6 @@ def read_lifetimes(path: Path) -> list[Lifetime]:
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneTrace:
-    """The machines that a zone granted at each tick. `trace.name` is the zone; `start` is None
-    where a file has no times."""
-
-    trace: AvailabilityTrace
-    start: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class ZonePrice:
     """Constant prices of a zone, in dollars per machine-hour; None where the file has none."""
 
@@ -177,8 +168,9 @@ class ZonePrice:
     on_demand: float | None
 
 
-def read_zones(path: Path) -> list[ZoneTrace]:
-    """The zones of a CSV `zone,start,gap_seconds,up` (a character per tick), or of probes
+def read_zones(path: Path) -> list[AvailabilityTrace]:
+    """The machines that zones granted, each trace with the name of its zone: the zones of a CSV
+    `zone,start,gap_seconds,up` (a character per tick), or of probes
     `timestamp,zone,created,requested`; or the one zone of an availability JSON, named in its file
     name."""
     if ".json" in path.name:
@@ -187,13 +179,13 @@ def read_zones(path: Path) -> list[ZoneTrace]:
         last_part = trace.name.rsplit("__", 1)
         parts = last_part[-1].split("_", maxsplit=1)
         zone = parts[0]
-        return [ZoneTrace(AvailabilityTrace(zone, trace.gap_seconds, trace.up), None)]
+        return [AvailabilityTrace(zone, trace.gap_seconds, trace.up)]
 
     rows = csv.DictReader(_text_of(path).splitlines())
     columns = tuple(rows.fieldnames or ())
     try:
         if set(_UP) <= set(columns):
-            zones = list[ZoneTrace]()
+            zones = []
             for row in rows:
                 letters = row["up"].strip()
                 codes = np.frombuffer(letters.encode(), dtype=np.uint8)
@@ -201,10 +193,9 @@ def read_zones(path: Path) -> list[ZoneTrace]:
                 if not up.size or int(up.max()) > 9 or int(up.min()) < 0:
                     raise BadInput(f"zone {row['zone']}: up needs one digit for each tick")
                 start = parse_time(row["start"])
-                zone_trace = ZoneTrace(
-                    AvailabilityTrace(row["zone"], int(row["gap_seconds"]), up), start
-                )
-                zones.append(zone_trace)
+                gap_seconds = int(row["gap_seconds"])
+                trace = AvailabilityTrace(row["zone"], gap_seconds, up, start)
+                zones.append(trace)
             return zones
         if set(_PROBES) <= set(columns):
             return list(_probed_zones(list(rows)))
@@ -245,7 +236,7 @@ def read_zone_prices(path: Path) -> list[ZonePrice] | None:
     return prices
 
 
-def _probed_zones(rows: list[dict[str, str]]) -> Iterator[ZoneTrace]:
+def _probed_zones(rows: list[dict[str, str]]) -> Iterator[AvailabilityTrace]:
     """Rounds of probes; a round that is missing shows what the one before it showed."""
     moments_written = [parse_time(row["timestamp"]) for row in rows]
     times = np.array(moments_written, dtype=np.int64)
@@ -264,8 +255,7 @@ def _probed_zones(rows: list[dict[str, str]]) -> Iterator[ZoneTrace]:
         places = np.where(granted >= 0, np.arange(ticks), 0)
         known = np.maximum.accumulate(places)
         counts = np.maximum(granted[known], 0)
-        trace = AvailabilityTrace(zone, gap // SECOND, counts)
-        yield ZoneTrace(trace, int(moments[0]))
+        yield AvailabilityTrace(zone, gap // SECOND, counts, int(moments[0]))
 
 
 def _text_of(path: Path) -> str:

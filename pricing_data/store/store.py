@@ -126,7 +126,9 @@ class PriceStore:
 
     def table(self, markets: Iterable[Market] | None = None) -> PriceTable:
         """The history of these markets, or of all markets; a market without history is left out."""
-        names = None if markets is None else {str(market) for market in markets}
+        names = None
+        if markets is not None:
+            names = {str(market) for market in markets}
 
         def read(manifest: Manifest) -> PriceTable:
             rows_stored = rows_of(self.root, manifest, names)

@@ -142,7 +142,7 @@ def number_range(option: str, text: str) -> tuple[int, int]:
 
 def check_regions(command: str, regions: Iterable[str]) -> None:
     """Raises `BadRequest` for a region that is probably mistyped."""
-    from pricing_data.spelling import mistyped
+    from pricing_data.market import mistyped
 
     for region in regions:
         if meant := mistyped(region):

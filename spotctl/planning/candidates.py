@@ -19,8 +19,7 @@ from bidbrain.decision.mixture_solver import (
 from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.eviction.hazard import Hazard, family_of, in_force
 from bidbrain.forecast.values import LaunchTimes
-from bidbrain.strategies.base import Overheads
-from bidbrain.strategies.inputs import mean_time_to_failure
+from bidbrain.strategies.base import Overheads, mean_time_to_failure
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from pricing_data.catalog import InstanceType
 from pricing_data.series import PriceSeries
@@ -100,7 +99,13 @@ def candidates(facts: PlanningFacts) -> tuple[list[tuple[Job, Demand]], KindColu
     snapshot = facts.snapshot
     in_wanted_zones = [in_zones(snapshot, job.spec.resources) for job in facts.jobs]
     usable = snapshot.usable & np.logical_or.reduce(in_wanted_zones)
-    lowest = snapshot.lowest_prices(usable)
+
+    # The lowest spot price by kind.
+    rows = np.flatnonzero(usable)
+    highest = np.iinfo(np.int64).max
+    lowest = np.full(len(snapshot.kinds), highest, dtype=np.int64)
+    np.minimum.at(lowest, snapshot.kind[rows], snapshot.price[rows])
+
     matches = [eligible(snapshot, usable, job.spec) for job in facts.jobs]
     rows_of_jobs = zip(facts.jobs, matches, strict=True)
     fitting = [
@@ -129,11 +134,8 @@ def _fitting_kinds(
     spec = job.spec
     kinds = eligible_kinds.tolist()
     if job.place is not None:
-        kinds = [
-            kind
-            for kind in kinds
-            if (snapshot.kinds[kind].cloud, snapshot.kinds[kind].region) == job.place
-        ]
+        places_of_kinds = [(kind.cloud, kind.region) for kind in snapshot.kinds]
+        kinds = [kind for kind in kinds if places_of_kinds[kind] == job.place]
 
     if not kinds:
         raise _nothing_usable(job, facts, unusable)
@@ -157,8 +159,10 @@ def _fitting_kinds(
     most = _CHEAPEST_ROAMING if may_roam(spec) else _CHEAPEST
     numbers = np.array(kinds)
     per_work = lowest[numbers] / nu[numbers]
-    cheapest = numbers[np.argsort(per_work, kind="stable")[:most]]
-    fastest = numbers[np.lexsort((per_work, -nu[numbers]))[:_FASTEST]]
+    cheapest_first = np.argsort(per_work, kind="stable")
+    cheapest = numbers[cheapest_first[:most]]
+    fastest_first = np.lexsort((per_work, -nu[numbers]))
+    fastest = numbers[fastest_first[:_FASTEST]]
     named = _reservations(job, snapshot.at)
     reserved = (
         kind for kind in kinds if any(is_kind_of(each, snapshot.kinds[kind]) for each in named)
@@ -258,17 +262,20 @@ def _demand(
 
     # A gang is in one reservation.
     together = max if gang else sum
-    held = [
-        [each.machines for each in named if is_kind_of(each, kind)]
-        for kind in columns.kinds
-        if named
-    ]
+    held_counts = []
+    for kind in columns.kinds if named else ():
+        machines = [each.machines for each in named if is_kind_of(each, kind)]
+        held_counts.append(together([0, *machines]))
 
-    left = inf if job.deadline is None else (job.deadline - at - facts.overheads.startup) / HOUR
+    left = inf
+    if job.deadline is not None:
+        left = (job.deadline - at - facts.overheads.startup) / HOUR
 
     in_units = all(rate.in_units for rate in rates.values())
     work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
-    kept = spec.program.checkpoint if isinstance(spec.program, Command) else None
+    kept = None
+    if isinstance(spec.program, Command):
+        kept = spec.program.checkpoint
     unit = CLOCK if isinstance(spec.program, Training) else ANY_UNIT
     times = _ON_CLOUD
     if gang and spec.program.parallel is not None:
@@ -277,22 +284,26 @@ def _demand(
     if spec.is_local:
         second = spec.local.speed * SECOND
         loads = isinstance(spec.program, Training)
-        spread = _LOCAL_SPREAD if loads and facts.overheads.startup == OVERHEADS.startup else 0.0
-        times = LaunchTimes(
-            round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD, spread
-        )
+        spread = 0.0
+        if loads and facts.overheads.startup == OVERHEADS.startup:
+            spread = _LOCAL_SPREAD
+        order = round(_LOCAL_ORDER * second)
+        ending = round(_LOCAL_ENDING * second)
+        times = LaunchTimes(order, ending, _LOCAL_SPREAD, spread)
 
     reference_nu = most * float(nu[cheapest])
-    budget_usd = None if spec.budget is None else spec.budget / NANOS_PER_DOLLAR
-    value_of_time_usd = (
-        None if spec.value_of_time is None else spec.value_of_time / NANOS_PER_DOLLAR
-    )
+    budget_usd = None
+    if spec.budget is not None:
+        budget_usd = spec.budget / NANOS_PER_DOLLAR
+    value_of_time_usd = None
+    if spec.value_of_time is not None:
+        value_of_time_usd = spec.value_of_time / NANOS_PER_DOLLAR
     aim = aim_of(spec.objective, is_unknown=work.assumed)
     roams = may_roam(spec) and not work.assumed
     saved_gb = None if kept is None or kept.size is None else kept.size / GB
-    held_lists = (together([0, *machines]) for machines in held)
-    held_counts = tuple(held_lists)
-    own_startup = local_startup(spec) if facts.overheads.startup == OVERHEADS.startup else None
+    own_startup = None
+    if facts.overheads.startup == OVERHEADS.startup:
+        own_startup = local_startup(spec)
     return Demand(
         name=spec.name,
         objective=spec.objective,
@@ -312,7 +323,7 @@ def _demand(
         save_time=save_time(job),
         saved_gb=saved_gb,
         reservations=named,
-        reserved=held_counts,
+        reserved=tuple(held_counts),
         times=times,
         startup=own_startup,
         user=spec.tags.get(_USER_TAG, ""),
@@ -443,7 +454,9 @@ def length_of(
     """The length of a job. `user_hours` is an estimate, and `hours_from` says whether the user's or
     from earlier runs. `in_units` says that throughputs are known, so that clocks can be converted
     to time."""
-    stop = spec.program.stop if isinstance(spec.program, Training) else None
+    stop = None
+    if isinstance(spec.program, Training):
+        stop = spec.program.stop
     longest = inf
     if not (stop is None or stop.span is None):
         longest = stop.span / HOUR
@@ -451,7 +464,9 @@ def length_of(
         text = counted(stop.clocks, "clock")
         return JobLength(text, units=float(stop.clocks), longest=longest)
 
-    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
+    parallel = None
+    if isinstance(spec.program, Command):
+        parallel = spec.program.parallel
     if parallel is not None and parallel.updates is not None and in_units:
         return JobLength(f"{parallel.updates:,} updates", units=float(parallel.updates))
 

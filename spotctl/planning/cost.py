@@ -473,7 +473,9 @@ def checkpoints_of(
         return None
 
     life = min(lives, default=inf)
-    every = None if program.checkpoint is None else program.checkpoint.every
+    every = None
+    if program.checkpoint is not None:
+        every = program.checkpoint.every
     if every is None:
         taken = SAVE_TIME if save_time is None else save_time
         return CheckpointInterval(

@@ -8,17 +8,25 @@ import numpy as np
 
 from bidbrain.billing import rule_of_cloud
 from bidbrain.decision.decider import Decider
-from bidbrain.decision.mixture_strategy import Mixed, Mixing, TypeQuota
+from bidbrain.decision.limits import CommonQuota
+from bidbrain.decision.mixture_strategy import Mixed, Mixing
 from bidbrain.decision.roaming import Roaming, known_before, regions_of
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.replay.pace import MAX_STARTS, PastJobs
-from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Offer, Rent, Situation
+from bidbrain.strategies.base import (
+    REQUEST_VCPUS,
+    ChosenStrategy,
+    Decision,
+    Offer,
+    Rent,
+    Situation,
+    StrategyInputs,
+)
 from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.deadline_spells import SpotSpell
-from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.known_spells import spell_of_prices, spot_spell
 from bidbrain.strategies.names import DEADLINE, REGIONS, known
 from bidbrain.strategies.registry import bid_terms, default_for, set_up
+from bidbrain.strategies.spells import SpotSpell
 from pricing_data.catalog import Catalog
 from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market
@@ -36,7 +44,6 @@ from spotctl.planning.fleet import usd_per_hour
 from spotctl.planning.forecast import RATE_HOURS
 from spotctl.planning.values import (
     AllocatedJob,
-    ChosenStrategy,
     FirstDecision,
     Fleet,
     MachineMix,
@@ -176,23 +183,27 @@ def _mixing(
     demand = allocated.demand
     history = fleet.market_history
     listed = {offer.market: offer.on_demand for offer in fleet.offers}
+    useful = {
+        market: useful_share(series, history.hazards[market], listed[market], fleet.overheads)
+        for market, series in history.histories.items()
+    }
+
+    # The job's part of each quota, and what a machine of each type of the mixture takes of it.
+    quotas = []
+    for group, part in zip(columns.quotas, allocated.share.amounts, strict=True):
+        uses = {columns.kinds[j].type: float(group.per_machine[j]) for j in option.columns}
+        quotas.append(CommonQuota(part, uses))
+
+    value_of_time_usd = demand.value_of_time_usd or 0.0
     return Mixing(
         aim=demand.aim,
         least=demand.least,
         most=demand.most,
         most_of_type=fleet.limits.by_type,
-        useful={
-            market: useful_share(series, history.hazards[market], listed[market], fleet.overheads)
-            for market, series in history.histories.items()
-        },
+        useful=useful,
         overheads=fleet.overheads,
-        usd_per_hour=usd_per_hour(fleet.reliable) + (demand.value_of_time_usd or 0.0),
-        quotas=tuple(
-            TypeQuota(
-                {columns.kinds[j].type: float(group.per_machine[j]) for j in option.columns}, part
-            )
-            for group, part in zip(columns.quotas, allocated.share.amounts, strict=True)
-        ),
+        usd_per_hour=usd_per_hour(fleet.reliable) + value_of_time_usd,
+        quotas=tuple(quotas),
     )
 
 

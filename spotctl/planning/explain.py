@@ -244,7 +244,9 @@ def _left_out(
     ):
         least_machines = max(allocated.demand.least, 1)
         is_able = allocated.share.caps[j] >= least_machines
-        relative = float(usd_per_work[j]) / least if is_able else None
+        relative = None
+        if is_able:
+            relative = float(usd_per_work[j]) / least
         for market in sold[j]:
             yield RejectedMarket(market, why, relative_cost=relative)
 

@@ -18,8 +18,7 @@ import numpy as np
 from agileml.pipeline.profile.model_profile import ModelProfile
 from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_spans, hazard_of
 from bidbrain.gavel.estimator import speeds_by_others
-from bidbrain.strategies.base import Overheads
-from bidbrain.strategies.inputs import Checkpointing
+from bidbrain.strategies.base import Checkpointing, Overheads
 from bidbrain.strategies.known_spells import KnownSpells, known_spells
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.availability import AvailabilitySpan, Interruption, run_of_job
@@ -160,22 +159,25 @@ def learn(
     size, speeds = _speeds(known, vcpus, scaling)
     startups = [span for run in known for span in run.startups]
     losses = [span for run in known for span in run.losses]
+    saves = [span for run in known for span in run.saves]
+    evidence = chain.from_iterable(run.evidence for run in known)
 
+    remarks = [*_remarks("start-up", startups, startup)]
+    remarks += _remarks("an eviction costs", losses, eviction)
+    mean_startup = _mean(startups, startup)
+    mean_loss = _mean(losses, eviction)
     return Learned(
-        len(known),
-        known[-1].wall_ended,
-        speeds,
-        size,
-        scaling,
-        _mean(startups, startup),
-        _mean(losses, eviction),
-        (
-            *_remarks("start-up", startups, startup),
-            *_remarks("an eviction costs", losses, eviction),
-        ),
-        median(done) if done else None,
-        tuple(chain.from_iterable(run.evidence for run in known)),
-        median(saves) if (saves := [span for run in known for span in run.saves]) else None,
+        runs=len(known),
+        last=known[-1].wall_ended,
+        speeds=speeds,
+        size=size,
+        scaling=scaling,
+        startup=mean_startup,
+        eviction=mean_loss,
+        remarks=tuple(remarks),
+        hours=median(done) if done else None,
+        evidence=tuple(evidence),
+        save_seconds=median(saves) if saves else None,
     )
 
 
@@ -358,8 +360,12 @@ def job_of(
     """
     place = place or place_of(spec, at)
     saving = None if learned is None else learned.save_seconds
-    stop = spec.program.stop if isinstance(spec.program, Training) else None
-    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
+    stop = None
+    if isinstance(spec.program, Training):
+        stop = spec.program.stop
+    parallel = None
+    if isinstance(spec.program, Command):
+        parallel = spec.program.parallel
 
     # Clocks, updates or a time say when the job ends.
     states_its_end = stop is not None and (stop.clocks is not None or stop.span is not None)
@@ -425,7 +431,15 @@ def arranged_facts(
         own = measured.get(name, {})
         measured[name] = completed(spec.throughputs, own, of_others, vcpus)
     known_hazards = hazards(interruptions, at, (*evictions, *evidence_of_spans(others, at)))
-    hazards_and_hosts = with_hosts(known_hazards, snapshot)
+    hosts = snapshot.hosts
+    prices = dict(zip(snapshot.markets, snapshot.price.tolist(), strict=True)) if hosts else {}
+
+    def hazard_with_hosts(market: Market) -> Hazard | None:
+        # A machine at the market's price: higher bids are outbid less often.
+        if market in hosts:
+            return hosts[market].hazard(prices[market])
+        return known_hazards(market)
+
     spells = known_spells(availability, at)
     limiting = spot if any(job.spec.strategy != ON_DEMAND for job in jobs) else ()
     unlimited = (quota for quota in quotas if not quota.spot)
@@ -433,7 +447,7 @@ def arranged_facts(
     return PlanningFacts(
         tuple(jobs),
         snapshot,
-        hazards_and_hosts,
+        hazard_with_hosts,
         spells,
         measured,
         quotas=limiting,
@@ -483,15 +497,6 @@ def hazards(
         return hazard_of(market, evidence, of_type)
 
     return hazard
-
-
-def with_hosts(known: HazardOf, snapshot: MarketSnapshot) -> HazardOf:
-    """The rates, in markets of hosts those of a machine at the market's price: higher bids are
-    outbid less often.
-    """
-    hosts = snapshot.hosts
-    prices = dict(zip(snapshot.markets, snapshot.price.tolist(), strict=True)) if hosts else {}
-    return lambda market: hosts[market].hazard(prices[market]) if market in hosts else known(market)
 
 
 def transfer_time(gigabytes: float) -> int:

@@ -19,7 +19,7 @@ from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.decision.roaming import regions_of
 from bidbrain.eviction.hazard import in_force
 from bidbrain.forecast.values import KnownPast
-from bidbrain.outbid.hosts import HostMarket
+from bidbrain.outbid.bid import HostMarket
 from bidbrain.strategies.base import Offer, Overheads, Rent
 from bidbrain.strategies.known_spells import KnownSpells
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
@@ -147,12 +147,12 @@ def machine_mixes(
     in_hours = job.work.hours is not None and not job.work.assumed
     if job.gang or in_hours:
         cheapest_first = job.aim is Aim.LEAST_COST
-        ranks = {
-            j: (usd_per_work[j], -speeds[j]) if cheapest_first else (-speeds[j], usd_per_work[j])
-            for j in in_time
-        }
-        in_order = sorted(in_time, key=lambda j: ranks[j])
-        return [MachineMix(j) for j in in_order]
+        ranks = []
+        for j in in_time:
+            slowness = -float(speeds[j])
+            usd = float(usd_per_work[j])
+            ranks.append((usd, slowness, j) if cheapest_first else (slowness, usd, j))
+        return [MachineMix(j) for _, _, j in sorted(ranks)]
 
     chosen = _mixtures(job, share, columns, standing_usd, overheads)
     cheapest = min(in_time, key=lambda j: usd_per_work[j], default=None)
@@ -165,7 +165,7 @@ def _mixtures(
     job: Demand, share: JobShare, columns: KindColumns, standing_usd: Floats, overheads: Overheads
 ) -> list[MachineMix]:
     """The best mixture of each region, in the order of the job's aim."""
-    ranked: list[tuple[tuple[float, ...], MachineMix]] = []
+    ranked: list[tuple[tuple[float, ...], int, MachineMix]] = []
     own = [
         replace(group, most=limit)
         for group, limit in zip(columns.quotas, share.amounts, strict=True)
@@ -191,10 +191,10 @@ def _mixtures(
         if schedule is not None:
             rank = _rank(job, schedule)
             mix = _option(job, terms, schedule, own)
-            ranked.append((rank, mix))
+            # The number keeps mixtures of one rank in their order.
+            ranked.append((rank, len(ranked), mix))
 
-    ordered = sorted(ranked, key=lambda pair: pair[0])
-    return [option for _, option in ordered]
+    return [mix for _, _, mix in sorted(ranked)]
 
 
 def _rank(job: Demand, schedule: Schedule) -> tuple[float, ...]:

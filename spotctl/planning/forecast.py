@@ -14,8 +14,7 @@ from bidbrain.forecast.forecast import forecast, merits
 from bidbrain.forecast.values import Forecast, ForecastJob
 from bidbrain.forecast.windows import PastMarket, RareLooks, clearly_costs_more
 from bidbrain.replay.market import Warnings
-from bidbrain.strategies.base import Offer, Strategy
-from bidbrain.strategies.inputs import AGILE, Recovery
+from bidbrain.strategies.base import AGILE, Offer, Recovery, Strategy
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, usd_text
 from spotctl.home.errors import SpotctlError
@@ -114,7 +113,9 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
     scaling = next(scalings, 0.0)
     decisions = most_decisions if roaming is None else _ROAMING
     most_nodes = decider.limits.most if decider.limits.together else 0
-    warnings = Warnings(local.warning, local.unwarned) if plan.job.spec.is_local else None
+    warnings = None
+    if plan.job.spec.is_local:
+        warnings = Warnings(local.warning, local.unwarned)
     return ForecastJob(
         decider=decider_now,
         offers=decider.offers,
@@ -170,7 +171,9 @@ def _with_pauses(plan: JobPlan, at: int) -> Callable[[int], Decider]:
     look = (
         pause if decider.deadline is None else min(max(pause // part, decider.look), _LONGEST_LOOK)
     )
-    roaming = None if decider.roaming is None else decider.roaming.with_rare_looks(pause)
+    roaming = None
+    if decider.roaming is not None:
+        roaming = decider.roaming.with_rare_looks(pause)
     rarely = replace(decider, look=look, roaming=roaming)
 
     def later(start: int) -> Decider:
@@ -188,9 +191,9 @@ def _recovery(plan: JobPlan) -> Recovery:
     if plan.decision.interval is None and decider.reliable is not None:
         return AGILE
 
-    at_risk = (
-        plan.decision.interval.every if plan.decision.interval is not None and resumes else inf
-    )
+    at_risk = inf
+    if plan.decision.interval is not None and resumes:
+        at_risk = plan.decision.interval.every
     if plan.decision.interval is None:
         clock = HOUR / decider.most_nu if plan.demand.unit == CLOCK else _CLOCK_OF_UNKNOWN_LENGTH
         at_risk = CLOCKS_AT_RISK * clock
@@ -263,7 +266,9 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
 
     budget = kept.demand.budget_usd
     deadline = kept.job.deadline
-    hours = inf if deadline is None else (deadline - kept.at) / HOUR
+    hours = inf
+    if deadline is not None:
+        hours = (deadline - kept.at) / HOUR
     chances = (
         (each.budget_kept(budget or inf), each.deadline_met(hours)) for each in (with_one, without)
     )
@@ -279,7 +284,9 @@ def merits_of(plan: JobPlan) -> tuple[float, ...]:
     budget = plan.demand.budget_usd
     deadline = plan.job.deadline
     worth = plan.demand.value_of_time_usd
-    hours_left = inf if deadline is None else (deadline - plan.at) / HOUR
+    hours_left = inf
+    if deadline is not None:
+        hours_left = (deadline - plan.at) / HOUR
     budget_usd = inf if budget is None else budget
     value_of_time = 0.0 if worth is None else worth
     hurries = plan.demand.aim is not Aim.LEAST_COST

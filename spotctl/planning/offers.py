@@ -16,14 +16,13 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Ints
 from bidbrain.eviction.estimate import MEMORY, PriceOutlook
-from bidbrain.outbid.hosts import HostMarket
+from bidbrain.outbid.bid import HostMarket
 from bidbrain.strategies.base import Offer
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import X86, XEN, Catalog, InstanceType, obstacle
 from pricing_data.errors import UnknownPrice
-from pricing_data.market import LINUX, Market, api_region
+from pricing_data.market import LINUX, Market, api_region, closest, mistyped
 from pricing_data.series import PriceSeries
-from pricing_data.spelling import closest, mistyped
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
 from spotctl.files.job.reservations import Reservation
@@ -93,22 +92,24 @@ class MarketSnapshot:
         _, first = np.unique(of_kind, return_index=True)
         price, age = _in_force(table, at)
 
+        machines = list[InstanceType | None]()
+        for each in kinds:
+            is_known = catalog.knows(each.cloud, each.type)
+            machines.append(catalog.instance_type(each.cloud, each.type) if is_known else None)
+
+        listed = [on_demand_price(catalog, table.markets[row], at) for row in first.tolist()]
+        outlook = PriceOutlook(table.markets, table.series, at)
         return cls(
             table,
             catalog,
             at,
-            of_kind,
-            price,
-            age,
-            kinds,
-            tuple(
-                catalog.instance_type(each.cloud, each.type)
-                if catalog.knows(each.cloud, each.type)
-                else None
-                for each in kinds
-            ),
-            tuple(on_demand_price(catalog, table.markets[row], at) for row in first.tolist()),
-            PriceOutlook(table.markets, table.series, at),
+            kind=of_kind,
+            price=price,
+            age=age,
+            kinds=kinds,
+            machine=tuple(machines),
+            on_demand=tuple(listed),
+            outlook=outlook,
         )
 
     @property
@@ -144,14 +145,6 @@ class MarketSnapshot:
         kind = int(self.kind[row])
         list_price = self.list_price(kind)
         return Offer(self.markets[row], nu, list_price)
-
-    def lowest_prices(self, usable: Bools) -> Ints:
-        """The lowest spot price by kind."""
-        rows = np.flatnonzero(usable)
-        integers = np.iinfo(np.int64)
-        lowest = np.full(len(self.kinds), integers.max, dtype=np.int64)
-        np.minimum.at(lowest, self.kind[rows], self.price[rows])
-        return lowest
 
     def history(self, row: int) -> PriceSeries:
         """The prices of a market in the last weeks, as older ones do not predict the next hours;

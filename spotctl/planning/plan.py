@@ -13,6 +13,7 @@ from math import ceil, floor, inf
 
 from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.forecast.forecast import LIKELY, MORE_LIKELY_THAN_NOT
+from bidbrain.strategies.base import ChosenStrategy
 from bidbrain.strategies.names import DEADLINE, ON_DEMAND
 from bidbrain.strategies.registry import RIVAL
 from pricing_data.market import Market
@@ -38,7 +39,7 @@ from spotctl.planning.forecast import (
 from spotctl.planning.queue_claims import pace_of
 from spotctl.planning.quotas import MachineCounts, on_demand_slices, possible
 from spotctl.planning.share import divide
-from spotctl.planning.values import AllocatedJob, ChosenStrategy, Demand, Job, JobPlan, MachineMix
+from spotctl.planning.values import AllocatedJob, Demand, Job, JobPlan, MachineMix
 
 _SAVES_MUCH = 0.5
 """Below this share of the cost on demand, a plan is not compared with one on demand, or on other
@@ -369,7 +370,9 @@ def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
             f"{usd_text(high)}) exceeds the budget of {usd_text(budget)}"
         )
 
-    left = inf if deadline is None else (deadline - plan.at) / HOUR
+    left = inf
+    if deadline is not None:
+        left = (deadline - plan.at) / HOUR
     if forecast.deadline_met(left) >= MORE_LIKELY_THAN_NOT:
         return None
 

@@ -65,7 +65,9 @@ def queue_job(
         usable = demand.nu > 0
 
     # Hours of a job that ends after a fixed time are no work.
-    unit = float(demand.nu.max()) if demand.work.timed else 1.0
+    unit = 1.0
+    if demand.work.timed:
+        unit = float(demand.nu.max())
     amount = demand.work.longest if demand.work.timed else demand.amount
     least = max(demand.least, 1)
     usable_kinds = np.flatnonzero(usable)
@@ -73,9 +75,20 @@ def queue_job(
     for j in usable_kinds.tolist():
         nu = float(demand.nu[j])
         rates[str(kinds[j])] = nu / unit
-    work = None if demand.work.assumed else amount * demand.pace
-    needed = _most_needed(demand, usable, groups)
-    deadline = now + (demand.hours_left + startup_hours) * 3600 if demand.hurries else None
+    work = None
+    if not demand.work.assumed:
+        work = amount * demand.pace
+
+    # A job that only has to be in time claims no more machines than that takes.
+    needed = demand.most
+    if demand.hurries and demand.aim is Aim.LEAST_COST:
+        in_time = _needed(demand)
+        possible = in_time[usable & (in_time <= room)]
+        needed = int(possible.max(initial=0)) or demand.most
+
+    deadline = None
+    if demand.hurries:
+        deadline = now + (demand.hours_left + startup_hours) * 3600
     swap = _swap_seconds(demand, startup_hours)
     interruptible = demand.saves or not demand.gang
     return QueueJob(
@@ -148,15 +161,6 @@ def _can_begin(demand: Demand, kinds: Sequence[MachineKind], room: Floats) -> bo
         else [place.tolist() for place in places(kinds)]
     )
     return any(room[each].sum() >= demand.least for each in together)
-
-
-def _most_needed(demand: Demand, usable: Bools, groups: Sequence[QuotaGroup]) -> int:
-    """The most machines that a job claims."""
-    if not demand.hurries or demand.aim is not Aim.LEAST_COST:
-        return demand.most
-    room = _room(demand, groups)
-    needed = _needed(demand)[usable & (_needed(demand) <= room)]
-    return int(needed.max(initial=0)) or demand.most
 
 
 def _room(demand: Demand, groups: Sequence[QuotaGroup]) -> Floats:

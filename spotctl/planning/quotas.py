@@ -27,6 +27,9 @@ MachineCounts = Mapping[Market, int]
 _ROUNDING = 1e-6
 
 
+NO_QUEUE = JobQueue(0.0, (), ())
+
+
 @dataclass(frozen=True, slots=True)
 class AccountQuotas:
     """The known quotas of an account for spot and for on-demand machines, and what running jobs of
@@ -37,7 +40,7 @@ class AccountQuotas:
     on_demand: tuple[Quota, ...] = ()
     spot_held: Mapping[str, MachineCounts] = field(default_factory=dict)
     on_demand_held: Mapping[str, MachineCounts] = field(default_factory=dict)
-    queue: JobQueue = field(default_factory=lambda: JobQueue(0.0, (), ()))
+    queue: JobQueue = NO_QUEUE
 
     def left(self, catalog: Catalog) -> tuple[Quota, ...]:
         """The quotas without what running jobs hold."""
@@ -117,7 +120,9 @@ def used(quota: Quota, machines: MachineCounts, catalog: Catalog) -> int:
             continue
         cloud = market.cloud
         name = market.instance_type
-        machine = catalog.instance_type(cloud, name) if catalog.knows(cloud, name) else None
+        machine = None
+        if catalog.knows(cloud, name):
+            machine = catalog.instance_type(cloud, name)
         amount += count * use_of(machine, quota.unit)
 
     return round(amount)
@@ -222,7 +227,7 @@ def on_demand_limits(
 
 def shared_quotas(
     offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
-) -> tuple[CommonQuota, ...]:
+) -> tuple[CommonQuota[Market], ...]:
     """The rest of each quota that machines of several markets count against, without the reliable
     machines.
     """
@@ -239,7 +244,7 @@ def shared_quotas(
 
 def spot_quotas(
     offers: Iterable[Offer], parts: Sequence[Quota], catalog: Catalog
-) -> tuple[CommonQuota, ...]:
+) -> tuple[CommonQuota[Market], ...]:
     """A job's parts of the quotas of spot machines that its markets count against."""
     uses = _uses(offers, parts, catalog)
     return tuple(CommonQuota(part.amount, by_market) for part, by_market in uses.items())

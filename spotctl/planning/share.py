@@ -26,7 +26,7 @@ from spotctl.planning.candidates import KindColumns, mixture_terms
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import MachineKind, places
 from spotctl.planning.queue_claims import queue_job, queue_quotas
-from spotctl.planning.quotas import QuotaGroup
+from spotctl.planning.quotas import NO_QUEUE, QuotaGroup
 from spotctl.planning.values import (
     AllocatedJob,
     Demand,
@@ -41,14 +41,11 @@ from spotctl.planning.values import (
 _ROUNDING = 1e-6
 
 
-_NO_QUEUE = JobQueue(0.0, (), ())
-
-
 def divide(
     jobs: Sequence[tuple[Job, Demand]],
     columns: KindColumns,
     startup_hours: float,
-    queued: JobQueue = _NO_QUEUE,
+    queued: JobQueue = NO_QUEUE,
 ) -> list[AllocatedJob]:
     """Each job with its share of machines and quotas, next to jobs that are `queued`, and by the
     terms of their queue; raises NotInTime or OverBudget if a job gets none."""
@@ -61,13 +58,19 @@ def divide(
     pairs = zip(jobs, shares, strict=True)
     for m, ((job, demand), share) in enumerate(pairs):
         quotas = _sliced_quotas(m, demands, shares, columns)
-        wait = share.turn.begin if share.turn.begin < inf else 0.0
+        wait = 0.0
+        if share.turn.begin < inf:
+            wait = share.turn.begin
         waiting = replace(demand, hours_left=demand.hours_left - wait)
         lacking = _lacking(demand, quotas, columns)
-        planned = None if share.queue is None else share.queue.jobs[m]
+        planned = None
+        if share.queue is not None:
+            planned = share.queue.jobs[m]
         # A job whose reservations are enough begins at once, whatever the queue has for it.
         waits = quotas and max(_reserved(demand), default=0) < max(demand.least, 1)
-        claim = _claimed(demand, planned, columns, startup_hours, queued.terms) if waits else None
+        claim = None
+        if waits:
+            claim = _claimed(demand, planned, columns, startup_hours, queued.terms)
         waiting_time = round(wait * HOUR)
         held = replace(share, wait=waiting_time, lacking=lacking, quotas=quotas, claim=claim)
         divided.append(AllocatedJob(job, waiting, held))
@@ -164,7 +167,7 @@ def shares_of(
     usd_per_hour: Floats,
     groups: Sequence[QuotaGroup],
     startup_hours: float = 0.0,
-    queued: JobQueue = _NO_QUEUE,
+    queued: JobQueue = NO_QUEUE,
 ) -> list[JobShare]:
     """The share of each job; raises NotInTime or OverBudget if there is none."""
     # A kind without a quota has as many workers as all jobs together could hold.
@@ -360,7 +363,9 @@ def _require_possible(
         named = " and ".join(texts)
         speed = job.amount / max(job.hours_left, _ROUNDING) / float(job.nu.max())
         needed = np.ceil(speed)
-        more = f"; about {needed:,.0f} machines would be fast enough" if job.hours_left > 0 else ""
+        more = ""
+        if job.hours_left > 0:
+            more = f"; about {needed:,.0f} machines would be fast enough"
         if sum(fastest.machines) < job.most or len(used) > 1:
             more = "; a higher quota would help"
         raise NotInTime(
@@ -403,7 +408,7 @@ def turns_of(
     usd_per_hour: Floats,
     groups: Sequence[QuotaGroup],
     startup_hours: float,
-    queued: JobQueue = _NO_QUEUE,
+    queued: JobQueue = NO_QUEUE,
 ) -> tuple[list[Turn], JobQueue, tuple[JobOutlook, ...]]:
     """The turn of each job, if the scheduler of the queue divides the quotas among these jobs and
     those `queued`, and this queue, with when all of its jobs run.

@@ -21,7 +21,7 @@ from bidbrain.eviction.estimate import Estimate
 from bidbrain.forecast.values import KnownPast, LaunchTimes
 from bidbrain.queue.outlook import JobOutlook
 from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota, QueueTerms
-from bidbrain.strategies.base import Offer, Overheads, Rent
+from bidbrain.strategies.base import ChosenStrategy, Offer, Overheads, Rent
 from bidbrain.strategies.regions import ZoneOutlook
 from pricing_data.market import Market
 from spotctl.files.job.reservations import Reservation
@@ -265,14 +265,6 @@ class MachineMix:
     columns: tuple[int, ...] = ()
     used: int = 1
     schedule: Schedule | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenStrategy:
-    """A strategy's name, and why it is used."""
-
-    name: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

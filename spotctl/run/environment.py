@@ -7,9 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bidbrain.strategies.base import Rent
 from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from spotctl.agent import layout
@@ -25,6 +24,9 @@ from spotctl.home.errors import MissingSecret
 from spotctl.home.installation import installation_id
 from spotctl.home.paths import Paths
 from spotctl.run.notify import hidden
+
+if TYPE_CHECKING:
+    from bidbrain.strategies.base import Rent
 
 LIST_SECONDS = 5.0
 """How long the list of a cloud's machines is used. Agents report evictions earlier than the list
@@ -111,7 +113,7 @@ class RunEnvironment:
         """The prices of a machine's disk and address, which come on top of its own."""
         return self.provider.holdings(market, spot=spot, disk_gib=self.image.disk_gib)
 
-    def held_price(self, rent: Rent) -> int:
+    def held_price(self, rent: "Rent") -> int:
         """The cost of the disk and the address of one machine of a purchase, in nano-dollars per
         hour.
         """

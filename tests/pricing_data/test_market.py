@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given, strategies as st
 
 from pricing_data.errors import BadMarket
 from pricing_data.known_clouds import cloud_names
-from pricing_data.market import Market, api_region, is_region_of, os_of_product
+from pricing_data.market import (
+    Market,
+    api_region,
+    closest,
+    is_region_of,
+    os_of_product,
+    typing_errors,
+)
 
 words = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,12}", fullmatch=True)
 regions = st.from_regex(r"[a-z]{2}-[a-z]{4}-[0-9]", fullmatch=True)
@@ -144,3 +153,38 @@ def test_a_row_may_name_every_kind_of_zone(cloud: str, region: str, zone: str) -
 def test_a_damaged_product_is_not_taken_for_a_known_one(product: str) -> None:
     with pytest.raises(BadMarket, match=r"^unknown product "):
         Market.of("aws", "us-east-1", None, "t", product)
+
+
+@pytest.mark.parametrize(
+    ("written", "known", "meant"),
+    [
+        ("us-esat-1", ("us-west-1", "us-east-1", "us-east-2"), ["us-east-1"]),
+        ("us-est-1", ("us-west-1", "us-east-1"), ["us-east-1"]),
+        ("c4.2xlareg", ("c4.xlarge", "c4.2xlarge", "c4.4xlarge"), ["c4.2xlarge"]),
+        ("proteous", ("proteus", "standard"), ["proteus"]),
+        ("elephant", ("proteus", "standard"), []),
+        ("anything", (), []),
+    ],
+)
+def test_the_name_with_the_fewest_typing_errors_comes_first(
+    written: str, known: tuple[str, ...], meant: list[str]
+) -> None:
+    assert closest(written, known) == meant
+
+
+def _one_error_away(word: str) -> set[str]:
+    cuts = [(word[:i], word[i:]) for i in range(len(word) + 1)]
+    return (
+        {a + b[1:] for a, b in cuts if b}
+        | {a + c + b for (a, b), c in product(cuts, "ab")}
+        | {a + c + b[1:] for (a, b), c in product(cuts, "ab") if b}
+        | {a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1}
+    )
+
+
+def test_typing_errors_are_the_fewest_single_corrections() -> None:
+    words = ["".join(letters) for length in range(4) for letters in product("ab", repeat=length)]
+    for one, other in product(words, words):
+        expected = 0 if one == other else 1 if other in _one_error_away(one) else None
+        found = typing_errors(one, other)
+        assert found == expected if expected is not None else found > 1

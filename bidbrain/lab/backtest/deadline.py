@@ -38,7 +38,7 @@ from bidbrain.strategies.base import (
     Strategy,
 )
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms, ImpossibleJob
-from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, outlook
+from bidbrain.strategies.spells import PUBLIC_PRIOR, outlook
 from bidbrain.strategies.standard import Standard
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.market import Market

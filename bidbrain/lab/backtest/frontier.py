@@ -107,14 +107,11 @@ def points(
 
     for hours in scenario.hours:
         curves = [curve for zone in scenario.zones for curve in bounds[zone, hours].values()]
-        bound += [
-            BoundPoint(
-                hours,
-                fmean(float(ends[i]) for ends, _ in curves) / hours,
-                100 * fmean(float(costs[i]) for _, costs in curves) / (on_demand * hours),
-            )
-            for i in range(_ENDS)
-        ]
+        for i in range(_ENDS):
+            mean_end = fmean(float(ends[i]) for ends, _ in curves)
+            mean_cost = fmean(float(costs[i]) for _, costs in curves)
+            cost_pct = 100 * mean_cost / (on_demand * hours)
+            bound.append(BoundPoint(hours, mean_end / hours, cost_pct))
 
     return judged, bound
 
@@ -140,7 +137,9 @@ def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _CostByRun
     """The bound of each job of a length, by its start."""
     startup = scenario.overheads.startup
     reliable = scenario.reliable
-    per_hour = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
+    per_hour = 0.0
+    if reliable is not None:
+        per_hour = reliable.machines * reliable.offer.on_demand
     histories = scenario.histories_in(zone)
     known = list(histories.values())
     offers = scenario.offers_in(zone)

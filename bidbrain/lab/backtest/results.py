@@ -155,7 +155,7 @@ def cheapest(summaries: Iterable[BacktestSummary]) -> str | None:
         and fmean(row.runtime_ratio for row in of_strategy) <= SLOWEST_RATIO
     }
 
-    return min(fit, key=lambda name: fit[name], default=None)
+    return min(fit, key=fit.__getitem__, default=None)
 
 
 OVERHEADS = {"lambda": "eviction", "startup": "startup", "sigma": "resize"}

@@ -25,9 +25,8 @@ from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.pace import PastJobs
 from bidbrain.replay.run import ReplayedJob, Run, bill_of_machine
-from bidbrain.strategies.base import Rent
+from bidbrain.strategies.base import Rent, StrategyInputs
 from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.names import AUTO, DEADLINE, ON_DEMAND, REGIONS, known
 from bidbrain.strategies.registry import RIVAL, BadStrategy, StrategySetup, default_for, set_up
 from bidbrain.strategies.standard import AlwaysOnDemand
@@ -267,7 +266,9 @@ def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, Strategy
     among = [set_up_in(scenario, each, zone) for each in dict.fromkeys((usual, RIVAL, ON_DEMAND))]
     chosen = {}
     for hours in scenario.hours:
-        left = inf if scenario.deadline is None else scenario.deadline * hours
+        left = inf
+        if scenario.deadline is not None:
+            left = scenario.deadline * hours
         outcomes = {each.name: _forecast(scenario, zone, each, hours) for each in among}
         best = min(among, key=lambda each: merits(outcomes[each.name], left))
         usd_of_each = (
@@ -340,11 +341,9 @@ def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: floa
         most = scenario.most_nu / min(sizes)
         limits = MachineLimits(0, ceil(most), {})
 
-    deadline = (
-        None
-        if scenario.deadline is None
-        else scenario.train.end + int(scenario.deadline * hours * HOUR)
-    )
+    deadline = None
+    if scenario.deadline is not None:
+        deadline = scenario.train.end + int(scenario.deadline * hours * HOUR)
 
     worth = None
     if deadline is not None and roaming is None:

@@ -16,8 +16,7 @@ from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of, in_force
 from bidbrain.eviction.survival import AGELESS, AgeProfile, Exposure, exposure_of_lives
 from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay
-from bidbrain.strategies.base import Offer, Overheads, Rent
-from bidbrain.strategies.inputs import Checkpointing
+from bidbrain.strategies.base import Checkpointing, Offer, Overheads, Rent
 from pricing_data.availability import AvailabilityTrace, Lifetime
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries

@@ -116,7 +116,7 @@ class BidBrain:
             may = (
                 {BidStep.HOLD, *self.steps}
                 if held.runs
-                else {BidStep.LEAVE, *self.steps & {BidStep.HOLD}}
+                else {BidStep.LEAVE, *(self.steps & {BidStep.HOLD})}
             )
             advised = adviser.steps(held, view.left)
             steps = (each for each in advised if each.step in may)
@@ -276,9 +276,13 @@ class _Course:
             return None
 
         listed = newest.least_bid[newest.host == own.host]
-        unsaved = max(self.market.hour - self.works_from, 0.0) % self._cycle if own.runs else 0.0
+        unsaved = 0.0
+        if own.runs:
+            unsaved = max(self.market.hour - self.works_from, 0.0) % self._cycle
         own_host = self.market.hosts[own.host]
-        least_bid = None if self.job.terms.pays_bid else self.market.least_bid(own.host, ours=False)
+        least_bid = None
+        if not self.job.terms.pays_bid:
+            least_bid = self.market.least_bid(own.host, ours=False)
         unsaved_hours = min(unsaved, self.job.terms.checkpoint_every_hours)
         return HeldBid(
             own.host,

@@ -166,7 +166,9 @@ class GeneratedMarket:
         """
         before = self.own is not None and self.own.runs
         while self.hour < until:
-            arrives = self._arrivals[-1].hour if self._arrivals else inf
+            arrives = inf
+            if self._arrivals:
+                arrives = self._arrivals[-1].hour
             leaves = self._leaving[0] if self._leaving else inf
             self._pay(min(arrives, leaves, until))
 
@@ -202,7 +204,9 @@ class GeneratedMarket:
         on_demand = arrival.pays == inf
         order = chance.permutation(len(self.hosts))
         seen = order[: self.assumed.looks_at].tolist()
-        own = self.own.host if self.own is not None and self.own.bid is None else None
+        own = None
+        if self.own is not None and self.own.bid is None:
+            own = self.own.host
         open_hosts = [host for host in seen if not self._is_taken(host) and host != own]
         if not open_hosts:
             return

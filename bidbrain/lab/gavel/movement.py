@@ -87,7 +87,9 @@ class Movement:
     def _internet(self, cloud: str, gigabytes: float) -> float:
         tariff = self._tariff(cloud)
         first_usd = tariff.internet[0][1]
-        free = tariff.internet[0][0] if first_usd == 0 else 0.0
+        free = 0.0
+        if first_usd == 0:
+            free = tariff.internet[0][0]
         return tariff.internet_usd(gigabytes, after_gb=free)
 
     def _tariff(self, cloud: str) -> EgressTariff:

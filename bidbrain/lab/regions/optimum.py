@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.regions.replay import Field, Whereabouts, Window
+from bidbrain.lab.regions.replay import Field, Window
+from bidbrain.strategies.regions import Running
 from pricing_data.units import HOUR, SECOND
 
 _MAX_PARTS = 20_000
-Steps = tuple[Whereabouts | None, ...]
+Steps = tuple[Running | None, ...]
 
 
 def cheapest(window: Window) -> Steps:
@@ -196,9 +197,11 @@ class _Search:
 
     def _followed(self, step: int, kind: int, zone: int, lost: int) -> Steps:
         """The schedule that ends in a state, from its last step back to its first."""
-        held = list[Whereabouts | None]()
+        held = list[Running | None]()
         for at in range(step, -1, -1):
-            there = Whereabouts(zone, spot=kind == 1) if kind else None
+            there = None
+            if kind:
+                there = Running(zone, spot=kind == 1)
             held.append(there)
             came = int(self._came[at, kind, zone, lost])
             if kind == 0:
@@ -220,7 +223,9 @@ class BestSchedule:
         self._plan = plan
 
     def step(self, field: Field) -> None:
-        wanted = self._plan[field.now] if field.now < len(self._plan) else None
+        wanted = None
+        if field.now < len(self._plan):
+            wanted = self._plan[field.now]
         if wanted is None:
             field.stop()
         elif wanted.spot:

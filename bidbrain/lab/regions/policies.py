@@ -12,6 +12,8 @@ rests in a run.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
@@ -21,7 +23,6 @@ from bidbrain.lab.regions.replay import (
     Field,
     PlayedWindow,
     Spending,
-    Whereabouts,
     Window,
     ZonePolicy,
     play,
@@ -37,7 +38,8 @@ from bidbrain.strategies.base import (
     SavedState,
     Situation,
 )
-from bidbrain.strategies.regions_knowledge import Known
+from bidbrain.strategies.regions import Running
+from bidbrain.strategies.spells import Known
 from bidbrain.strategies.standard import AlwaysOnDemand
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
@@ -140,7 +142,7 @@ class LastResort:
             field.start_on_demand(field.machine.zone)
 
 
-def _wanted(field: Field, machine: Whereabouts | None, *, spot: bool) -> tuple[str, bool]:
+def _wanted(field: Field, machine: Running | None, *, spot: bool) -> tuple[str, bool]:
     """The kind of machine that uniform progress asks for, and whether it leaves on-demand although
     time is short.
     """
@@ -207,10 +209,12 @@ class UniformWithFailover:
             return
 
         if ask == _SPOT:
-            order = sorted(range(len(field.zones)), key=lambda zone: field.spot[zone])
+            order = np.argsort(field.spot, kind="stable").tolist()
             if self.last is not None:
                 lost = field.regions[self.last]
-                order.sort(key=lambda zone: field.regions[zone] == lost)
+                elsewhere = [zone for zone in order if field.regions[zone] != lost]
+                there = [zone for zone in order if field.regions[zone] == lost]
+                order = [*elsewhere, *there]
 
             if any(field.start_spot(zone) for zone in order):
                 return
@@ -235,7 +239,7 @@ class DecidedRegions:
     def __init__(self) -> None:
         self._decider: Decider | None = None
         self._looks = list[Look]()
-        self._held: Whereabouts | None = None
+        self._held: Running | None = None
         self._wake_at = 0
 
     def step(self, field: Field) -> None:
@@ -299,7 +303,9 @@ class DecidedRegions:
         prices = {offer: round(usd * NANOS_PER_DOLLAR) for offer, usd in priced}
         opened = (offer for zone, offer in enumerate(offers) if zone not in refused)
         open_offers = tuple(opened)
-        saved = None if field.home is None else SavedState(offers[field.home].market, _WHOLE)
+        saved = None
+        if field.home is not None:
+            saved = SavedState(offers[field.home].market, _WHOLE)
 
         return Situation(
             now=now,

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from bidbrain.arrays import Floats
+from bidbrain.strategies.regions import Running
 from pricing_data.series import Ints
 from pricing_data.units import HOUR, MINUTE
 
@@ -144,14 +145,6 @@ class Window:
         return self.rules.moving_usd(self.record.regions, self.job.checkpoint_gb)
 
 
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """Where the job runs: a zone by its number, on spot or on demand."""
-
-    zone: int
-    spot: bool
-
-
 class ZonePolicy(Protocol):
     """Decides for one job, step by step."""
 
@@ -190,7 +183,7 @@ class PlayedWindow:
     spot_steps: int
     on_demand_steps: int
     missed: bool
-    course: tuple[Whereabouts | None, ...]
+    course: tuple[Running | None, ...]
 
 
 class Field:
@@ -212,7 +205,7 @@ class Field:
         self.now = 0
         self.work_left = window.job.work
         self.delay_left = 0
-        self.machine: Whereabouts | None = None
+        self.machine: Running | None = None
         self.home: int | None = None
         self.bill = Spending()
         self.this_step = Spending()
@@ -249,12 +242,12 @@ class Field:
         nothing."""
         if not self._up[zone, self.now]:
             return False
-        self._start(Whereabouts(zone, spot=True))
+        self._start(Running(zone, spot=True))
         return True
 
     def start_on_demand(self, zone: int) -> None:
         """Replaces the running machine by one on demand."""
-        self._start(Whereabouts(zone, spot=False))
+        self._start(Running(zone, spot=False))
 
     def stop(self) -> None:
         """Returns what runs."""
@@ -273,7 +266,7 @@ class Field:
             self.this_step.probing += usd_of_probe / HOUR
         return up
 
-    def _start(self, machine: Whereabouts) -> None:
+    def _start(self, machine: Running) -> None:
         if machine == self.machine:
             return
         self.this_step.moving += self.move_usd(machine.zone)
@@ -319,7 +312,7 @@ class Field:
 def play(window: Window, policy: ZonePolicy, name: str) -> PlayedWindow:
     """Plays a job to its end, or to its deadline, under the policy of this name."""
     field = Field(window)
-    course = list[Whereabouts | None]()
+    course = list[Running | None]()
     while field.work_left > 0 and field.now < field.steps:
         field.begin_step()
         policy.step(field)

@@ -83,7 +83,9 @@ class ZoneLife:
     def remaining(self, now: float, gap: float) -> float:
         """Expected hours that a machine here still has."""
         steps, tail = self.hazard(now)
-        age = now - self.since if self.since is not None else 0.0
+        age = 0.0
+        if self.since is not None:
+            age = now - self.since
         survives = 1.0
         hours = 0.0
         age = max(age, self.probes / 60)
@@ -129,7 +131,9 @@ def _cumulative(steps: Sequence[tuple[float, float]], tail: float, age: float) -
     if age <= 0:
         return 0.0
     passed = [(at, size) for at, size in steps if at < age]
-    last = passed[-1][0] if passed else 0.0
+    last = 0.0
+    if passed:
+        last = passed[-1][0]
     whole = sum(size for _, size in passed)
     since_last = (age - last) * tail
     return whole + since_last
@@ -150,7 +154,9 @@ def _densest(events: Sequence[tuple[float, int]]) -> float:
             if first:
                 return max(best, losses / risk)
             return best
-        ratio = losses / max(risk, 1e-6) if losses else 0.0
+        ratio = 0.0
+        if losses:
+            ratio = losses / max(risk, 1e-6)
         best = max(best, ratio)
         any_ = True
 
@@ -218,7 +224,9 @@ class SkyNomad:
         if works <= 0:
             return -inf
 
-        move = 0.0 if self.origin is None else field.move_usd(zone)
+        move = 0.0
+        if self.origin is not None:
+            move = field.move_usd(zone)
         worth = usd * works / life
         move_per_hour = move / max(life, 1e-6)
         return worth - float(field.spot[zone]) - move_per_hour

@@ -192,8 +192,8 @@ def simulate(
     Example: spotctl lab gavel simulate --arrivals poisson:900 --jobs 4000:5000 --throughputs
     throughputs.json.gz --cluster v100=36,p100=36,k80=36 --policy max-min-fairness
     """
-    from bidbrain.lab.gavel.simulator.engine import simulate as play
-    from bidbrain.lab.gavel.simulator.results import summarize
+    from bidbrain.lab.gavel.engine import simulate as play
+    from bidbrain.lab.gavel.results import summarize
     from spotctl.cli.progress import counting
     from spotctl.lab.gavel import simulate as gavel_simulation
     from spotctl.show.columns import as_json

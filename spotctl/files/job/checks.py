@@ -8,8 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from bidbrain.strategies.names import DEADLINE, IN_PLACE_OF, REGIONS
-from pricing_data.market import is_region_of
-from pricing_data.spelling import similar
+from pricing_data.market import is_region_of, similar
 from spotctl.files.job.code_checks import (
     app_problem,
     arguments_problem,

@@ -13,7 +13,7 @@ from math import isfinite
 
 from bidbrain.strategies.names import DEADLINE, IN_PLACE_OF, OF_JOBS, REGIONS
 from pricing_data.errors import BadInput
-from pricing_data.spelling import closest
+from pricing_data.market import closest
 from pricing_data.units import (
     DAY,
     HOUR,

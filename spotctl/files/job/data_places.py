@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pricing_data.market import api_region, is_region_of
-from pricing_data.spelling import similar
+from pricing_data.market import api_region, is_region_of, similar
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.agent.data.sets import FOLDER, SetLocation
 from spotctl.files.job.forms import ANY

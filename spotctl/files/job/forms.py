@@ -22,7 +22,7 @@ from bidbrain.gavel import POLICIES
 from bidbrain.queue.values import MEAN_COMPLETION
 from pricing_data.catalog import ARM, X86
 from pricing_data.known_clouds import cloud_names
-from pricing_data.spelling import either
+from pricing_data.market import either
 from pricing_data.units import MINUTE, format_time
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
 from spotctl.files.job import conversions

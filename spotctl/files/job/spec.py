@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pricing_data.spelling import either
+from pricing_data.market import either
 from pricing_data.units import MINUTE
 from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO

@@ -12,9 +12,18 @@ from pydantic import AfterValidator, BaseModel, Field
 from rich.console import Group
 
 from bidbrain.lab.bids.backtest import WAYS, BidJob, bidding_of
-from bidbrain.lab.bids.calibration import OddsBand, OddsScore, TriedBid, bands, scores
 from bidbrain.lab.bids.market import Assumptions
-from bidbrain.lab.bids.results import BidPortion, BidSummary, PlayedBid, summarize
+from bidbrain.lab.bids.results import (
+    BidPortion,
+    BidSummary,
+    OddsBand,
+    OddsScore,
+    PlayedBid,
+    TriedBid,
+    bands,
+    scores,
+    summarize,
+)
 from bidbrain.outbid.bid import BidTerms
 from bidbrain.strategies.registry import USUAL_SHARE
 from spotctl.files import yaml_file

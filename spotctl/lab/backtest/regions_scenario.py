@@ -12,11 +12,12 @@ from pydantic import BaseModel, BeforeValidator, Field
 from bidbrain.arrays import Floats
 from bidbrain.lab.regions.policies import ELASTIC_NAMES, NAMES
 from bidbrain.lab.regions.replay import RegionJob, Rules, Window, ZonesRecord
+from pricing_data.availability import AvailabilityTrace
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.sources.files import read
-from pricing_data.sources.observations import ZonePrice, ZoneTrace, read_zone_prices, read_zones
+from pricing_data.sources.observations import ZonePrice, read_zone_prices, read_zones
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, parse_duration
 from spotctl.home.errors import BadRequest
@@ -176,26 +177,26 @@ def _starts(
 def _record(path: Path, file: RegionsFile) -> ZonesRecord:
     traces = _traces(path, file)
     constant, series = _prices(path, file.prices)
-    if len({zone_trace.start is None for zone_trace in traces}) > 1:
+    if len({trace.start is None for trace in traces}) > 1:
         raise BadRequest(f"{path}: traces: some have times and others do not; use one kind")
 
     # Traces without times begin with the first moment at which all their zones have a price.
-    names = [zone_trace.trace.name for zone_trace in traces]
+    names = [trace.name for trace in traces]
     first = max((series[name].first for name in names if name in series), default=0)
-    gap = traces[0].trace.gap_seconds * SECOND
+    gap = traces[0].gap_seconds * SECOND
     begins = [first if each.start is None else each.start for each in traces]
     begin = max(begins)
     skipped = [(begin - of_trace) // gap for of_trace in begins]
-    steps = [len(each.trace) - skip for each, skip in zip(traces, skipped, strict=True)]
+    steps = [len(each) - skip for each, skip in zip(traces, skipped, strict=True)]
     common = min(steps)
     if common < 1:
         raise BadRequest(f"{path}: traces: the zones have no time in common")
 
     granted, spot, on_demand = [], [], []
     moments = begin + np.arange(common) * gap
-    for zone_trace, skip in zip(traces, skipped, strict=True):
-        granted.append(zone_trace.trace.up[skip : skip + common])
-        zone = zone_trace.trace.name
+    for trace, skip in zip(traces, skipped, strict=True):
+        granted.append(trace.up[skip : skip + common])
+        zone = trace.name
         usd, listed = _zone_prices(path, zone, constant, series, moments)
         spot.append(usd)
         if listed is None and file.on_demand is None:
@@ -205,7 +206,7 @@ def _record(path: Path, file: RegionsFile) -> ZonesRecord:
     return ZonesRecord(tuple(names), gap, np.stack(granted), np.stack(spot), np.array(on_demand))
 
 
-def _traces(path: Path, file: RegionsFile) -> list[ZoneTrace]:
+def _traces(path: Path, file: RegionsFile) -> list[AvailabilityTrace]:
     files = list[Path]()
     for name in file.traces:
         # A name or glob, relative to the working directory or to the scenario's folder.
@@ -215,13 +216,13 @@ def _traces(path: Path, file: RegionsFile) -> list[ZoneTrace]:
             raise BadRequest(f"{path}: traces: no file matches {name}")
         files += map(Path, here)
 
-    by_zone: dict[str, ZoneTrace] = {}
+    by_zone: dict[str, AvailabilityTrace] = {}
     for named in files:
-        for zone_trace in read_zones(named):
-            zone = zone_trace.trace.name
+        for trace in read_zones(named):
+            zone = trace.name
             if zone in by_zone:
                 raise BadRequest(f"{path}: traces: {zone} is recorded twice; name one file of it")
-            by_zone[zone] = zone_trace
+            by_zone[zone] = trace
 
     wanted = dict.fromkeys(file.zones or by_zone)
     for zone in wanted:

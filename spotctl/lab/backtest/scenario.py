@@ -21,8 +21,7 @@ from bidbrain.lab.backtest.scenario import (
     deal,
 )
 from bidbrain.replay.market import Mortality
-from bidbrain.strategies.base import Offer, Overheads, Rent
-from bidbrain.strategies.inputs import Checkpointing
+from bidbrain.strategies.base import Checkpointing, Offer, Overheads, Rent
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import BadInput, UnknownInstanceType, UnknownPrice

@@ -13,7 +13,14 @@ from pydantic import BaseModel, Field
 
 from bidbrain.cost import EvictionLoss
 from bidbrain.lab.gavel.movement import Movement
-from bidbrain.lab.gavel.pricing.analysis import (
+from bidbrain.lab.gavel.pricing_strategies import (
+    AcceleratorOffer,
+    PriceBoard,
+    board_of,
+    ladder,
+    left_out,
+)
+from bidbrain.lab.gavel.pricing_tables import (
     LIST_TARIFFS_2020,
     Figure,
     JobType,
@@ -24,13 +31,6 @@ from bidbrain.lab.gavel.pricing.analysis import (
     speedups,
     spot_discounts,
     transfers,
-)
-from bidbrain.lab.gavel.pricing.strategies import (
-    AcceleratorOffer,
-    PriceBoard,
-    board_of,
-    ladder,
-    left_out,
 )
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import BadInput, UnknownPrice

@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from rich.measure import Measurement
 from rich.text import Text
 
-from bidbrain.lab.gavel.pricing.analysis import (
+from bidbrain.lab.gavel.pricing_tables import (
     LENGTH_OF_FIGURE_6_5,
     Effective,
     Figure as PaperFigure,

@@ -17,15 +17,14 @@ from bidbrain.arrays import Floats
 from bidbrain.gavel import ENTITY_POLICIES
 from bidbrain.gavel.estimator import BadFingerprint
 from bidbrain.gavel.problem import Cluster, Entity
-from bidbrain.lab.gavel.rounds import SPREAD
-from bidbrain.lab.gavel.simulator.dispatch import (
+from bidbrain.lab.gavel.dispatch import (
     ByShares,
     Dispatcher,
     DispatchRules,
     InOrder,
     WithinBudget,
 )
-from bidbrain.lab.gavel.simulator.published import (
+from bidbrain.lab.gavel.published import (
     DROPS,
     INTERVAL,
     LAST_TYPE,
@@ -35,8 +34,9 @@ from bidbrain.lab.gavel.simulator.published import (
     policy_of,
     rules_of,
 )
-from bidbrain.lab.gavel.simulator.queued import Queued
-from bidbrain.lab.gavel.simulator.results import JobGroup, SimulationSummary, job_results
+from bidbrain.lab.gavel.queued import Queued
+from bidbrain.lab.gavel.results import JobGroup, SimulationSummary, job_results
+from bidbrain.lab.gavel.rounds import SPREAD
 from bidbrain.lab.gavel.workload import (
     ClusterSimulation,
     ClusterWorkload,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from bidbrain.lab.gavel.simulator.engine import SimulationOutcome
+    from bidbrain.lab.gavel.engine import SimulationOutcome
 
 
 # Random arrivals continue to this multiple of the last measured job, so that an overloaded cluster

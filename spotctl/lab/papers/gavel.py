@@ -17,10 +17,10 @@ import numpy as np
 from bidbrain.arrays import Ints
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, Pairs
-from bidbrain.lab.gavel.pricing.analysis import SPEEDUPS
-from bidbrain.lab.gavel.simulator.engine import simulate
-from bidbrain.lab.gavel.simulator.published import DROPS
-from bidbrain.lab.gavel.simulator.results import SimulationSummary, summarize
+from bidbrain.lab.gavel.engine import simulate
+from bidbrain.lab.gavel.pricing_tables import SPEEDUPS
+from bidbrain.lab.gavel.published import DROPS
+from bidbrain.lab.gavel.results import SimulationSummary, summarize
 from bidbrain.lab.gavel.workload import (
     ClusterSimulation,
     ClusterWorkload,

@@ -8,7 +8,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from bidbrain.lab.gavel.pricing.analysis import SPEEDUPS, JobType
+from bidbrain.lab.gavel.pricing_tables import SPEEDUPS, JobType
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
 from spotctl.lab.gavel.analyze import Analysis, PriceAnalysisFile, analysis

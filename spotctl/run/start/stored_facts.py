@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from agileml.pipeline.profile.model_profile import ModelProfile
 from bidbrain.eviction.estimate import MEMORY
-from bidbrain.outbid.hosts import HostMarket
+from bidbrain.outbid.bid import HostMarket
 from pricing_data.availability import AvailabilitySpan, Interruption
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market

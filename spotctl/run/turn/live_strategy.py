@@ -17,8 +17,8 @@ from bidbrain.strategies.base import (
     Strategy,
     terms_of as price_terms,
 )
-from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.known_spells import UNSEEN, spell_of_prices, spot_spell
+from bidbrain.strategies.spells import SpotSpell
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, SECOND, format_usd

@@ -29,18 +29,20 @@ from bidbrain.replay.pace import PastJobs
 from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import (
     LOOK_AGAIN,
+    Checkpointing,
     Decision,
     Offer,
     Overheads,
+    Recovery,
     Rent,
     Return,
     Situation,
     Strategy,
+    StrategyInputs,
 )
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms, ImpossibleJob
-from bidbrain.strategies.inputs import Checkpointing, Recovery, StrategyInputs
-from bidbrain.strategies.regions_knowledge import Known
 from bidbrain.strategies.registry import set_up
+from bidbrain.strategies.spells import Known
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND

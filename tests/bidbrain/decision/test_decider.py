@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from bidbrain.decision.limits import CommonQuota, MachineLimits
 from bidbrain.decision.roaming import Roaming
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Rent, Return, SavedState
-from bidbrain.strategies.regions_knowledge import Known
+from bidbrain.strategies.spells import Known
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
 from tests.bidbrain.decision.deciders import ROOM, A, B, C, deciding, held, rents, situation

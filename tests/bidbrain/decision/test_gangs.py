@@ -12,7 +12,7 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.roaming import Roaming
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, SpotRecord
-from bidbrain.strategies.regions_knowledge import Known
+from bidbrain.strategies.spells import Known
 from pricing_data.units import HOUR, MINUTE
 from spotctl.planning.facts import OVERHEADS
 from tests.bidbrain.decision.deciders import (

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from bidbrain.billing import billing_rule
+from bidbrain.decision.limits import CommonQuota
 from bidbrain.decision.mixture_solver import Schedule
-from bidbrain.decision.mixture_strategy import Aim, Mixed, Mixing, TypeQuota
+from bidbrain.decision.mixture_strategy import Aim, Mixed, Mixing
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.run import ReplayedBudget, ReplayedJob, Run
@@ -55,7 +56,9 @@ class InTime:
         return self.mixed.schedule(replace(situation, deadline=self.deadline))
 
 
-def mixed(aim: Aim, deadline_hours: float = inf, quotas: tuple[TypeQuota, ...] = ()) -> InTime:
+def mixed(
+    aim: Aim, deadline_hours: float = inf, quotas: tuple[CommonQuota[str], ...] = ()
+) -> InTime:
     deadline = None if deadline_hours == inf else START + round(deadline_hours * HOUR)
     return InTime(Mixed(Standard(), Mixing(aim, 1, 8, {}, {}, OVERHEADS, quotas=quotas)), deadline)
 
@@ -138,11 +141,11 @@ def test_a_price_that_rises_a_little_moves_nothing() -> None:
 
 
 def test_types_share_a_quota() -> None:
-    quota = TypeQuota({"p2.xlarge": 4.0, "p3.2xlarge": 8.0}, 32.0)
+    quota = CommonQuota(32.0, {"p2.xlarge": 4.0, "p3.2xlarge": 8.0})
     run = replayed(mixed(Aim.HIGHEST_RATE, quotas=(quota,)), *FLAT)
     most = max(
         sum(
-            one.rent.machines * quota.per_machine[one.rent.offer.market.instance_type]
+            one.rent.machines * quota.uses[one.rent.offer.market.instance_type]
             for one in run.tenures
             if one.start <= at < one.end
         )

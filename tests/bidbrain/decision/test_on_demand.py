@@ -9,7 +9,7 @@ import pytest
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms
-from bidbrain.strategies.deadline_spells import SpotSpell
+from bidbrain.strategies.spells import SpotSpell
 from bidbrain.strategies.standard import AlwaysOnDemand
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND
 from spotctl.planning.facts import OVERHEADS

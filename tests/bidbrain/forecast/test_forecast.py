@@ -15,8 +15,7 @@ from bidbrain.eviction.survival import Exposure
 from bidbrain.forecast.forecast import PastOutcomes, calibrated, forecast, merits, pinball
 from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast, LaunchTimes, Spread
 from bidbrain.forecast.windows import PastMarket, Played, clearly_costs_more, plays
-from bidbrain.strategies.base import Decision, Offer, Overheads, Rent, Return, Situation
-from bidbrain.strategies.inputs import Recovery
+from bidbrain.strategies.base import Decision, Offer, Overheads, Recovery, Rent, Return, Situation
 from bidbrain.strategies.known_spells import KnownSpells
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.policies.base import Policy
-from bidbrain.gavel.policies.baselines import Agnostic
+from bidbrain.gavel.base import Policy
+from bidbrain.gavel.baselines import Agnostic
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs
-from bidbrain.lab.gavel.simulator.dispatch import PLAN_ROUNDS, DispatchRules, good_pairs
+from bidbrain.lab.gavel.dispatch import PLAN_ROUNDS, DispatchRules, good_pairs
 from bidbrain.lab.gavel.workload import (
     ClusterSimulation,
     ClusterWorkload,

@@ -9,12 +9,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bidbrain.gavel.policies.deadline_packing import FreeTime, lateness, packed
-from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, DeadlineProgram, near_cheapest
-from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
+from bidbrain.gavel.deadline_packing import FreeTime, lateness, packed
+from bidbrain.gavel.deadline_plan import DeadlineBatch, DeadlineProgram, near_cheapest
+from bidbrain.gavel.min_cost_slo import min_cost_slo_policy
 from bidbrain.gavel.problem import AllocationProblem
 from tests.bidbrain.gavel.problems import assert_valid, problem
-from tests.bidbrain.gavel.test_policies_cost import over_all_intervals
+from tests.bidbrain.gavel.test_linear import over_all_intervals
 
 
 def colliding(rng: np.random.Generator, count: int, workers: int) -> AllocationProblem:

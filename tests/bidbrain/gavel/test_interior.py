@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.gavel.policies import interior, policy_named
-from bidbrain.gavel.policies.interior import EXACT, Levels, center, with_free_workers
+from bidbrain.gavel import interior
+from bidbrain.gavel.interior import EXACT, Levels, center, with_free_workers
+from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.problem import AllocationProblem
 from bidbrain.lp import SolverFailed
 from tests.bidbrain.gavel.dense import Dense

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from bidbrain.gavel.policies import POLICIES, Agnostic, policy_named
-from bidbrain.gavel.policies.baselines import isolated_policy
-from bidbrain.gavel.policies.fairness import (
+from bidbrain.gavel.baselines import isolated_policy
+from bidbrain.gavel.fairness import (
     finish_time_fairness_policy,
     makespan_policy,
     max_min_fairness_policy,
 )
-from bidbrain.gavel.policies.hierarchical import hierarchical_policy
-from bidbrain.gavel.policies.linear import fifo_policy, max_throughput_policy
+from bidbrain.gavel.hierarchical import hierarchical_policy
+from bidbrain.gavel.linear import fifo_policy, max_throughput_policy
+from bidbrain.gavel.policies import POLICIES, Agnostic, policy_named
 from tests.bidbrain.gavel.dense import Dense
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
 

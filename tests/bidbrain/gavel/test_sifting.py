@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, excess, sift
+from bidbrain.gavel.sifting import Groups, LevelObjective, PriceStart, excess, sift
 from bidbrain.lp import CannotHold
 from tests.bidbrain.gavel.dense import Dense
 from tests.bidbrain.gavel.problems import problem

@@ -10,10 +10,19 @@ from bidbrain.billing import End
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay, Warnings
 from bidbrain.replay.run import ReplayedJob, Run
-from bidbrain.strategies.base import Decision, Offer, Overheads, Rent, Return, Situation, Strategy
-from bidbrain.strategies.inputs import AGILE, Recovery
+from bidbrain.strategies.base import (
+    AGILE,
+    Decision,
+    Offer,
+    Overheads,
+    Recovery,
+    Rent,
+    Return,
+    Situation,
+    Strategy,
+)
 from bidbrain.strategies.proteus import JobCosts, Odds, Proteus
-from bidbrain.strategies.standard import Mttf, Standard, TierMl
+from bidbrain.strategies.standard import Standard, TierMl, mttf_by_tenth
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND
@@ -118,7 +127,7 @@ def changed_after(series: PriceSeries, moment: int, seed: int) -> PriceSeries:
 def strategies(histories: list[PriceSeries], work: ReplayedJob) -> list[Strategy]:
     learned = [series.window(series.first, series.first + 30 * HOUR) for series in histories]
     odds = {series.market: Odds.of(series) for series in learned}
-    mttf = {series.market: Mttf.of(series, 1000) for series in learned}
+    mttf = {series.market: mttf_by_tenth(series, 1000) for series in learned}
     return [
         Standard(),
         TierMl(mttf),

@@ -12,8 +12,7 @@ from bidbrain.lab.backtest.run import inputs_of, run_strategy, set_up_in, set_up
 from bidbrain.lab.backtest.scenario import BadScenario, Scenario
 from bidbrain.replay import pace
 from bidbrain.replay.pace import PastJobs
-from bidbrain.strategies.base import Decision, Situation, Strategy
-from bidbrain.strategies.inputs import TimePrice
+from bidbrain.strategies.base import Decision, Situation, Strategy, TimePrice
 from bidbrain.strategies.registry import USUAL_SHARE, lookahead_of, usual_price_of_time
 from bidbrain.strategies.standard import Standard
 from pricing_data.series import PriceSeries

@@ -21,7 +21,7 @@ from bidbrain.strategies.deadline import (
     spell_chain,
     thresholds,
 )
-from bidbrain.strategies.deadline_spells import (
+from bidbrain.strategies.spells import (
     AGES,
     CLASSES,
     HALF_LIFE,

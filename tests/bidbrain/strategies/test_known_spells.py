@@ -11,7 +11,6 @@ import pytest
 
 from bidbrain.eviction.hazard import PRIOR, Hazard, RateEvidence, evidence_of_spans
 from bidbrain.eviction.survival import Exposure
-from bidbrain.strategies.deadline_spells import CLASSES
 from bidbrain.strategies.known_spells import (
     HALF_LIFE,
     UNSEEN,
@@ -20,7 +19,7 @@ from bidbrain.strategies.known_spells import (
     spot_spell,
     with_rate,
 )
-from bidbrain.strategies.regions_knowledge import HAZARDS
+from bidbrain.strategies.spells import CLASSES, HAZARDS
 from pricing_data.availability import AvailabilitySpan, Ending
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE

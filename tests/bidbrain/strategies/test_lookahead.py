@@ -15,6 +15,7 @@ from bidbrain.eviction.survival import Exposure
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.strategies.base import (
+    AGILE,
     Decision,
     Holding,
     Offer,
@@ -24,7 +25,6 @@ from bidbrain.strategies.base import (
     Situation,
     Strategy,
 )
-from bidbrain.strategies.inputs import AGILE
 from bidbrain.strategies.lookahead import (
     DISTANCES,
     FILLING_WORTH,

@@ -12,7 +12,7 @@ import pytest
 
 from bidbrain.eviction.hazard import PRIOR
 from bidbrain.strategies.base import Decision, Situation
-from bidbrain.strategies.deadline_spells import AGES, CLASSES
+from bidbrain.strategies.spells import AGES, CLASSES
 from pricing_data.units import HOUR, MINUTE
 from spotctl.files.job.programs import Command
 from spotctl.log import events as ev

@@ -17,7 +17,7 @@ from bidbrain.lab.backtest.deadline import (
     DeadlineOutcome,
 )
 from bidbrain.strategies.deadline import HOPE_MARGIN, DeadlineStrategy, DeadlineTerms
-from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, Prior, SpellOutlook, outlook
+from bidbrain.strategies.spells import PUBLIC_PRIOR, Prior, SpellOutlook, outlook
 from pricing_data.series import Ints
 
 

@@ -14,8 +14,7 @@ from bidbrain.billing import billing_rule
 from bidbrain.lab.backtest.frontier import points, settings_of
 from bidbrain.lab.backtest.run import backtest
 from bidbrain.lab.backtest.scenario import Scenario
-from bidbrain.strategies.base import Overheads
-from bidbrain.strategies.inputs import Checkpointing
+from bidbrain.strategies.base import Checkpointing, Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND, Span

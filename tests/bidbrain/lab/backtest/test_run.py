@@ -10,8 +10,7 @@ from bidbrain.billing import billing_rule
 from bidbrain.lab.backtest.results import JobResult, summarize
 from bidbrain.lab.backtest.run import backtest, portions, run_of, set_ups_in
 from bidbrain.lab.backtest.scenario import BadScenario, Scenario
-from bidbrain.strategies.base import Offer, Overheads, Rent
-from bidbrain.strategies.inputs import Checkpointing, mean_time_to_failure
+from bidbrain.strategies.base import Checkpointing, Offer, Overheads, Rent, mean_time_to_failure
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, SECOND, Span

@@ -17,8 +17,7 @@ from bidbrain.lab.backtest.scenario import ByAvailability, ByHazard, EvictionMod
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay, Mortality
 from bidbrain.replay.run import Run, Tenure
-from bidbrain.strategies.base import Decision, Rent, Situation
-from bidbrain.strategies.inputs import Recovery
+from bidbrain.strategies.base import Decision, Recovery, Rent, Situation
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bidbrain.lab.gavel.pricing.strategies import PriceBoard, board_of
+from bidbrain.lab.gavel.pricing_strategies import PriceBoard, board_of
 from pricing_data.catalog import InstanceType
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from bidbrain.cost import BadEffectivePrice, EvictionLoss, effective_usd_per_hour
 from bidbrain.lab.gavel.movement import EgressTariff, Movement
-from bidbrain.lab.gavel.pricing.analysis import LIST_TARIFFS_2020
+from bidbrain.lab.gavel.pricing_tables import LIST_TARIFFS_2020
 from pricing_data.market import Market
 
 HOURS = st.floats(0.0, 2.0)

@@ -10,8 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from bidbrain.errors import TooLittleHistory
 from bidbrain.lab.gavel.movement import Movement
-from bidbrain.lab.gavel.pricing.analysis import LIST_TARIFFS_2020
-from bidbrain.lab.gavel.pricing.strategies import (
+from bidbrain.lab.gavel.pricing_strategies import (
     PlacementRule,
     PriceBoard,
     TrainingJobs,
@@ -21,6 +20,7 @@ from bidbrain.lab.gavel.pricing.strategies import (
     left_out,
     stay,
 )
+from bidbrain.lab.gavel.pricing_tables import LIST_TARIFFS_2020
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, SECOND

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from bidbrain.lab.gavel.movement import Movement
-from bidbrain.lab.gavel.pricing.analysis import (
+from bidbrain.lab.gavel.pricing_strategies import AcceleratorOffer, PriceBoard, board_of
+from bidbrain.lab.gavel.pricing_tables import (
     LIST_TARIFFS_2020,
     JobType,
     PricedJob,
@@ -17,7 +18,6 @@ from bidbrain.lab.gavel.pricing.analysis import (
     spot_discounts,
     transfers,
 )
-from bidbrain.lab.gavel.pricing.strategies import AcceleratorOffer, PriceBoard, board_of
 from pricing_data.market import Market
 from tests.bidbrain.lab.gavel.markets import machine
 from tests.bidbrain.lab.gavel.test_pricing_strategies import series

@@ -16,11 +16,11 @@ import pytest
 from scipy import sparse
 
 from bench.gavel_simulator import CAUSES, MISLABELED, PUBLISHED_POLICIES
-from bidbrain.gavel.policies.fairness import makespan_policy, max_min_fairness_policy
-from bidbrain.gavel.policies.linear import max_throughput_policy
+from bidbrain.gavel.fairness import makespan_policy, max_min_fairness_policy
+from bidbrain.gavel.linear import max_throughput_policy
 from bidbrain.gavel.problem import BadProblem
-from bidbrain.lab.gavel.simulator.engine import simulate
-from bidbrain.lab.gavel.simulator.published import (
+from bidbrain.lab.gavel.engine import simulate
+from bidbrain.lab.gavel.published import (
     SWITCHES,
     UniformSpeeds,
     bisected_makespan_policy,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bidbrain.arrays import Floats
+from bidbrain.gavel.fairness import makespan_policy
+from bidbrain.gavel.linear import makespan_within_budget_policy
+from bidbrain.gavel.min_cost_slo import min_cost_slo_policy
 from bidbrain.gavel.policies import Agnostic, Policy
-from bidbrain.gavel.policies.fairness import makespan_policy
-from bidbrain.gavel.policies.linear import makespan_within_budget_policy
-from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, scale_of_rows
 from bidbrain.lab.gavel.rounds import (
     NO_JOB,

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bidbrain.arrays import Floats, Ints
+from bidbrain.gavel.base import Policy
 from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.policies.base import Policy
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
-from bidbrain.lab.gavel.rounds import RoundCandidates
-from bidbrain.lab.gavel.simulator.dispatch import ByShares, DispatchRules, InOrder
-from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, Stalled, simulate
-from bidbrain.lab.gavel.simulator.results import (
+from bidbrain.lab.gavel.dispatch import ByShares, DispatchRules, InOrder
+from bidbrain.lab.gavel.engine import SimulationOutcome, Stalled, simulate
+from bidbrain.lab.gavel.results import (
     finish_time_fairness,
     job_results,
     summarize,
     utilization,
 )
+from bidbrain.lab.gavel.rounds import RoundCandidates
 from bidbrain.lab.gavel.workload import BadWorkload, ClusterSimulation
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 from tests.bidbrain.gavel.clusters import (

@@ -13,7 +13,7 @@ from bidbrain.arrays import Bools
 from bidbrain.lab.regions.policies import ELASTIC_NAMES, DecidedRegions, played
 from bidbrain.lab.regions.replay import Field, PlayedWindow, Window, play
 from bidbrain.strategies.regions import RegionsSituation, RegionsStrategy, Running
-from bidbrain.strategies.regions_knowledge import Known
+from bidbrain.strategies.spells import Known
 from tests.bidbrain.lab.regions.worlds import flapping, window
 
 STEPS = 60

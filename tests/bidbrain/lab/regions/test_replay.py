@@ -10,7 +10,8 @@ import pytest
 
 from bidbrain.lab.regions.optimum import BestSchedule
 from bidbrain.lab.regions.policies import NAMES, played
-from bidbrain.lab.regions.replay import Field, Whereabouts, play, region_of
+from bidbrain.lab.regions.replay import Field, play, region_of
+from bidbrain.strategies.regions import Running
 from pricing_data.units import HOUR
 from tests.bidbrain.lab.regions.worlds import flapping, window
 
@@ -35,7 +36,7 @@ class Written:
 
     def __init__(self, *steps: tuple[str, int] | None) -> None:
         self._steps = steps
-        self.seen: list[tuple[Whereabouts | None, int]] = []
+        self.seen: list[tuple[Running | None, int]] = []
 
     def step(self, field: Field) -> None:
         done = self._steps[field.now] if field.now < len(self._steps) else None
@@ -83,7 +84,7 @@ def test_a_refusal_is_free_and_spot_that_goes_is_lost() -> None:
     up[0, :2] = True
     policy = Written(("spot", 1), ("spot", 0), None)
     outcome = play(window(up, work=1, slack=2), policy, "scripted")
-    assert [machine for machine, _ in policy.seen[:3]] == [None, Whereabouts(0, spot=True), None]
+    assert [machine for machine, _ in policy.seen[:3]] == [None, Running(0, spot=True), None]
     assert outcome.missed
 
 
@@ -117,7 +118,7 @@ def test_the_optimum_is_exact(seed: int, *, published: bool) -> None:
         seed=seed,
         published=published,
     )
-    options = [None, *(Whereabouts(zone, spot=spot) for zone in (0, 1) for spot in (True, False))]
+    options = [None, *(Running(zone, spot=spot) for zone in (0, 1) for spot in (True, False))]
     outcomes = [
         play(one, BestSchedule(plan), "scripted")
         for plan in product(options, repeat=one.record.steps)

@@ -7,14 +7,21 @@ from dataclasses import replace
 import pytest
 
 from bidbrain.strategies.base import Holding, ImpossibleOffer, Offer, Rent, Return, Situation
-from bidbrain.strategies.standard import LONGEST, AlwaysOnDemand, Mttf, Standard, TierMl
+from bidbrain.strategies.standard import (
+    LONGEST,
+    AlwaysOnDemand,
+    Standard,
+    TierMl,
+    expected_time,
+    mttf_by_tenth,
+)
 from pricing_data.units import HOUR, MINUTE
 from tests.pricing_data.histories import START, market, series
 
 A, B = Offer(market("a.large"), 4.0, 1000), Offer(market("b.large"), 8.0, 2000)
 BASELINE = Rent(Offer(market("base"), 8.0, 1600), 10, None)
-ALWAYS = Mttf((float(LONGEST),) * 10)
-SOON = Mttf((10.0 * HOUR,) * 10)
+ALWAYS = (float(LONGEST),) * 10
+SOON = (10.0 * HOUR,) * 10
 
 
 def situation(prices: tuple[int, int], *holdings: Holding, now: int = START) -> Situation:
@@ -77,7 +84,7 @@ def test_tierml_switches_when_another_lasts_twice_as_long_and_keeps_the_paid_hou
         situation((100, 900), held(Rent(A, 20, 1000)), now=START + 10 * MINUTE)
     )
     assert decision.actions == (Return(0, START + HOUR), Rent(B, 10, 2000))
-    nearly = TierMl({A.market: Mttf((40.0 * HOUR,) * 10), B.market: ALWAYS})
+    nearly = TierMl({A.market: (40.0 * HOUR,) * 10, B.market: ALWAYS})
     assert nearly.decide(situation((100, 900), held(Rent(A, 20, 1000)))).actions == ()
 
 
@@ -96,17 +103,16 @@ def test_tierml_rents_on_demand_while_every_price_is_too_high() -> None:
 def test_mean_times_depend_on_the_current_price() -> None:
     day = 86_400
     calm = series((0, 50), (30 * day, 50))
-    assert Mttf.of(calm, 1000).by_tenth[0] == LONGEST
+    assert mttf_by_tenth(calm, 1000)[0] == LONGEST
     # At 950 for an hour before it crosses, every ten days: soon; at 50 it is days away.
     steps = [
         (k * 10 * day + at, price)
         for k in range(4)
         for at, price in ((0, 50), (9 * day, 950), (9 * day + 3600, 1500))
     ]
-    mttf = Mttf.of(series(*steps, (40 * day, 50)), 1000)
-    assert mttf.at(950, 1000) < HOUR
-    assert mttf.at(50, 1000) == LONGEST
-    assert mttf.at(500, 1000) == mttf.at(
-        950, 1000
-    )  # never seen: takes the value of the next higher tenth
-    assert mttf.at(1001, 1000) == 0
+    mttf = mttf_by_tenth(series(*steps, (40 * day, 50)), 1000)
+    assert expected_time(mttf, 950, 1000) < HOUR
+    assert expected_time(mttf, 50, 1000) == LONGEST
+    # Never seen: takes the value of the next higher tenth.
+    assert expected_time(mttf, 500, 1000) == expected_time(mttf, 950, 1000)
+    assert expected_time(mttf, 1001, 1000) == 0

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.policies import POLICIES, UnknownPolicy, policy_named
-from bidbrain.gavel.policies.baselines import (
+from bidbrain.gavel.baselines import (
     allox_policy,
     isolated_policy,
     proportional_policy,
     random_packing_policy,
 )
-from bidbrain.gavel.policies.linear import fifo_policy, shortest_job_first_policy
+from bidbrain.gavel.linear import fifo_policy, shortest_job_first_policy
+from bidbrain.gavel.policies import POLICIES, UnknownPolicy, policy_named
 from bidbrain.gavel.problem import BadProblem, Pairs
 from tests.bidbrain.gavel.dense import Dense
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs

@@ -7,8 +7,8 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.errors import BidBrainError
+from bidbrain.lab.gavel.dispatch import Dispatcher
 from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates, Servers
-from bidbrain.lab.gavel.simulator.dispatch import Dispatcher
 from bidbrain.lab.gavel.workload import ClusterSimulation
 
 ReportFinished = Callable[[int], None]

@@ -9,9 +9,8 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.gavel import ENTITY_POLICIES
-from bidbrain.gavel.policies.base import allocation
-from bidbrain.gavel.policies.fairness import progress_rows
-from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift
+from bidbrain.gavel.base import allocation
+from bidbrain.gavel.fairness import progress_rows
 from bidbrain.gavel.problem import (
     AllocationProblem,
     BadProblem,
@@ -22,6 +21,7 @@ from bidbrain.gavel.problem import (
     rows_of,
     runnable,
 )
+from bidbrain.gavel.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift
 from bidbrain.lp import INF, CannotHold, GrowingSolver, LinearProgram, SolverFailed
 
 # Share of a rise that a job's level must be charged for the job to be a bottleneck; less is
@@ -142,7 +142,9 @@ class Queue:
         rising = waiting[:1] if fifo else waiting
         rising_weight = self.weight[rising].sum()
         rate = self.entity.weight / float(rising_weight)
-        begin = float(times[done - 1]) if done else 0.0
+        begin = 0.0
+        if done:
+            begin = float(times[done - 1])
         level = 0.0 if fifo and done else self.level
         if done and not fifo:
             last = places[done - 1]
@@ -177,9 +179,9 @@ def _queues(problem: AllocationProblem, jobs: Ints, unit: Floats) -> list[Queue]
     for name, rows in members.items():
         entity = known.get(name) if name is not None else Entity("")
         if entity is None or entity.policy not in ENTITY_POLICIES:
-            fault = (
-                "is not among the entities" if entity is None else f"has policy {entity.policy!r}"
-            )
+            fault = "is not among the entities"
+            if entity is not None:
+                fault = f"has policy {entity.policy!r}"
             raise BadProblem(
                 f"entity {name!r} {fault}: give it a weight and one of {', '.join(ENTITY_POLICIES)}"
             )
@@ -231,7 +233,9 @@ class _Filling:
         moments = [queue.fill_times()[1] for queue in self._queues]
         events = np.unique(np.concatenate(moments))
         last = self._last(events)
-        begin = float(events[last]) if last >= 0 else 0.0
+        begin = 0.0
+        if last >= 0:
+            begin = float(events[last])
         at = self._demand(begin)
         rise = self._raised(at, begin)
         self.shares = rise.shares
@@ -405,7 +409,9 @@ class _Alone:
         return Groups(progress, held, self._workers)
 
     def _sift(self, objective: LevelObjective, z: float) -> Sifted:
-        start = None if self._prices is None else PriceStart(self._prices, z)
+        start = None
+        if self._prices is not None:
+            start = PriceStart(self._prices, z)
         sifted = sift(self._groups, objective, start)
         self._prices = sifted.prices if sifted.prices.any() else None
         return sifted

@@ -54,7 +54,9 @@ def with_least_throughput(problem: AllocationProblem, shares: Floats) -> Cluster
     throughput = effective_throughput(problem, shares)
     relative = throughput[runs]
     level = relative / equal[runs] * problem.jobs.scale[runs]
-    least_level = float(level.min()) if runs.any() else 0.0
+    least_level = 0.0
+    if runs.any():
+        least_level = float(level.min())
     return allocation(problem, shares, least_level)
 
 

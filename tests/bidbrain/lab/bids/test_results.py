@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bidbrain.lab.bids.calibration import TriedBid, bands, scores, tried_bids
 from bidbrain.lab.bids.market import Assumptions
+from bidbrain.lab.bids.results import TriedBid, bands, scores, tried_bids
 
 
 def test_odds_of_a_busy_market_are_about_what_is_seen_and_better_than_its_share() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.simulator.engine import SimulationOutcome
+from bidbrain.lab.gavel.engine import SimulationOutcome
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -87,11 +87,17 @@ def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
     results = []
     for m in scenario.measured:
         kind = workload.throughputs.kinds[int(workload.kind[m])]
-        deadline = float(slo[m]) if np.isfinite(slo[m]) else None
+        deadline = None
+        if np.isfinite(slo[m]):
+            deadline = float(slo[m])
         seconds = outcome.held_seconds[m].tolist()
         held = dict(zip(types, seconds, strict=True))
-        slo_met = None if deadline is None else bool(jct[m] <= deadline)
-        cost_of_job = None if cost is None else float(cost[m])
+        slo_met = None
+        if deadline is not None:
+            slo_met = bool(jct[m] <= deadline)
+        cost_of_job = None
+        if cost is not None:
+            cost_of_job = float(cost[m])
         entity = workload.owner[m] if workload.entities else ""
         result = SimulatedJob(
             job=workload.names[m],
@@ -157,7 +163,9 @@ def summarize(outcome: SimulationOutcome) -> SimulationSummary:
     violations = held.count(False) if held else None
     mean_fairness = np.mean([result.finish_time_fairness for result in results])
     mean_moves = np.mean([result.moves for result in results])
-    spread_part = None if per_server is None else spread / max(wide, 1.0)
+    spread_part = None
+    if per_server is not None:
+        spread_part = spread / max(wide, 1.0)
     return SimulationSummary(
         average_jct_seconds=float(mean_jct),
         makespan_seconds=makespan,

@@ -12,14 +12,14 @@ from typing import Protocol
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.gavel.policies.base import Policy
-from bidbrain.gavel.policies.baselines import (
+from bidbrain.gavel.base import Policy
+from bidbrain.gavel.baselines import (
     Agnostic,
     isolated_policy,
     isolated_shares,
     proportional_policy,
 )
-from bidbrain.gavel.policies.linear import BudgetTooLow
+from bidbrain.gavel.linear import BudgetTooLow
 from bidbrain.gavel.problem import NO_TYPE, AllocationProblem, ClusterAllocation, ClusterJobs, Pairs
 from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
 from bidbrain.lab.gavel.workload import ClusterSimulation, ClusterWorkload, Throughputs
@@ -228,7 +228,9 @@ class ByShares:
     def _allocate(self, now: float, active: Ints, steps_left: Floats) -> None:
         # What single jobs should have received under the ending allocation, and did not, is owed to
         # them.
-        elapsed = now - self._since if np.isfinite(self._since) else 0.0
+        elapsed = 0.0
+        if np.isfinite(self._since):
+            elapsed = now - self._since
         grant = self._grant
         by_itself = grant.candidates.second == NO_JOB
         first = grant.candidates.first[by_itself]
@@ -295,7 +297,9 @@ class ByShares:
         )
 
         believed = self._scenario.believed
-        pairs = None if believed is None else good_pairs(believed, workload.kind[active])
+        pairs = None
+        if believed is not None:
+            pairs = good_pairs(believed, workload.kind[active])
         owners_entities = (entity for entity in workload.entities if entity.name in owners)
         entities = tuple(owners_entities)
         return AllocationProblem(self._scenario.cluster, jobs, pairs, entities, centered=True)

@@ -1,27 +1,27 @@
 """Scheduling policies by name: functions from a problem to an allocation."""
 
-from bidbrain.gavel.policies.base import Policy, UnknownPolicy
-from bidbrain.gavel.policies.baselines import (
+from bidbrain.gavel.base import Policy, UnknownPolicy
+from bidbrain.gavel.baselines import (
     Agnostic,
     allox_policy,
     isolated_policy,
     proportional_policy,
     random_packing_policy,
 )
-from bidbrain.gavel.policies.fairness import (
+from bidbrain.gavel.fairness import (
     finish_time_fairness_policy,
     makespan_policy,
     max_min_fairness_policy,
 )
-from bidbrain.gavel.policies.hierarchical import hierarchical_policy
-from bidbrain.gavel.policies.linear import (
+from bidbrain.gavel.hierarchical import hierarchical_policy
+from bidbrain.gavel.linear import (
     fifo_policy,
     makespan_within_budget_policy,
     max_throughput_policy,
     min_cost_policy,
     shortest_job_first_policy,
 )
-from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
+from bidbrain.gavel.min_cost_slo import min_cost_slo_policy
 
 POLICIES: dict[str, Policy] = {
     "max-min-fairness": max_min_fairness_policy,

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.policies.base import allocation, require_prices, require_steps
-from bidbrain.gavel.policies.deadline_packing import lateness, packed
-from bidbrain.gavel.policies.deadline_plan import (
+from bidbrain.gavel.base import allocation, require_prices, require_steps
+from bidbrain.gavel.deadline_packing import lateness, packed
+from bidbrain.gavel.deadline_plan import (
     MAX_DEADLINES,
     DeadlineBatch,
     DeadlinePlan,
@@ -20,7 +20,7 @@ from bidbrain.gavel.policies.deadline_plan import (
     part_of,
     uncrowded,
 )
-from bidbrain.gavel.policies.linear import most_worth, normalized_worth
+from bidbrain.gavel.linear import most_worth, normalized_worth
 from bidbrain.gavel.problem import (
     AllocationProblem,
     Cluster,

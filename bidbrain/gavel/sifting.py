@@ -62,8 +62,12 @@ class Groups:
 
     def part(self, of: Ints) -> "Groups":
         share = self.held[of].sum() / self.held.sum()
-        stage = None if self.stage is None else self.stage[of]
-        cost = None if self.cost is None else self.cost[of]
+        stage = None
+        if self.stage is not None:
+            stage = self.stage[of]
+        cost = None
+        if self.cost is not None:
+            cost = self.cost[of]
         workers = self.workers * share
         return Groups(self.progress[of], self.held[of], workers, stage, cost)
 
@@ -98,7 +102,9 @@ class LevelObjective:
 
     def part(self, of: Ints) -> "LevelObjective":
         """The objective of some of the groups, with their part of `gain_z`."""
-        share = self.slope[of].sum() / self.slope.sum() if self.gain_z else 1.0
+        share = 1.0
+        if self.gain_z:
+            share = self.slope[of].sum() / self.slope.sum()
         gain = self.gain_z * share
         return LevelObjective(self.base[of], self.slope[of], self.gain[of], gain)
 
@@ -448,7 +454,9 @@ class _Sieve:
         time = at_most("group {} of jobs: its time", names, group, cell, np.ones(z), whole_time)
 
         # Workers that a stage leaves are a column of their own: the next stage has them.
-        stage = 0 if groups.stage is None else groups.stage[of[group]] * types
+        stage = 0
+        if groups.stage is not None:
+            stage = groups.stage[of[group]] * types
         numbers = np.arange(len(left))
         handed = z + 1 + passed
         each = np.ones(len(passed))
@@ -467,7 +475,9 @@ class _Sieve:
         room = room_of_levels[rising] / objective.slope[rising]
 
         # There the first group reaches its most, running all the time.
-        most_z = max(0.0, float(room.min())) if rising.any() else 0.0
+        most_z = 0.0
+        if rising.any():
+            most_z = max(0.0, float(room.min()))
         gain_of_cells = progress * objective.gain[of][:, None]
         of_cells = gain_of_cells - own
         gain = np.concatenate([of_cells.ravel(), [objective.gain_z], 0.0 * passed])

@@ -12,13 +12,13 @@ from random import Random
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
+from bidbrain.gavel.base import Policy, allocation, require_prices
+from bidbrain.gavel.baselines import Agnostic, isolated_shares
+from bidbrain.gavel.fairness import makespan_policy
+from bidbrain.gavel.linear import normalized_worth
 from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.policies.base import Policy, allocation, require_prices
-from bidbrain.gavel.policies.baselines import Agnostic, isolated_shares
-from bidbrain.gavel.policies.fairness import makespan_policy
-from bidbrain.gavel.policies.linear import normalized_worth
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, ShareColumns
-from bidbrain.lab.gavel.simulator.dispatch import DispatchRules
+from bidbrain.lab.gavel.dispatch import DispatchRules
 from bidbrain.lab.gavel.workload import Throughputs
 from bidbrain.lp import INF, LinearProgram, Solver
 
@@ -291,7 +291,9 @@ class _Rows:
             right = right + self.back(weights * rows)
             of_cells = right[:-1].reshape(self.shape)
             shares = of_shares(of_cells)
-            level = (right[-1] - float((lift * shares).sum())) / slope if slope > 0 else 0.0
+            level = 0.0
+            if slope > 0:
+                level = (right[-1] - float((lift * shares).sum())) / slope
             x = np.append((shares - level * by_level).ravel(), level)
             return x, weights * (self.times(x) - rows)
 

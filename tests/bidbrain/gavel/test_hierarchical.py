@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.policies.fairness import max_min_fairness_policy
-from bidbrain.gavel.policies.hierarchical import hierarchical_policy
+from bidbrain.gavel.fairness import max_min_fairness_policy
+from bidbrain.gavel.hierarchical import hierarchical_policy
 from bidbrain.gavel.problem import AllocationProblem, BadProblem, Entity
 from tests.bidbrain.gavel.dense import Dense, equal_share
 from tests.bidbrain.gavel.problems import (

@@ -11,13 +11,13 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.policies import Agnostic, Policy, policy_named
-from bidbrain.gavel.policies.linear import (
+from bidbrain.gavel.linear import (
     makespan_within_budget_policy,
     max_throughput_policy,
     min_cost_policy,
 )
-from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
+from bidbrain.gavel.min_cost_slo import min_cost_slo_policy
+from bidbrain.gavel.policies import Agnostic, Policy, policy_named
 from bidbrain.gavel.problem import AllocationProblem, BadProblem
 from bidbrain.lp import CannotHold
 from tests.bidbrain.gavel.dense import Dense

@@ -14,9 +14,9 @@ out and put back. At last each job is put again where it costs the fewest dollar
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, DeadlinePlan
-from bidbrain.gavel.policies.sifting import Groups, LevelObjective, sift
+from bidbrain.gavel.deadline_plan import DeadlineBatch, DeadlinePlan
 from bidbrain.gavel.problem import Pieces
+from bidbrain.gavel.sifting import Groups, LevelObjective, sift
 
 # Deadlines whose workers are counted: evenly spread among all.
 _STAGES = 96
@@ -259,7 +259,9 @@ class _Packing:
         then, or others.
         """
         rng = np.random.default_rng(0)
-        tries = _TRIES if len(self._batch.left) <= _INTERVALS else 0
+        tries = 0
+        if len(self._batch.left) <= _INTERVALS:
+            tries = _TRIES
         while tries > 0 and self._out and self.seconds:
             out = np.array(self._out)
             there = np.array(list(self.seconds))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.policies.base import Policy, allocation, require_steps, with_least_throughput
+from bidbrain.gavel.base import Policy, allocation, require_steps, with_least_throughput
 from bidbrain.gavel.problem import (
     NO_TYPE,
     AllocationProblem,
@@ -177,7 +177,9 @@ class Agnostic:
         others = tuple(line for line in believed.infeasible if line not in stuck)
         given = believed.shares * part * can
         actual = allocation(problem, given, believed.objective, others, believed.notes)
-        hours = None if believed.hours is None else believed.hours * part * can
+        hours = None
+        if believed.hours is not None:
+            hours = believed.hours * part * can
         spread = None
         pieces = believed.pieces
 
@@ -204,7 +206,9 @@ def _alike(problem: AllocationProblem, part: Floats) -> AllocationProblem:
     shared = part
     if not part.any():
         shared = np.full(len(part), 1 / len(part))
-    price = None if cluster.usd_per_hour is None else np.array([cluster.usd_per_hour @ shared])
+    price = None
+    if cluster.usd_per_hour is not None:
+        price = np.array([cluster.usd_per_hour @ shared])
     together = None
     if pairs is not None:
         usable = np.where(runnable_pairs(problem)[:, :, None], pairs.throughputs, 0.0)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.policies.base import allocation, require_steps
-from bidbrain.gavel.policies.baselines import isolated_shares
-from bidbrain.gavel.policies.interior import (
+from bidbrain.gavel.base import allocation, require_steps
+from bidbrain.gavel.baselines import isolated_shares
+from bidbrain.gavel.interior import (
     EXACT,
     NEAR,
     ROUGH,
@@ -65,7 +65,9 @@ def makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """
     require_steps(problem, "makespan")
     lifted = lift_least(problem, problem.jobs.steps)
-    objective = 1 / lifted.level if lifted.level > 0 else 0.0
+    objective = 0.0
+    if lifted.level > 0:
+        objective = 1 / lifted.level
     earliest = allocation(problem, lifted.shares, objective)
     if problem.centered:
         return earliest

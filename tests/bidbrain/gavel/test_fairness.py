@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.gavel.policies import Agnostic, Policy
-from bidbrain.gavel.policies.baselines import isolated_shares
-from bidbrain.gavel.policies.fairness import (
+from bidbrain.gavel.baselines import isolated_shares
+from bidbrain.gavel.fairness import (
     finish_time_fairness_policy,
     makespan_policy,
     max_min_fairness_policy,
 )
+from bidbrain.gavel.policies import Agnostic, Policy
 from bidbrain.gavel.problem import AllocationProblem, BadProblem
 from tests.bidbrain.gavel.dense import Dense, equal_share
 from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs

@@ -110,7 +110,9 @@ def board_of(
     for series in known:
         kind = machine(series.market)
         assert kind.accelerator is not None
-        share = 1.0 if useful_share is None else useful_share(series.market)
+        share = 1.0
+        if useful_share is not None:
+            share = useful_share(series.market)
         offers.append(AcceleratorOffer(series.market, kind.accelerator, kind.accelerators, share))
 
     usd = np.array(

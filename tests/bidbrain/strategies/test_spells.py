@@ -7,7 +7,7 @@ import pytest
 
 from bidbrain.decision.roaming import observed
 from bidbrain.strategies.base import Look
-from bidbrain.strategies.regions_knowledge import Known
+from bidbrain.strategies.spells import Known
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
 

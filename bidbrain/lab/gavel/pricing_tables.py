@@ -14,7 +14,7 @@ from bidbrain.arrays import Floats
 from bidbrain.cost import effective_usd_per_hour
 from bidbrain.errors import BidBrainError
 from bidbrain.lab.gavel.movement import EgressTariff, Movement
-from bidbrain.lab.gavel.pricing.strategies import (
+from bidbrain.lab.gavel.pricing_strategies import (
     AcceleratorOffer,
     PlacementRule,
     PriceBoard,
@@ -309,7 +309,9 @@ def spot_discounts(
     """
     discounts: dict[tuple[str, str, str], float] = {}
     for offer, usd in lowest.items():
-        listed = on_demand_usd(offer.market) if offer.accelerators == 1 else None
+        listed = None
+        if offer.accelerators == 1:
+            listed = on_demand_usd(offer.market)
         if listed is not None:
             place = (offer.market.cloud, offer.market.region, offer.accelerator)
             largest = discounts.get(place, 0.0)

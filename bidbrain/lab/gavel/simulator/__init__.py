@@ -1,1 +1,0 @@
-"""Round-by-round cluster simulation of a policy on a workload."""
