@@ -46,10 +46,10 @@ from spotctl.agent.errors import BrokenProtocol, MachineEnding
 from spotctl.agent.files import replace_json
 from spotctl.agent.layout import LEASE_VARIABLE
 from spotctl.agent.lease.lease_files import KINDS, LeaseGrantor, MachineNotice, SecondsClock
-from spotctl.agent.link.executions import Executions
 from spotctl.agent.link.output import (
     EVERY_SECONDS,
     OUTPUT_CHUNK,
+    Executions,
     OutputTimes,
     read_chunk,
     times_file,

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from spotctl.agent.checkpoints.interval import (
+from spotctl.agent.checkpoints.local import (
     CHECKPOINT_VARIABLE,
     PLAN_VARIABLE,
     CheckpointPlanReader,
@@ -39,8 +39,7 @@ from spotctl.agent.container.processes import (
     cut_short,
     marked,
 )
-from spotctl.agent.data.patience import patiently
-from spotctl.agent.data.transfer import deliver, local_copy
+from spotctl.agent.data.transfer import deliver, local_copy, patiently
 from spotctl.agent.errors import AgentError, ContainerRefused
 from spotctl.agent.layout import LEASE_VARIABLE, RUN_VARIABLE, SETUP_VARIABLE
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED

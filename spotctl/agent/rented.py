@@ -34,7 +34,7 @@ from spotctl.agent.container.processes import kill, kill_marked
 from spotctl.agent.files import Watched
 from spotctl.agent.lease.notices import NoticeRelay, poller_of
 from spotctl.agent.lease.self_deletion import system_variables
-from spotctl.agent.link.client import LinkClient
+from spotctl.agent.link.wire import LinkClient
 from spotctl.agent.machine import (
     LEASE_ENDED,
     SHUT_DOWN,

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from bidbrain.gavel import ENTITY_POLICIES, POLICIES
 from bidbrain.queue.values import MEAN_COMPLETION, ROUND_SECONDS, QueueTerms, QueueUser
-from spotctl.home.cloud import cloud_of, rented_clouds
-from spotctl.home.cloud_settings import TAG_NAME, TAG_VALUE, parsed_table
+from spotctl.home.cloud import TAG_NAME, TAG_VALUE, cloud_of, parsed_table, rented_clouds
 from spotctl.home.errors import BadSettings
 from spotctl.home.quotas import Quota, quotas_from
 

@@ -27,8 +27,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from agileml.runtime.ground import move
-from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
-from spotctl.agent.checkpoints.local import TrainingPosition
+from spotctl.agent.checkpoints.local import CHECKPOINT_VARIABLE, TrainingPosition
 from spotctl.agent.lease.job_lease import JobLease
 from spotctl.agent.lease.lease_files import LeaseAct
 

@@ -19,7 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from random import Random
 
-from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
+from spotctl.agent.checkpoints.local import CHECKPOINT_VARIABLE
 from spotctl.agent.checkpoints.sync import CheckpointSync
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.container.podman import PROCESSES_VARIABLE, gpus

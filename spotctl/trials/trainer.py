@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from agileml.errors import AgileMLError, BadTrainer
 from agileml.user_code import described
 from spotctl.files.script.reading import read_script
-from spotctl.files.script.statement_names import unwrapped
+from spotctl.files.script.source import unwrapped
 from spotctl.files.script.trainer_loop import ScriptTraining, training_of
 from spotctl.files.script.trainer_text import MeasuredTraining, TrainerText
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
-from spotctl.agent.checkpoints.interval import best_interval, write_plan
+from spotctl.agent.checkpoints.local import best_interval, write_plan
 from spotctl.agent.checkpoints.stored import CheckpointRecord, StoredCheckpoints
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.data.transfer import FolderListing, listing

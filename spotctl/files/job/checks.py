@@ -22,8 +22,7 @@ from spotctl.files.job.data_places import problems_of_buckets, reach_problems
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.messaging import secrets_of, service_at
 from spotctl.files.job.programs import Command, Parallel, Stop, Training
-from spotctl.files.job.reservations import problem_of
-from spotctl.files.job.resources import Image, Resources
+from spotctl.files.job.resources import Image, Resources, problem_of
 from spotctl.files.job.sections import Given, fields_of, missing
 from spotctl.files.job.spec import JobSpec, Objective, data_variable, output_variable
 from spotctl.files.job.values import CLOSE

@@ -36,7 +36,7 @@ from spotctl.files.job.values import (
     Objective,
     ProgramKind,
 )
-from spotctl.home import cloud_settings
+from spotctl.home import cloud as cloud_words
 from spotctl.home.cloud import rented_clouds
 
 _STORES = sorted(clouds_by_scheme().items(), key=lambda store: rented_clouds().index(store[1]))
@@ -172,10 +172,8 @@ CONTAINER = _text(
     r"[A-Za-z0-9][-A-Za-z0-9._:/]*(?:@sha256:[0-9a-f]{64})?",
     "a container image such as ghcr.io/me/train:1, or python:3.12 for one of Docker Hub",
 )
-TAG_NAME = _text(cloud_settings.TAG_NAME, "up to 63 of a-z, 0-9, - and _, beginning with a letter")
-TAG_VALUE = _text(
-    cloud_settings.TAG_VALUE, "up to 63 of a-z, 0-9, - and _, which every cloud accepts"
-)
+TAG_NAME = _text(cloud_words.TAG_NAME, "up to 63 of a-z, 0-9, - and _, beginning with a letter")
+TAG_VALUE = _text(cloud_words.TAG_VALUE, "up to 63 of a-z, 0-9, - and _, which every cloud accepts")
 VARIABLE = _text(
     conversions.VARIABLE_PATTERN, "the name of an environment variable", conversions.read_variable
 )

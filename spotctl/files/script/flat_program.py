@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from spotctl.files.script.reading import TrainingScript
-from spotctl.files.script.statement_names import (
+from spotctl.files.script.source import (
     QUIET,
     Definition,
     LoopStatement,

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from spotctl.files.script.flat_program import FlatProgram
 from spotctl.files.script.reading import TrainingScript
-from spotctl.files.script.source import ScriptSource
-from spotctl.files.script.statement_names import (
+from spotctl.files.script.source import (
     QUIET,
     Definition,
     LoopStatement,
+    ScriptSource,
     Statements,
     calls_in,
     globals_of,

@@ -11,7 +11,7 @@ from typing import Any
 
 from spotctl.files.script.job_text import ScriptAnswers, job_name
 from spotctl.files.script.reading import TrainingScript
-from spotctl.files.script.statement_names import Definition, names_in, names_read, names_set
+from spotctl.files.script.source import Definition, names_in, names_read, names_set
 from spotctl.files.script.trainer_loop import SEEDS, ScriptTraining, slice_of
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
