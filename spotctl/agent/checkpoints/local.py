@@ -73,7 +73,11 @@ class Checkpoints:
                 f"{target}: cannot be written: {error.strerror or error}"
             ) from error
 
-        self._drop_old(new.name)
+        # Checkpoints beyond `keep`, and incomplete ones of writers that were killed.
+        pattern = f"{_UNFINISHED}*"
+        unfinished = [path for path in self.folder.glob(pattern) if path.name < new.name]
+        for path in [*self._steps()[: -self._keep], *unfinished]:
+            shutil.rmtree(path, ignore_errors=True)
         return target
 
     def newest(self) -> tuple[TrainingPosition, Path] | None:
@@ -100,16 +104,13 @@ class Checkpoints:
         """The folders of all checkpoints, or of one step's, oldest first."""
         return sorted(self.folder.glob("step-*" if step is None else f"step-{step:012d}-*"))
 
-    def _drop_old(self, written: str) -> None:
-        """Removes checkpoints beyond `keep`, and incomplete ones of killed writers."""
-        unfinished = [path for path in self.folder.glob(f"{_UNFINISHED}*") if path.name < written]
-        for path in [*self._steps()[: -self._keep], *unfinished]:
-            shutil.rmtree(path, ignore_errors=True)
-
 
 def _first_whole(newest_last: list[Path]) -> tuple[TrainingPosition, Path] | None:
-    verified = ((_verified(path), path) for path in reversed(newest_last))
-    return next(((position, path) for position, path in verified if position is not None), None)
+    for path in reversed(newest_last):
+        position = _verified(path)
+        if position is not None:
+            return position, path
+    return None
 
 
 def _digests(folder: Path) -> dict[str, str]:

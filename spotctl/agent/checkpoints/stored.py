@@ -325,4 +325,5 @@ def _as_transfer_failure(path: str) -> Iterator[None]:
     except StoreRefused as error:
         raise TransferFailed(f"{path}: {error}") from error
     except OSError as error:
-        raise TransferFailed(f"{error.filename or path}: {error.strerror or error}") from error
+        where = error.filename or path
+        raise TransferFailed(f"{where}: {error.strerror or error}") from error

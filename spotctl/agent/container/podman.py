@@ -193,16 +193,6 @@ def podman_words(
     ]
 
 
-def become_container(container: Container, command: Sequence[str]) -> NoReturn:
-    """Replaces this process by podman, which runs the command in a container. ContainerRefused:
-    there can be none.
-    """
-    ensure_image(container, os.environ)
-    line = podman_words(container, command, os.environ, str(Path.cwd()))
-    os.dup2(sys.stdout.fileno(), _OUTPUT)
-    _become_podman(line, exports(container, os.environ))
-
-
 def join_container(pid: int, command: Sequence[str]) -> NoReturn:
     """Replaces this process by podman, which runs a person's command in the container that a
     process is in.
@@ -365,7 +355,12 @@ def main(words: Sequence[str]) -> int:
     try:
         if first.isdigit():
             join_container(int(first), command)
-        become_container(Container.from_json(first), command)
+
+        container = Container.from_json(first)
+        ensure_image(container, os.environ)
+        line = podman_words(container, command, os.environ, str(Path.cwd()))
+        os.dup2(sys.stdout.fileno(), _OUTPUT)
+        _become_podman(line, exports(container, os.environ))
     except AgentError as error:
         print(f"spotctl: {error}", file=sys.stderr)  # noqa: T201
         return CANNOT_START if first.isdigit() else NO_CONTAINER

@@ -152,21 +152,29 @@ def _kept_copy(
 ) -> Path:
     if (stored := SetLocation.parse(location)) is not None:
         _copy_near_set(SetLocation.parse(near), stored, cache, who, say)
-        return _copy_set(stored, cache, who)
+        bucket = _place(stored.bucket, who)
+        assert bucket is not None
+        try:
+            with locked(cache / ".lock"):
+                return fetch_set(bucket.bucket, stored.digest, cache)
+        except OSError as error:
+            raise TransferFailed(f"data {stored}: {_reason(error)}") from error
+
     if (place := _place(location, who)) is not None:
         return _copy_objects(location, place, cache)
 
     source = Path(location)
     try:
         listed = described(source)
-        key = hashlib.sha256(
-            location.encode(errors="surrogateescape") + listed.content()
-        ).hexdigest()[:24]
-        kept = cache / key / source.name
+        named = location.encode(errors="surrogateescape") + listed.content()
+        kept = cache / hashlib.sha256(named).hexdigest()[:24] / source.name
         # Machines on one computer share its cache.
         with locked(cache / ".lock"):
             if not kept.exists():
-                _copy_folder(listed, source, kept)
+                # A copy that exists is complete: it is made elsewhere, and renamed.
+                contents = {path: source.parent / path for path in listed.files}
+                with refilled(kept.parent) as new:
+                    build(listed, contents, new)
     except OSError as error:
         raise TransferFailed(
             f"data {location}: cannot be copied to {cache}: {error.strerror or error}"
@@ -198,7 +206,11 @@ def deliver(folder: Path, destination: str, who: StoreIdentity = MACHINE) -> Non
     cannot be written.
     """
     if (place := _place(destination, who)) is not None:
-        _upload(folder, place, destination)
+        try:
+            for name, *_ in listing(folder):
+                place.bucket.write(place.prefix + name, partial(file_pieces, folder / name))
+        except OSError as error:
+            raise TransferFailed(f"output {destination}: cannot be written: {error}") from error
         return
 
     target = Path(destination)
@@ -223,16 +235,6 @@ def _place(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
         return place_of(location, who)
     except StoreRefused as error:
         raise TransferFailed(str(error)) from error
-
-
-def _copy_set(stored: SetLocation, cache: Path, who: StoreIdentity) -> Path:
-    place = _place(stored.bucket, who)
-    assert place is not None
-    try:
-        with locked(cache / ".lock"):
-            return fetch_set(place.bucket, stored.digest, cache)
-    except OSError as error:
-        raise TransferFailed(f"data {stored}: {_reason(error)}") from error
 
 
 def _copy_near_set(
@@ -307,17 +309,3 @@ def _download(place: ObjectPlace, kept: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
                 file.writelines(place.bucket.get(key))
-
-
-def _upload(folder: Path, place: ObjectPlace, destination: str) -> None:
-    try:
-        for name, *_ in listing(folder):
-            place.bucket.write(place.prefix + name, partial(file_pieces, folder / name))
-    except OSError as error:
-        raise TransferFailed(f"output {destination}: cannot be written: {error}") from error
-
-
-def _copy_folder(listed: DataSet, source: Path, kept: Path) -> None:
-    """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
-    with refilled(kept.parent) as new:
-        build(listed, lambda path, target: shutil.copyfile(source.parent / path, target), new)
