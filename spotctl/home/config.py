@@ -122,11 +122,10 @@ def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
         raise BadSettings(f"{path}: not valid TOML: {error}") from error
 
     settings = _with(Settings(home=root), in_file, f"{path}: ")
-    named = {
-        name.removeprefix(_PREFIX).lower(): value
-        for name, value in environ.items()
-        if name.startswith(_PREFIX)
-    }
+    named = {}
+    for name, value in environ.items():
+        if name.startswith(_PREFIX):
+            named[name.removeprefix(_PREFIX).lower()] = value
 
     named.pop("home", None)
     # Machines of jobs have further SPOTCTL_* variables, so unknown ones are not an error here.

@@ -130,11 +130,9 @@ def _check(spec: JobSpec) -> None:
     if spec.image.container is not None:
         raise BadRequest(f"{spec.name}: --rehearse runs no containers; try the command with podman")
     if spec.program.parallel is not None:
-        trial = (
-            "the command with a plan of its own"
-            if isinstance(spec.program, Command)
-            else "lab parallel train"
-        )
+        trial = "lab parallel train"
+        if isinstance(spec.program, Command):
+            trial = "the command with a plan of its own"
         raise BadRequest(f"{spec.name}: --rehearse cannot split a model; try {trial}")
 
     remote = [location for location in spec.data.values() if "://" in location]
@@ -346,7 +344,7 @@ def _not_seen(why: str) -> Judgement:
 
 
 def _failure(spec: JobSpec, why: str) -> BadRequest:
-    setup = (
-        "; --rehearse does not run the setup: install here what it installs" if spec.setup else ""
-    )
+    setup = ""
+    if spec.setup:
+        setup = "; --rehearse does not run the setup: install here what it installs"
     return BadRequest(f"{spec.name}: the trial on this computer failed with {why}{setup}")

@@ -445,9 +445,9 @@ def _watch_databases(module: Any) -> None:
             return super().__exit__(kind, *rest)
 
     def connecting(database: Any, *args: Any, **options: Any) -> Any:
-        path = (
-            os.path.abspath(os.fspath(database)) if isinstance(database, (str, os.PathLike)) else ""
-        )
+        path = ""
+        if isinstance(database, (str, os.PathLike)):
+            path = os.path.abspath(os.fspath(database))
         if path and _is_save(path) and os.path.isfile(path) and os.path.getsize(path):
             _write("load", path=path)
         connection = connect(database, *args, **{"factory": Connection, **options})

@@ -294,9 +294,10 @@ def _growing(marks: Sequence[WorkMark]) -> list[_Number]:
 def _counts(marks: Sequence[WorkMark]) -> list[_Number]:
     """The numbers that loops count up."""
     known = max((mark.position for mark in marks), key=len, default={})
-    lines = {
-        key: _line(marks, key) for key, (kind, _) in known.items() if kind in ("count", "bound")
-    }
+    lines = {}
+    for key, (kind, _) in known.items():
+        if kind in ("count", "bound"):
+            lines[key] = _line(marks, key)
     growing = {key: line for key, line in lines.items() if line == sorted(line)}
     return [(key, 1) for key, line in growing.items() if line[0] < line[-1]]
 

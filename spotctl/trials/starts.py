@@ -83,17 +83,15 @@ def _bring_compiled(variables: Mapping[str, str], place: Path) -> None:
     """Copies what libraries such as DeepSpeed have compiled of themselves on this computer, which
     takes minutes.
     """
-    caches = Path(variables.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
     own = variables.get("TORCH_EXTENSIONS_DIR")
-    known = (
-        [Path(own)]
-        if own
-        else sorted(caches.glob("py*"), key=lambda folder: folder.stat().st_mtime)
-    )
+    caches = Path(variables.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
+    by_age = {folder.stat().st_mtime_ns: folder for folder in caches.glob("py*")}
+    newest = by_age[max(by_age)] if by_age else None
+    known = Path(own) if own else newest
 
-    if known and known[-1].is_dir():
+    if known is not None and known.is_dir():
         # What is being compiled there has a lock.
-        shutil.copytree(known[-1], place, ignore=shutil.ignore_patterns("lock"))
+        shutil.copytree(known, place, ignore=shutil.ignore_patterns("lock"))
 
 
 class SaveWatch:

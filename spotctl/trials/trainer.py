@@ -332,14 +332,11 @@ class _Trial:
         if first.keys() != self._before.keys():
             raise _refused(self._training, "network() has other layers than the script")
 
-        other = next(
-            (
-                name
-                for name, values in first.items()
-                if _drawn_otherwise(values, self._before[name])
-            ),
-            None,
-        )
+        other = None
+        for name, values in first.items():
+            if _drawn_otherwise(values, self._before[name]):
+                other = name
+                break
 
         if other is not None:
             raise _refused(
@@ -404,11 +401,9 @@ class _Trial:
             difference = self._difference(after)
             if difference <= TOLERANCE:
                 if reason:
-                    few = (
-                        "one part: one machine computes each batch"
-                        if parts == 1
-                        else f"{parts} parts"
-                    )
+                    few = f"{parts} parts"
+                    if parts == 1:
+                        few = "one part: one machine computes each batch"
                     self.remarks.append(f"{few}, because with {most}, {reason}")
                 return ComparedTrainer(
                     text.text(parts), self.measured.steps, clocks, difference, tuple(self.remarks)

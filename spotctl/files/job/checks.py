@@ -129,9 +129,9 @@ def _of_program(spec: JobSpec) -> Iterator[Problem]:
             ("stop",), "is empty; expected clocks, minutes, loss, converged, or several of them"
         )
 
-    backups = (
-        spec.program.stragglers.backup_workers if isinstance(spec.program, Training) else False
-    )
+    backups: bool | int | str = False
+    if isinstance(spec.program, Training):
+        backups = spec.program.stragglers.backup_workers
     if backups is not False and backups != AUTO:
         message = (
             f"{backups} is no choice any more; write auto: clocks end without workers only while "
@@ -256,9 +256,9 @@ def _of_clouds(spec: JobSpec, given: Given) -> Iterator[Problem]:
 
     if "local" in given and _LOCAL not in clouds:
         yield Problem(("local",), f"is for clouds: [local], not [{', '.join(clouds)}]; remove it")
-    rented = (
-        {name for name in ("image", "identity") if given.get(name)} if _LOCAL in clouds else set()
-    )
+    rented = set()
+    if _LOCAL in clouds:
+        rented = {name for name in ("image", "identity") if given.get(name)}
     if replace(spec.image, container=None, login=None) == Image():
         rented -= {"image"}
     for name in sorted(rented):

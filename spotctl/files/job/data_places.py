@@ -91,9 +91,9 @@ def store_packages(spec: JobSpec) -> tuple[str, ...]:
     """The packages by which the job's machines reach its data, checkpoint and outputs; none if they
     are in no store.
     """
-    return (
-        ("obstore",) if bucket_of(spec) or any("://" in path for path in spec.data.values()) else ()
-    )
+    if bucket_of(spec) or any("://" in path for path in spec.data.values()):
+        return ("obstore",)
+    return ()
 
 
 def written_places(spec: JobSpec) -> set[str]:
@@ -146,11 +146,9 @@ def _of_rented_paths(spec: JobSpec, paths: Mapping[tuple[str, str], str]) -> Ite
                 "s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER@ACCOUNT/PATH"
             )
             if loc[0] == "data":
-                other = (
-                    "the checkpoint or an output"
-                    if isinstance(spec.program, Command)
-                    else "outputs.model"
-                )
+                other = "outputs.model"
+                if isinstance(spec.program, Command):
+                    other = "the checkpoint or an output"
                 message += (
                     f", or put {other} there: spotctl then stores the data in the same bucket"
                 )
@@ -179,11 +177,9 @@ def copy_in(bucket: str, location: str) -> str:
     """The place where a bucket keeps a copy of a data set. Empty if there is no copy: no bucket is
     given, the bucket holds the data set itself, or the location names no data set."""
     stored = SetLocation.parse(location)
-    return (
-        ""
-        if stored is None or not bucket or stored.bucket == bucket
-        else str(replace(stored, bucket=bucket))
-    )
+    if stored is None or not bucket or stored.bucket == bucket:
+        return ""
+    return str(replace(stored, bucket=bucket))
 
 
 def copies_near(spec: JobSpec, cloud: str, region: str) -> dict[str, str]:
@@ -235,11 +231,9 @@ def _mistake(spec: JobSpec, region: str, bucket: str) -> str:
             f"is not one of resources.regions: [{', '.join(regions)}]; add it there, or remove it"
         )
     if clouds_by_scheme().get(bucket.partition("://")[0]) != cloud:
-        form = (
-            form_of(cloud).removesuffix("/...")
-            if cloud in clouds_by_scheme().values()
-            else "one of its cloud"
-        )
+        form = "one of its cloud"
+        if cloud in clouds_by_scheme().values():
+            form = form_of(cloud).removesuffix("/...")
         return f"is in {cloud}, and {bucket} is a bucket of another cloud; write {form}"
 
     return ""

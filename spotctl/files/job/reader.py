@@ -190,9 +190,9 @@ def _with_counts(given: Given) -> Given:
     reliable = {"machines": usual, **resources.get("reliable", {})}
 
     # Without `machines`, a training is refused by a later check.
-    machines = (
-        resources.get("machines", Range(0)) if is_training else Range(nodes.least, nodes.most)
-    )
+    machines = Range(nodes.least, nodes.most)
+    if is_training:
+        machines = resources.get("machines", Range(0))
     return {**given, "resources": {**resources, "machines": machines, "reliable": reliable}}
 
 

@@ -36,9 +36,11 @@ class Argument:
     @property
     def before_value(self) -> str:
         """The words in front of the value on a command line."""
-        return (
-            "" if self.is_positional else self.flag if self.flag.endswith("=") else f"{self.flag} "
-        )
+        if self.is_positional:
+            return ""
+        if self.flag.endswith("="):
+            return self.flag
+        return f"{self.flag} "
 
     def given(self, value: str) -> str:
         """The words that give the argument a value on a command line."""

@@ -55,9 +55,9 @@ class FlatProgram:
             return []
 
         if isinstance(statement, ast.If):
-            known = (
-                True if "__name__" in ast.unparse(statement.test) else self._known(statement.test)
-            )
+            known: bool | None = True
+            if "__name__" not in ast.unparse(statement.test):
+                known = self._known(statement.test)
             if known is not None:
                 return self._written_out(statement.body if known else statement.orelse, depth)
 
@@ -110,9 +110,9 @@ class FlatProgram:
         """The body of the function that a statement calls, with the caller's names."""
         call, function = self._path[depth], self._source.scope(self._path[depth - 1])
         assert isinstance(function, ast.FunctionDef)
-        value = (
-            statement.value if isinstance(statement, ast.Expr | ast.Assign | ast.Return) else None
-        )
+        value = None
+        if isinstance(statement, ast.Expr | ast.Assign | ast.Return):
+            value = statement.value
 
         if value is None or not same_place(value, call):
             self._refuse(
@@ -136,11 +136,10 @@ class FlatProgram:
 
         names: dict[str, ast.expr] = {}
         changed = names_set(function.body)
-        rebound = {
-            node.id
-            for node in ast.walk(function)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
+        rebound = set()
+        for node in ast.walk(function):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                rebound.add(node.id)
 
         for name, argument in given.items():
             if name not in rebound and isinstance(
@@ -180,11 +179,9 @@ class FlatProgram:
         class Defaults(ast.NodeTransformer):
             def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
                 is_argument = isinstance(node.value, ast.Name) and node.attr in defaults
-                return (
-                    ast.copy_location(ast.Constant(defaults[node.attr]), node)
-                    if is_argument
-                    else node
-                )
+                if is_argument:
+                    return ast.copy_location(ast.Constant(defaults[node.attr]), node)
+                return node
 
         if not any(isinstance(node, ast.Attribute) for node in ast.walk(test)):
             return None

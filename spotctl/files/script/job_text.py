@@ -151,11 +151,10 @@ def command_of(script: TrainingScript, python: str, *, is_trial: bool = False) -
         argument.given(given[argument.name]) for argument in chosen if argument.is_variable
     ]
     copies = list(_copies(script))
-    start = (
-        f"{python} -m torch.distributed.run --standalone --nproc-per-node=$SPOTCTL_NPROC_PER_NODE"
-        if _RANKS.search(script.source.text)
-        else python
-    )
+    if _RANKS.search(script.source.text):
+        start = f"{python} -m torch.distributed.run --standalone --nproc-per-node=$SPOTCTL_NPROC_PER_NODE"
+    else:
+        start = python
 
     for argument, text in _resumption(script, given) if script.resumes else ():
         (variables if argument.is_variable else words).append(text)
@@ -215,16 +214,16 @@ def _setup_and_run(script: TrainingScript, command: str, answers: ScriptAnswers)
             )
 
     if known:
-        more = (
-            f", and {len(known) - _SHOWN_ARGUMENTS} more" if len(known) > _SHOWN_ARGUMENTS else ""
-        )
+        more = ""
+        if len(known) > _SHOWN_ARGUMENTS:
+            more = f", and {len(known) - _SHOWN_ARGUMENTS} more"
         yield f"# defaults of its arguments: {', '.join(known[:_SHOWN_ARGUMENTS])}{more}"
 
 
 def _checkpoint(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]:
-    folder = (
-        "checkpoints" if answers.is_local else f"{_store(answers)}{job_name(script)}/checkpoints/"
-    )
+    folder = "checkpoints"
+    if not answers.is_local:
+        folder = f"{_store(answers)}{job_name(script)}/checkpoints/"
     if script.resumes:
         yield f"checkpoint: {{path: {_in_flow(folder)}}} # copies of what the script saves, for the next machine"
     elif script.changes:
@@ -340,9 +339,9 @@ def _result_places(script: TrainingScript) -> dict[str, str]:
     finals = [save for save in script.final_saves if save.place.name not in used]
     # The callback of spotctl keeps checkpoints, so the folder of a Trainer of Hugging Face is a
     # result.
-    folder = {
-        name: RESULTS for name in ("output_dir",) if name in script.by_name and script.uses_tools
-    }
+    folder = {}
+    if "output_dir" in script.by_name and script.uses_tools:
+        folder["output_dir"] = RESULTS
     return folder | dict(_argument_places(script, finals, RESULTS))
 
 

@@ -98,22 +98,20 @@ def _training_functions(source: ScriptSource) -> set[str]:
     """Functions of the script that train, also through others."""
     names: set[str] = set()
     while True:
-        more = {
-            name
-            for name, function in source.functions.items()
-            if name not in names and _calls(source, function, names)
-        }
+        more = set()
+        for name, function in source.functions.items():
+            if name not in names and _calls(source, function, names):
+                more.add(name)
         if not more:
             return names
         names |= more
 
 
 def _calls(source: ScriptSource, node: ast.AST, functions: set[str]) -> bool:
-    names = {
-        source.called(call).rpartition(".")[2]
-        for call in ast.walk(node)
-        if isinstance(call, ast.Call)
-    }
+    names = set()
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call):
+            names.add(source.called(call).rpartition(".")[2])
     return bool(names & (_STEPS | functions))
 
 
@@ -132,13 +130,14 @@ def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[st
                 before |= {target.id: node.value for target in _names(node.targets)}
 
     # Their methods show that they hold a training's state.
-    held = {
-        call.func.value.id
-        for call in source.calls
-        if isinstance(call.func, ast.Attribute)
-        and call.func.attr in _METHODS
-        and isinstance(call.func.value, ast.Name)
-    }
+    held = set()
+    for call in source.calls:
+        if (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr in _METHODS
+            and isinstance(call.func.value, ast.Name)
+        ):
+            held.add(call.func.value.id)
 
     states = [
         name

@@ -104,11 +104,9 @@ class Places:
             places += [place] if all(place != other for other in places) else []
 
         self._caller = 0
-        return (
-            [self._below_name(node)]
-            if all(place.head is Head.UNKNOWN for place in places)
-            else places
-        )
+        if all(place.head is Head.UNKNOWN for place in places):
+            return [self._below_name(node)]
+        return places
 
     def _below_name(self, node: ast.expr | None) -> ScriptPlace:
         """A place below a folder of which only the name and the expression are known."""
@@ -244,11 +242,10 @@ class Places:
             return _UNKNOWN
 
         # Functions whose parameters are the arguments: of click, typer and fire.
-        commands = {
-            command
-            for command, function in self._source.functions.items()
-            if function.decorator_list
-        }
+        commands = set()
+        for command, function in self._source.functions.items():
+            if function.decorator_list:
+                commands.add(command)
 
         commands |= command_functions(self._source)
         if name.id in self._arguments and scope.name in commands:  # type: ignore[union-attr]
@@ -261,11 +258,9 @@ class Places:
         position = ordered.index(name) - (ordered[0] == "self")
         # A class is called in place of its __init__.
         owner = self._source.parents.get(function)
-        called = (
-            owner.name
-            if isinstance(owner, ast.ClassDef) and function.name == "__init__"
-            else function.name
-        )
+        called = function.name
+        if isinstance(owner, ast.ClassDef) and function.name == "__init__":
+            called = owner.name
 
         callers = [
             call
@@ -316,11 +311,9 @@ def _binding(node: ast.AST, name: str) -> ast.expr | None:
     """The expression that a statement gives to a name."""
     match node:
         case ast.Assign(targets=targets, value=value):
-            return (
-                value
-                if any(isinstance(target, ast.Name) and target.id == name for target in targets)
-                else None
-            )
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                return value
+            return None
         case ast.NamedExpr(target=ast.Name(id=target), value=value) if target == name:
             return value
         case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:

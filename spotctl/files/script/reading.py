@@ -150,9 +150,11 @@ _OUTSIDE = re.compile(r"(?:[/~]|\.\./)[\w.@+~-]*(?:/[\w.@+~-]+)+/?|\.\./[\w.@+~-
 def outside_paths(source: ScriptSource) -> list[str]:
     """Paths outside of its folder that a script names."""
     # A part of a formatted string is a path only at its beginning.
-    parts = {
-        part for node in source.nodes if isinstance(node, ast.JoinedStr) for part in node.values[1:]
-    }
+    parts = set()
+    for node in source.nodes:
+        if isinstance(node, ast.JoinedStr):
+            for part in node.values[1:]:
+                parts.add(part)
     texts = (
         node.value for node in source.nodes if isinstance(node, ast.Constant) and node not in parts
     )
@@ -165,30 +167,48 @@ def outside_paths(source: ScriptSource) -> list[str]:
 
 def read_script(path: Path, folder: Path, text: str | None = None) -> TrainingScript:
     """The script, or another text in its place, read but not run."""
-    source = (
-        read_source(path) if text is None else ScriptSource(path, text, ast.parse(text, str(path)))
-    )
-    arguments = arguments_of(source)
-    libraries = libraries_of(source, folder)
+    source = read_source(path)
+    if text is not None:
+        source = ScriptSource(path, text, ast.parse(text, str(path)))
+
+    arguments, libraries = arguments_of(source), libraries_of(source, folder)
     places = Places(source, {argument.name: argument for argument in arguments})
     loop = loop_of(source)
     saves = tuple(saves_of(source, places, libraries.framework))
-    matching = [load for load in loads_of(source, places) if _resumes(load, saves, source, loop)]
-    switches = [switch for load in matching if (switch := _switch(load, source, places))]
-    off = [switch.load for switch in switches]
-    loads = tuple(load for load in matching if load not in off)
-    imported = [
-        name.rpartition(".")[2] for name in source.aliases.values() if name.startswith("spotctl.")
-    ]
+
+    loads, switches = list[SaveCall](), list[_LoadSwitch]()
+    for load in loads_of(source, places):
+        if not _resumes(load, saves, source, loop):
+            continue
+        switch = _switch(load, source, places)
+        if switch is None:
+            loads.append(load)
+        else:
+            switches.append(switch)
+
+    imported = set[str]()
+    for name in source.aliases.values():
+        if name.startswith("spotctl."):
+            imported.add(name.rpartition(".")[2])
     uses_tools = not OWN_TOOLS.isdisjoint(imported)
-    proposed = (
-        () if uses_tools else _changes(source, libraries.framework, loop, saves, loads, switches)
-    )
-    changes = tuple(checked(source, list(proposed)))
+
+    proposed = list[Change]()
+    if not uses_tools:
+        proposed += _changes(source, libraries.framework, loop, saves, loads, switches)
+    changes = tuple(checked(source, proposed))
     condition = switches[0].condition if switches and not loads else ""
 
     return TrainingScript(
-        source, folder, libraries, arguments, saves, loads, loop, changes, uses_tools, condition
+        source,
+        folder,
+        libraries,
+        arguments,
+        saves,
+        tuple(loads),
+        loop,
+        changes,
+        uses_tools,
+        condition,
     )
 
 
@@ -352,10 +372,11 @@ def _kept_place(place: ScriptPlace, fixed: Sequence[ScriptPlace], source: Script
     """
     if place.head is Head.EXPRESSION:
         chosen = f'os.environ.get("SPOTCTL_CHECKPOINT_DIR") or {place.name}'
-        path = next(
-            (name for name, full in source.aliases.items() if full == "pathlib.Path"),
-            "pathlib.Path",
-        )
+        path = "pathlib.Path"
+        for name, full in source.aliases.items():
+            if full == "pathlib.Path":
+                path = name
+                break
         return f"{path}({chosen})" if f"{path}(" in place.name else chosen
     if place.head is Head.SETTING:
         return place.name
@@ -383,23 +404,18 @@ def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
     """
     begins = "fit" if framework == LIGHTNING else "train"
     option = "ckpt_path" if framework == LIGHTNING else "resume_from_checkpoint"
-    made = next(
-        (
-            call
-            for call in source.calls
-            if source.called(call).rpartition(".")[2].endswith("Trainer")
-        ),
-        None,
-    )
+    made = None
+    for call in source.calls:
+        if source.called(call).rpartition(".")[2].endswith("Trainer"):
+            made = call
+            break
 
     starts = [call for call in source.calls if source.called(call).rpartition(".")[2] == begins]
     # `model.train()` only sets a mode; the call that trains is one on the Trainer's name.
     parent = None if made is None else source.parents.get(made)
-    trainers = (
-        {source.dotted(target) for target in parent.targets}
-        if isinstance(parent, ast.Assign)
-        else set()
-    )
+    trainers = set()
+    if isinstance(parent, ast.Assign):
+        trainers = {source.dotted(target) for target in parent.targets}
 
     start = next(
         (call for call in starts if source.called(call).rpartition(".")[0] in trainers), None
@@ -423,21 +439,20 @@ def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
 
 def keras_changes(source: ScriptSource, _: str) -> list[Change]:
     """Gives `fit` the callback of Keras that saves after each epoch and resumes."""
-    start = next(
-        (
-            call
-            for call in source.calls
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "fit"
-        ),
-        None,
-    )
+    start = None
+    for call in source.calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "fit":
+            start = call
+            break
 
     if start is None:
         return []
 
-    keras = next(
-        (name for name, full in source.aliases.items() if full in ("keras", "tensorflow.keras")), ""
-    )
+    keras = ""
+    for name, full in source.aliases.items():
+        if full in ("keras", "tensorflow.keras"):
+            keras = name
+            break
     tensorflow = next(
         (name for name, full in source.aliases.items() if full == "tensorflow"), "tensorflow"
     )

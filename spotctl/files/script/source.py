@@ -143,11 +143,9 @@ def read_source(path: Path) -> ScriptSource:
         content = path.read_bytes()
         text = content.decode("utf-8-sig")
     except FileNotFoundError:
-        near = (
-            ", ".join(sorted(file.name for file in path.parent.glob("*.py"))[:5])
-            if path.parent.is_dir()
-            else ""
-        )
+        near = ""
+        if path.parent.is_dir():
+            near = ", ".join(sorted(file.name for file in path.parent.glob("*.py"))[:5])
         there = f"; Python files there: {near}" if near else ""
         raise BadRequest(f"{path}: there is no such script{there}") from None
     except OSError as error:
@@ -252,11 +250,10 @@ def libraries_of(source: ScriptSource, folder: Path) -> Libraries:
             return Libraries(framework, name, "pyproject.toml")
 
     files = [path for place in (folder, source.path.resolve().parent) for path in place.glob("*")]
-    own = {
-        path.stem
-        for path in files
-        if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))
-    }
+    own = set()
+    for path in files:
+        if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py"))):
+            own.add(path.stem)
 
     names = sorted(
         _PACKAGES.get(name, name.replace("_", "-")) for name in imported - _PRESENT - own
@@ -326,11 +323,10 @@ def names_set(block: Iterable[ast.stmt]) -> set[str]:
 
 def names_read(statement: ast.stmt) -> set[str]:
     """Names that a statement reads; of a definition those that it does not give a value itself."""
-    read = {
-        node.id
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
+    read = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            read.add(node.id)
 
     read -= _local(statement)
     if isinstance(statement, ast.AugAssign):
@@ -386,13 +382,11 @@ def own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
 
 def method_of(call: ast.Call) -> str:
     func = call.func
-    return (
-        func.attr
-        if isinstance(func, ast.Attribute)
-        else func.id
-        if isinstance(func, ast.Name)
-        else ""
-    )
+    if isinstance(func, ast.Attribute):
+        return func.attr
+    if isinstance(func, ast.Name):
+        return func.id
+    return ""
 
 
 def has_backward(node: ast.AST) -> bool:

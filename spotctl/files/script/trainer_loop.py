@@ -125,14 +125,11 @@ def training_of(script: TrainingScript) -> ScriptTraining:
 
 
 def _find_parts(training: ScriptTraining, program: Statements) -> None:
-    place = next(
-        (
-            number
-            for number, each in enumerate(program)
-            if isinstance(each, LoopStatement) and has_backward(each)
-        ),
-        None,
-    )
+    place = None
+    for number, each in enumerate(program):
+        if isinstance(each, LoopStatement) and has_backward(each):
+            place = number
+            break
 
     if place is None:
         culprit = next((each for each in program if has_backward(each)), program[0])
@@ -335,17 +332,14 @@ class _LoopReader:
         training = self.training
         outside = needed - names_in([training.batch]) - {training.module}
         for name in sorted(outside & self.changed):
-            line = next(
-                (
-                    node
-                    for node in ast.walk(ast.Module(kept, []))
-                    if isinstance(node, ast.Name) and node.id == name
-                ),
-                self.inner,
-            )
-            why = (
-                "counts steps" if name in self.counters else "is carried from one step to the next"
-            )
+            line: ast.AST = self.inner
+            for node in ast.walk(ast.Module(kept, [])):
+                if isinstance(node, ast.Name) and node.id == name:
+                    line = node
+                    break
+            why = "is carried from one step to the next"
+            if name in self.counters:
+                why = "counts steps"
             training.refuse(line, f"the loss depends on {name}, which {why}")
 
         if self.training.optimizer in outside:
@@ -493,13 +487,12 @@ class _LoopReader:
 
     def _counters(self) -> set[str]:
         """Names whose values depend on how often the loops have run, and on nothing else."""
-        indices = {
-            node.id
-            for loop in self.loops[:-1]
-            if isinstance(loop, ast.For)
-            for node in ast.walk(loop.target)
-            if isinstance(node, ast.Name)
-        }
+        indices = set()
+        for loop in self.loops[:-1]:
+            if isinstance(loop, ast.For):
+                for node in ast.walk(loop.target):
+                    if isinstance(node, ast.Name):
+                        indices.add(node.id)
 
         if is_call_of(self.training.source, self.inner.iter, "enumerate") and isinstance(
             self.inner.target, ast.Tuple
@@ -516,13 +509,13 @@ class _LoopReader:
         candidates = {name for store in stores for name in names_set([store])} | indices
         candidates -= batch
         while True:
-            wrong = {
-                name
-                for store in stores
-                for name in names_set([store])
-                if (names_read(store) & (self.changed - candidates))
-                or any(True for _ in calls_in([store]))
-            }
+            wrong = set()
+            for store in stores:
+                for name in names_set([store]):
+                    if (names_read(store) & (self.changed - candidates)) or any(
+                        True for _ in calls_in([store])
+                    ):
+                        wrong.add(name)
             if not wrong & candidates:
                 return candidates
             candidates -= wrong
@@ -566,12 +559,10 @@ class _LoopReader:
             plain = loop.iter
             while is_call_of(self.training.source, plain, "tqdm", "trange", "resuming"):
                 assert isinstance(plain, ast.Call)
-                name = ast.Name("range", ast.Load())
-                plain = (
-                    ast.Call(name, plain.args, [])
-                    if method_of(plain) == "trange"
-                    else plain.args[0]
-                )
+                within = plain.args[0]
+                if method_of(plain) == "trange":
+                    within = ast.Call(ast.Name("range", ast.Load()), plain.args, [])
+                plain = within
             return ast.copy_location(ast.For(loop.target, plain, body or [ast.Pass()], []), loop)
 
         batches: ast.expr = ast.Call(
@@ -737,11 +728,10 @@ def slice_of(
         if not ((writes | reached) & needed) - left:
             continue
         if isinstance(statement, ast.Expr | ast.For | ast.With) and quiet is not None:
-            called = (
-                training.source.called(statement.value)
-                if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-                else ""
-            )
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                called = training.source.called(statement.value)
+            else:
+                called = ""
             if (
                 SEEDS.search(called)
                 or called.endswith(".zero_grad")

@@ -311,9 +311,9 @@ def _parses_arguments(value: ast.expr, script: TrainingScript) -> bool:
     if isinstance(value.func, ast.Attribute):
         return value.func.attr == "parse_args"
 
-    function = (
-        script.source.functions.get(value.func.id) if isinstance(value.func, ast.Name) else None
-    )
+    function = None
+    if isinstance(value.func, ast.Name):
+        function = script.source.functions.get(value.func.id)
     return function is not None and any(
         isinstance(node, ast.Attribute) and node.attr == "parse_args" for node in ast.walk(function)
     )

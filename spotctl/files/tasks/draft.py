@@ -241,13 +241,12 @@ class JobDraft:
             if not text.strip():
                 continue
             command = f"bash -c {shlex.quote(text.strip())}" if _BASH.search(text) else text.strip()
-            first = (
-                [*self._links, *used]
-                if key == "run"
-                else used
-                if any(name in text for name in self._variables)
-                else []
-            )
+            if key == "run":
+                first = [*self._links, *used]
+            elif any(name in text for name in self._variables):
+                first = used
+            else:
+                first = []
             target = self.options if key == "setup" else self.program
             target[key] = "\n".join([*first, command])
 

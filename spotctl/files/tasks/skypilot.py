@@ -102,9 +102,10 @@ def _set_variables(draft: JobDraft, task: dict[str, Any]) -> None:
     for name, value in envs.items():
         draft.set_variable(("envs", name), name, None if value is None else texts.get(name, value))
     secrets = task.get("secrets")
-    names: Iterable[str] = (
-        map(str, secrets) if isinstance(secrets, list) else draft.mapping(("secrets",), secrets)
-    )
+    if isinstance(secrets, list):
+        names: Iterable[str] = map(str, secrets)
+    else:
+        names = draft.mapping(("secrets",), secrets)
 
     for i, name in enumerate(names):
         key = i if isinstance(secrets, list) else name

@@ -77,11 +77,9 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
     if unknown := [name for name in chosen if name not in STEPS]:
         raise BadRequest(f"step {unknown[0]!r} is not one of {', '.join(STEPS)}")
 
-    wanted = (
-        {*chosen, *(_NEEDED[name] for name in chosen if name in _NEEDED), "left"}
-        if chosen
-        else set(STEPS)
-    )
+    wanted = set(STEPS)
+    if chosen:
+        wanted = {*chosen, *(_NEEDED[name] for name in chosen if name in _NEEDED), "left"}
 
     machines, results = BareMachines(kit), list[StepResult]()
     try:
@@ -364,11 +362,9 @@ class TrialPatience:
 
         if self._now() - state.began.wall_us > GIVE_UP_AFTER and not self._gave_up:
             self._gave_up = True
-            why = (
-                f" (the last refusal: {state.refusal})"
-                if state.refusal
-                else "; spotctl doctor checks the account"
-            )
+            why = "; spotctl doctor checks the account"
+            if state.refusal:
+                why = f" (the last refusal: {state.refusal})"
             type_, minutes = self._spec.resources.types[0], GIVE_UP_AFTER // MINUTE
             message = f"gave up: no {type_} was running after {minutes} minutes{why}"
             request_stop(self._spec.name, self._settings, StopRequested(NO_CAPACITY, message))

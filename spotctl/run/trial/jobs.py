@@ -193,9 +193,9 @@ class TrialJob:
     def __init__(self, kit: Kit, name: str, more: str, resources: str = "") -> None:
         self.kit, self.name = kit, f"try-{name}"
         self.file = kit.folder / f"{self.name}.yaml"
-        identity = (
-            f"identity: {{{kit.cloud}: {json.dumps(kit.identity)}}}\n" if kit.identity else ""
-        )
+        identity = ""
+        if kit.identity:
+            identity = f"identity: {{{kit.cloud}: {json.dumps(kit.identity)}}}\n"
         head = _HEAD.format(
             name=self.name,
             budget=max(kit.cap_usd - kit.spent_usd, 0.01),
