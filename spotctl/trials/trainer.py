@@ -62,9 +62,7 @@ def compared_trainer(path: Path, folder: Path) -> ComparedTrainer:
     script = read_script(path, folder)
     training = training_of(script)
     if training.uncarried:
-        raise BadTrainer(
-            "; ".join(f"line {each.line}: {each.reason}" for each in training.uncarried)
-        )
+        raise BadTrainer("; ".join(f"line {line}: {why}" for line, why in training.uncarried))
 
     trial = _Trial(path, training)
     trial.run_script()
