@@ -140,33 +140,27 @@ def problem_of(reservation: Reservation) -> str:
 
 
 def _read(name: str, value: object) -> object:
-    readers = {
-        "machines": lambda v: read_whole(v, 1, MOST),
-        "until": read_moment,
-        "block": read_flag,
-    }
-
+    readers = {"until": read_moment, "block": read_flag}
     try:
+        if name == "machines":
+            return read_whole(value, 1, MOST)
         if name == "price":
             # What is paid already costs 0.
             if value == 0 and not isinstance(value, bool):
                 return 0
             if not isinstance(value, str) or not re.fullmatch(_PRICE, value):
                 raise ValueError("is not an amount per hour such as 2.50 USD/h, or 0")
-            return int(
-                Decimal(value.removesuffix("/h").removesuffix("USD").strip()) * NANOS_PER_DOLLAR
-            )
+            dollars = value.removesuffix("/h").removesuffix("USD").strip()
+            return int(Decimal(dollars) * NANOS_PER_DOLLAR)
         if name in readers:
             return readers[name](value)
         text = read_text(value)
     except ValueError as error:
         raise ValueError(f"has {name} {value!r}, which {error}") from None
 
-    if name == "cloud" and text not in clouds_with_reservations():
-        raise ValueError(
-            f"has the cloud {text}, but reservations are for "
-            f"{', '.join(clouds_with_reservations())}"
-        )
+    known = clouds_with_reservations()
+    if name == "cloud" and text not in known:
+        raise ValueError(f"has the cloud {text}, but reservations are for {', '.join(known)}")
 
     return text
 

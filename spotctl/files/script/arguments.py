@@ -181,42 +181,31 @@ _OVERRIDING = re.compile(r"""\.(split|partition)\(["']=["']|\.from_cli\(|hydra\.
 
 
 def _of_overrides(source: ScriptSource) -> Iterator[Argument]:
-    """Settings in a dict of the script, or in a YAML file, that words of the command line
-    override."""
-    if not _OVERRIDING.search(source.text) or "--" in "".join(map(str, _words_of(source))):
+    """Settings that words of the command line override: in dicts that the script assigns at its
+    top, and in the YAML files in its folder whose names it has.
+    """
+    constants = [node.value for node in source.nodes if isinstance(node, ast.Constant)]
+    words = [value for value in constants if isinstance(value, str)]
+    if not _OVERRIDING.search(source.text) or "--" in "".join(words):
         return
-    for settings in _settings(source):
-        for name, default in settings.items():
+
+    assigned = [node.value for node in source.tree.body if isinstance(node, ast.Assign)]
+    settings = [*map(_constant, assigned)]
+
+    folder = source.path.resolve().parent
+    for path in sorted(folder.glob("*.y*ml")) + sorted(folder.glob("*/*.y*ml")):
+        names = {path.name, path.stem, str(path.relative_to(folder))}
+        if not names.isdisjoint(words):
+            with suppress(BadRequest):
+                settings.append(parse(path.read_text("utf-8", "replace"), path).content)
+
+    for part in settings:
+        for name, default in part.items() if isinstance(part, dict) else ():
             if isinstance(default, dict):
                 for inner, value in default.items():
                     yield Argument(f"{name}.{inner}=", str(inner), value)
             else:
                 yield Argument(f"{name}=", str(name), default)
-
-
-def _settings(source: ScriptSource) -> Iterator[dict[object, object]]:
-    """Dicts that the script assigns at its top, and the YAML files in its folder whose names it
-    has.
-    """
-    for node in source.tree.body:
-        if isinstance(node, ast.Assign) and isinstance(written := _constant(node.value), dict):
-            yield written
-
-    folder, words = source.path.resolve().parent, set(_words_of(source))
-    for path in sorted(folder.glob("*.y*ml")) + sorted(folder.glob("*/*.y*ml")):
-        if path.name in words or path.stem in words or str(path.relative_to(folder)) in words:
-            with suppress(BadRequest):
-                content = parse(path.read_text("utf-8", "replace"), path).content
-                if isinstance(content, dict):
-                    yield content
-
-
-def _words_of(source: ScriptSource) -> list[str]:
-    return [
-        node.value
-        for node in source.nodes
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
 
 
 _OF_OTHERS = re.compile(

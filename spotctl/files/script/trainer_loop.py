@@ -75,12 +75,12 @@ class ScriptTraining:
     module: str = ""
     optimizer: str = ""
     scheduler: str = ""
-    loader: ast.expr = field(default_factory=lambda: ast.Constant(None))
-    batch: ast.expr = field(default_factory=lambda: ast.Name("batch", ast.Load()))
+    loader: ast.expr = field(init=False)
+    batch: ast.expr = field(init=False)
     """The names that a batch has in the loop."""
     objective: list[ast.stmt] = field(default_factory=list)
     clip: ast.expr | None = None
-    count: ast.Module = field(default_factory=lambda: ast.Module([], []))
+    count: ast.Module = field(init=False)
     """The loops without what they compute: calls `mark` with `batch`, `step` or `schedule`."""
     uncarried: list[tuple[int, str]] = field(default_factory=list)
     """Lines of the script that a trainer cannot carry, each with the reason."""
@@ -409,7 +409,9 @@ class _LoopReader:
             for inner in (*statement.body, *statement.orelse):
                 self._sort(inner, roles)
             return
-        training.refuse(statement, f"not known to leave the training as it is: {_short(statement)}")
+        first, *more = ast.unparse(statement).splitlines()
+        shown = first[:60] + (" ..." if more or len(first) > 60 else "")
+        training.refuse(statement, f"not known to leave the training as it is: {shown}")
 
     def _is_quiet(self, statement: ast.stmt) -> bool:
         leaving = (ast.Break, ast.Return, ast.Continue)
@@ -706,8 +708,3 @@ def _parts_of_objects(training: ScriptTraining) -> dict[str, set[str]]:
 def _mark(role: str, place: ast.AST) -> ast.stmt:
     call = ast.Call(ast.Name("mark", ast.Load()), [ast.Constant(role)], [])
     return ast.copy_location(ast.Expr(call), place)
-
-
-def _short(statement: ast.stmt) -> str:
-    text = ast.unparse(statement).splitlines()
-    return text[0][:60] + (" ..." if len(text) > 1 or len(text[0]) > 60 else "")
