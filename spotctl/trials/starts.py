@@ -182,44 +182,28 @@ class TrialStart:
     def __init__(
         self, ground: TrialGround, number: int, words: Sequence[str], cut: int, *, has_steps: bool
     ) -> None:
-        scratch, spec, terms, self._ground = ground.scratch, ground.spec, ground.terms, ground
-        self.folder = unpacked(ground.archive, scratch / f"job-{number}", terms.changed)
+        scratch, spec, self._ground = ground.scratch, ground.spec, ground
+        self.folder = unpacked(ground.archive, scratch / f"job-{number}", ground.terms.changed)
         self._given = set(listing(self.folder))
         self.checkpoint, seen = scratch / f"checkpoint-{number}", scratch / f"seen-{number}"
-        folders = {CHECKPOINT_VARIABLE: self.checkpoint}
         self.outputs = scratch / "outputs" / str(number)
-        folders |= {output_variable(name): self.outputs / name for name in spec.outputs}
+        folders = {output_variable(name): self.outputs / name for name in spec.outputs}
+        folders[CHECKPOINT_VARIABLE] = self.checkpoint
         for place in (seen, scratch / "tmp", *folders.values()):
             place.mkdir(parents=True, exist_ok=True)
 
         policy = CheckpointPolicy(str(ground.copies), 1.0, None, 0.0, 1.0)
-        self._sync = CheckpointSync(
-            policy, NodeTask(f"start-{number}"), self.checkpoint, scratch / "plan", lambda: None
-        )
+        task, plan = NodeTask(f"start-{number}"), scratch / "plan"
+        self._sync = CheckpointSync(policy, task, self.checkpoint, plan, lambda: None)
         self._sync.restore()
 
+        environment = self._of_machine(number)
+        environment |= {variable: str(place) for variable, place in folders.items()}
         roots = (self.folder, self.checkpoint, self.outputs, spec.workdir)
-        python_path = filter(None, (str(ground.probe), ground.variables.get("PYTHONPATH", "")))
-        environment = {
-            **ground.variables,
-            "SPOTCTL_JOB": spec.name,
-            "SPOTCTL_RUN": f"{spec.name}-rehearsal",
-            "SPOTCTL_ATTEMPT": str(number),
-            EVERY_VARIABLE: f"{terms.seconds / _SAVES:g}",
-            **node_variables(0, [_HERE], free_port()),
-            PROCESSES_VARIABLE: str(gpus() if GPU in terms.allowed and gpus() else 1),
-            **{variable: str(place) for variable, place in folders.items()},
-            MARK: str(scratch),
-            RUN_VARIABLE: ground.program.run,
-            "TMPDIR": str(scratch / "tmp"),
-            "TORCH_EXTENSIONS_DIR": str(ground.built),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": os.pathsep.join(python_path),
-            "SPOTCTL_TRIAL_SEEN": str(seen),
-            "SPOTCTL_TRIAL_ROOTS": os.pathsep.join(map(str, roots)),
-            "SPOTCTL_TRIAL_CUT": str(cut),
-            "SPOTCTL_TRIAL_STEPS": str(int(has_steps)),
-        }
+        environment["SPOTCTL_TRIAL_SEEN"] = str(seen)
+        environment["SPOTCTL_TRIAL_ROOTS"] = os.pathsep.join(map(str, roots))
+        environment["SPOTCTL_TRIAL_CUT"] = str(cut)
+        environment["SPOTCTL_TRIAL_STEPS"] = str(int(has_steps))
 
         self._reader, self.marks = SeenMarks(seen), list[WorkMark]()
         self.printed, self.began = scratch / f"printed-{number}", time.monotonic()
@@ -228,6 +212,27 @@ class TrialStart:
         self._kept: tuple[float, str] | None = None
         ground.watch.turn_to(self.checkpoint)
         self.command = RunningCommand(words, self.folder, environment, self.printed, scratch)
+
+    def _of_machine(self, number: int) -> dict[str, str]:
+        """The variables that a machine would set, and those that keep a trial to its folder."""
+        ground, spec, terms = self._ground, self._ground.spec, self._ground.terms
+        cards = gpus() if GPU in terms.allowed else 0
+        python_path = filter(None, (str(ground.probe), ground.variables.get("PYTHONPATH", "")))
+        return {
+            **ground.variables,
+            "SPOTCTL_JOB": spec.name,
+            "SPOTCTL_RUN": f"{spec.name}-rehearsal",
+            "SPOTCTL_ATTEMPT": str(number),
+            EVERY_VARIABLE: f"{terms.seconds / _SAVES:g}",
+            **node_variables(0, [_HERE], free_port()),
+            PROCESSES_VARIABLE: str(cards or 1),
+            MARK: str(ground.scratch),
+            RUN_VARIABLE: ground.program.run,
+            "TMPDIR": str(ground.scratch / "tmp"),
+            "TORCH_EXTENSIONS_DIR": str(ground.built),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.pathsep.join(python_path),
+        }
 
     def look(self, *, is_over: bool = False) -> None:
         """Notes what was done since the last look, and copies a checkpoint, as a machine does until

@@ -14,6 +14,7 @@ import argparse
 import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -86,19 +87,21 @@ class _Trial:
         self._calm = WithoutChance(frozen_norms=False)
         module = ModuleType("__main__")
         module.__dict__.update(__file__=str(self._path), _spotctl_batches=partial(_FedLoader, self))
-        sys.modules["__main__"], sys.argv[:], sys.path[:0] = (
-            module,
-            [str(self._path)],
-            [str(self._path.resolve().parent)],
-        )
+        sys.modules["__main__"] = module
+        sys.argv[:] = [str(self._path)]
+        sys.path.insert(0, str(self._path.resolve().parent))
 
         usual = argparse.ArgumentParser.parse_args
 
         def parse_args(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             parsed = usual(parser, *args, **kwargs)
-            self._arguments = {
-                name: value for name, value in vars(parsed).items() if _is_plain(value)
-            }
+            plain = dict[str, object]()
+            for name, value in vars(parsed).items():
+                # What is written as it is read, the trainer's file can hold.
+                with suppress(ValueError, SyntaxError):
+                    if ast.literal_eval(repr(value)) == value:
+                        plain[name] = value
+            self._arguments = plain
             return parsed
 
         argparse.ArgumentParser.parse_args = parse_args  # type: ignore[method-assign, assignment]
@@ -180,7 +183,19 @@ class _Trial:
         if loader.batch_size is None:
             raise _refused(training, "the DataLoader has no batch size")
 
-        self._loader, self._names = loader, _visible(frame, str(self._path))
+        # The names of the script where its loop runs: those of callers count first, as they are
+        # written out.
+        outermost: dict[str, Any] = {}
+        above: FrameType | None = frame
+        while above is not None:
+            if above.f_code.co_filename == str(self._path):
+                outermost = above.f_globals
+                if above.f_locals is not above.f_globals:
+                    self._names |= above.f_locals
+            above = above.f_back
+        self._names = {**outermost, **self._names}
+
+        self._loader = loader
         self.measured = self._measure(loader)
         self._before = _copied(self._names[training.module].state_dict())
         script = read_script(self._path, self._path.resolve().parent)
@@ -396,7 +411,14 @@ class _Trial:
             except AgileMLError as error:
                 reason = str(error)
                 continue
-            difference = self._difference(after)
+
+            apart = way = 0.0
+            for name, values in self._after.items():
+                if values.is_floating_point():
+                    ours, first = after[name].double(), self._before[name].double()
+                    apart += float((ours - values.double()).square().sum())
+                    way += float((values.double() - first).square().sum())
+            difference = (apart / way) ** 0.5 if way else float(apart > 0)
             if difference <= TOLERANCE:
                 if reason:
                     few = f"{parts} parts"
@@ -413,14 +435,6 @@ class _Trial:
 
         raise BadTrainer(reason)
 
-    def _difference(self, after: Mapping[str, Any]) -> float:
-        apart = way = 0.0
-        for name, values in self._after.items():
-            if values.is_floating_point():
-                apart += float((after[name].double() - values.double()).square().sum())
-                way += float((values.double() - self._before[name].double()).square().sum())
-        return (apart / way) ** 0.5 if way else float(apart > 0)
-
 
 class _FedLoader:
     """Stands for the script's loader in its loop."""
@@ -436,22 +450,6 @@ class _FedLoader:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._loader, name)
-
-
-def _visible(frame: FrameType | None, file: str) -> dict[str, Any]:
-    """The names of the script where its loop runs: those of callers count first, as they are
-    written out.
-    """
-    names: dict[str, Any] = {}
-    outermost: dict[str, Any] = {}
-    while frame is not None:
-        if frame.f_code.co_filename == file:
-            outermost = frame.f_globals
-            if frame.f_locals is not frame.f_globals:
-                names |= frame.f_locals
-        frame = frame.f_back
-
-    return {**outermost, **names}
 
 
 def _seeded(make: Callable[[], Any], seed: int) -> Any:  # noqa: ANN401 - data, or a network
@@ -489,13 +487,6 @@ def _drawn_otherwise(values: Any, expected: Any) -> bool:  # noqa: ANN401 - tens
     low, high = sorted((float(here.std()), float(there.std())))
     apart = abs(float(here.mean() - there.mean()))
     return bool(high > 2 * low or apart > 1e-6 + 8 * high / values.numel() ** 0.5)
-
-
-def _is_plain(value: object) -> bool:
-    try:
-        return bool(ast.literal_eval(repr(value)) == value)
-    except (ValueError, SyntaxError):
-        return False
 
 
 def _refused(training: ScriptTraining, reason: str) -> BadTrainer:
