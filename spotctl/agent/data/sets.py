@@ -112,8 +112,11 @@ class DataSet:
         targets = (
             os.path.normpath(PurePosixPath(path).parent / target) for path, target in links.items()
         )
+        name = listed.name
+        is_name = name not in ("", ".", "..") and "/" not in name
         for path in (*files, *folders, *links, *targets):
-            if not _is_inside(path, listed.name):
+            parts = PurePosixPath(path).parts
+            if not is_name or parts[:1] != (name,) or ".." in parts:
                 raise StoreRefused(f"its list of files names {path!r}, outside of its folder")
 
         return listed
@@ -260,17 +263,6 @@ def build(
         (tree / path).symlink_to(link_target)
     for path, mode in sorted(listed.folders.items(), reverse=True):
         (tree / path).chmod(mode | _OWNER_ENTERS)
-
-
-def _is_inside(path: str, name: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return (
-        bool(name)
-        and "/" not in name
-        and parts[:1] == (name,)
-        and ".." not in parts
-        and name not in (".", "..")
-    )
 
 
 def describe(source: Path, digest: DigestOf) -> DataSet:

@@ -197,15 +197,11 @@ class Executions:
                 process.wait()
                 execution.code = code
 
-    def disconnect(self, connection: int) -> None:
-        """Ends the commands of a caller that has disconnected."""
+    def end(self, connection: int | None = None) -> None:
+        """Ends the commands of a caller that has disconnected, or of all."""
         for number, execution in list(self._all.items()):
-            if execution.connection == connection:
+            if connection in (None, execution.connection):
                 self._forget(number)
-
-    def end(self) -> None:
-        for number in list(self._all):
-            self._forget(number)
 
     def _forget(self, number: int) -> None:
         execution = self._all.pop(number)

@@ -118,24 +118,18 @@ def problem_of(reservation: Reservation) -> str:
     one.
     """
     cloud, used, market = reservation.cloud, reservation.used, reservation.market
+    none = f"which is none of {cloud}; write one such as"
     if not re.fullmatch(used.form, reservation.id):
-        return (
-            f"has the id {reservation.id}, which is none of {cloud}; write one such as "
-            f"{used.example}"
-        )
+        return f"has the id {reservation.id}, {none} {used.example}"
     if reservation.block and used.block_ends_early is None:
-        with_blocks = [
-            name for name in clouds_with_reservations() if _used(name).block_ends_early is not None
-        ]
-        return f"has block: true, which is for {', '.join(with_blocks)} only; remove it"
+        early = {name: _used(name).block_ends_early for name in clouds_with_reservations()}
+        with_blocks = ", ".join(name for name, ends in early.items() if ends is not None)
+        return f"has block: true, which is for {with_blocks} only; remove it"
 
     shape = markets_of(cloud).zone.replace("{region}", re.escape(market.region))
     is_zone = market.zone == NO_ZONE or re.fullmatch(shape, market.zone)
     if not is_region_of(cloud, market.region) or not is_zone:
-        return (
-            f"has the zone {reservation.zone}, which is none of {cloud}; write one such as "
-            f"{used.zone}"
-        )
+        return f"has the zone {reservation.zone}, {none} {used.zone}"
     return ""
 
 

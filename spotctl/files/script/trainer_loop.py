@@ -566,11 +566,11 @@ class _QuietCode:
     def _is_container(self, node: ast.expr) -> bool:
         displays = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
         values = self._values.get(node.id, []) if isinstance(node, ast.Name) else []
-        return bool(values) and all(
-            isinstance(value, displays)
-            or (isinstance(value, ast.Call) and method_of(value) in _CONTAINERS)
-            for value in values
-        )
+        for value in values:
+            makes = isinstance(value, ast.Call) and method_of(value) in _CONTAINERS
+            if not makes and not isinstance(value, displays):
+                return False
+        return bool(values)
 
     # Kinds of calls.
     def _allows_call(self, call: ast.Call, evaluated: bool, protected: set[str]) -> bool:  # noqa: PLR0911
