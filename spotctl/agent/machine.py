@@ -37,6 +37,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -361,7 +362,7 @@ def _become_agent(
         die_with_parent = dies_with(parent)
         if die_with_parent is not None:
             die_with_parent()
-        status = agent().run(ready=lambda: os.close(ready))
+        status = agent().run(ready=partial(os.close, ready))
     # A fork must not continue in its parent's code, whatever happens.
     except BaseException:  # noqa: BLE001
         traceback.print_exc()

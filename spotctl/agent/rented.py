@@ -206,7 +206,7 @@ class RentedMachine:
         socket_path.chmod(0o600)
         listener.listen(64)
         self._agent = fork_agent(
-            lambda: MachineAgent(settings, listener, self._link_secret),
+            partial(MachineAgent, settings, listener, self._link_secret),
             (*self._wake_ups.descriptors, up),
         )
         listener.close()

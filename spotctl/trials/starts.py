@@ -177,7 +177,8 @@ class TrialGround:
 
 
 class TrialStart:
-    """One start of the command. Only Python leaves `marks`."""
+    """One start of the command. Only Python leaves `marks`; of its saves, `copies` were copied, each
+    counted once."""
 
     def __init__(
         self, ground: TrialGround, number: int, words: Sequence[str], cut: int, *, has_steps: bool
@@ -194,7 +195,7 @@ class TrialStart:
 
         policy = CheckpointPolicy(str(ground.copies), 1.0, None, 0.0, 1.0)
         task, plan = NodeTask(f"start-{number}"), scratch / "plan"
-        self._sync = CheckpointSync(policy, task, self.checkpoint, plan, lambda: None)
+        self._sync = CheckpointSync(policy, task, self.checkpoint, plan)
         self._sync.restore()
 
         environment = self._of_machine(number)
@@ -207,7 +208,7 @@ class TrialStart:
 
         self._reader, self.marks = SeenMarks(seen), list[WorkMark]()
         self.printed, self.began = scratch / f"printed-{number}", time.monotonic()
-        self._saves, self._looked = list[object](), self.began
+        self.copies, self._saves, self._looked = 0, list[object](), self.began
         self.first_copy = inf
         self._kept: tuple[float, str] | None = None
         ground.watch.turn_to(self.checkpoint)
@@ -268,6 +269,7 @@ class TrialStart:
         copied = saves[-1].position if saves else written
         if work and copied not in self._saves:
             self._saves.append(copied)
+            self.copies += 1
             self.first_copy = min(self.first_copy, now)
 
         newest = max(self._sync.copied, key=itemgetter(2))[0]
@@ -278,11 +280,6 @@ class TrialStart:
         """Whether weights, if any are seen, were seen after those of the save that was copied."""
         with_weights = [mark for mark in marks_of_work(self.marks)[0] if mark.weights]
         return not with_weights or with_weights[-1].at > self._ground.kept[1]
-
-    @property
-    def copies(self) -> int:
-        """How many saves were copied, each counted once."""
-        return len(self._saves)
 
     def _written(self, file: tuple[str, int, int, int]) -> float:
         """When a file was written, or got its name."""

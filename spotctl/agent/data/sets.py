@@ -141,7 +141,12 @@ def fetch_set(bucket: Bucket, digest: str, cache: Path) -> Path:
 
         # Files of the same content are copies of one.
         copied = listed.size - sum(listed.contents.values())
-        check_room(cache, sum(missing.values()) + copied)
+        size, free = sum(missing.values()) + copied, shutil.disk_usage(cache).free
+        if size > free:
+            raise OSError(
+                f"needs {gigabytes(size)} more on the disk, which has {gigabytes(free)} free: set "
+                "a larger one, such as image: {disk_gib: 200}"
+            )
         _fetch_files(bucket, missing, work)
 
         tree = work / "tree"
@@ -159,16 +164,6 @@ def kept_set(cache: Path, digest: str) -> Path:
     """The folder of a data set on this machine, which exists once the data set is complete
     there."""
     return cache / digest[:_KEY_DIGITS]
-
-
-def check_room(folder: Path, size: int) -> None:
-    """OSError: the disk has no room for this many bytes."""
-    free = shutil.disk_usage(folder).free
-    if size > free:
-        raise OSError(
-            f"needs {gigabytes(size)} more on the disk, which has {gigabytes(free)} free: set a "
-            "larger one, such as image: {disk_gib: 200}"
-        )
 
 
 def gigabytes(size: int) -> str:
