@@ -44,19 +44,19 @@ class FlatProgram:
 
     def leading_to(self, call: ast.Call) -> list[ast.stmt]:
         """The statements, with those of the functions from which the call is reached."""
-        self._path = [call]
-        while not isinstance(scope := self._source.scope(self._path[-1]), ast.Module):
-            sites = [site for site in self._source.calls if self._source.called(site) == scope.name]
-            if len(sites) != 1 or isinstance(scope, ast.AsyncFunctionDef) or scope.decorator_list:
+        source, self._path = self._source, [call]
+        while not isinstance(scope := source.scope(self._path[-1]), ast.Module):
+            name = scope.name
+            sites = [site for site in source.calls if source.called(site) == name]
+            is_odd = isinstance(scope, ast.AsyncFunctionDef) or scope.decorator_list
+            if len(sites) != 1 or is_odd:
                 lines = ", ".join(f"line {site.lineno}" for site in sites) or "no line"
-                self._refuse(
-                    scope,
-                    f"{scope.name}() trains and is called in {lines}; call it once, by its name",
-                )
+                why = f"{name}() trains and is called in {lines}; call it once, by its name"
+                self._refuse(scope, why)
                 return []
             self._path.append(sites[0])
 
-        return self._written_out(self._source.tree.body, len(self._path) - 1)
+        return self._written_out(source.tree.body, len(self._path) - 1)
 
     def _written_out(self, block: Statements, depth: int) -> list[ast.stmt]:
         where = self._path[depth]

@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from pricing_data.units import HOUR, MINUTE, SECOND
@@ -373,11 +374,6 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
             said = argument.given(word or "True")
             yield argument, f"$(ls -d {first} >/dev/null 2>&1 && echo {said})"
             return
-        if any(_is_whole(load, place) for load in loads for place in saved):
-            # The script finds the newest below its folder.
-            said = argument.given(CHECKPOINTS)
-            yield argument, f"$(ls -d {CHECKPOINTS}/* >/dev/null 2>&1 && echo {said})"
-            return
         if loads:
             yield argument, _newest(script, argument, loads, saved)
             return
@@ -390,6 +386,14 @@ def _newest(
     saved: Sequence[ScriptPlace],
 ) -> str:
     """The words that give an argument the newest checkpoint, if there is one."""
+    for load, place in product(loads, saved):
+        # A load that goes as deep as a save, through a folder of each save: the script finds the
+        # newest below its folder.
+        steps, kept = load.tail.split("/"), place.tail.split("/")
+        if len(steps) == len(kept) > 2 and steps[-1] == kept[-1] and "*" in steps[-2]:
+            said = argument.given(CHECKPOINTS)
+            return f"$(ls -d {CHECKPOINTS}/* >/dev/null 2>&1 && echo {said})"
+
     # A file whose name is known tells which folders are checkpoints.
     named = [place for place in loads if "*" not in place.tail] or loads
     load = next((place for place in named if place.tail), named[0])
@@ -404,12 +408,6 @@ def _newest(
     strip = f"s|{inner}$||; " if inner else ""
     newest = f"sort -V | sed -n '$ {{{strip}s|^|{argument.before_value}|; p}}'"
     return f"$(ls -d {path} 2>/dev/null | {newest})"
-
-
-def _is_whole(load: ScriptPlace, save: ScriptPlace) -> bool:
-    """Whether a load goes as deep as a save, through a folder of each save."""
-    steps, saved = load.tail.split("/"), save.tail.split("/")
-    return len(steps) == len(saved) > 2 and steps[-1] == saved[-1] and "*" in steps[-2]
 
 
 _UNFINISHED = re.compile(r"(\.(tmp|temp|part|partial|new)|~)$")

@@ -135,10 +135,9 @@ class Places:
                 place = ScriptPlace(Head.LITERAL, text, literal=node)
             case ast.Attribute() | ast.Subscript():
                 place = self._of_item(node, steps)
-            case ast.BinOp(left=left, right=right, op=ast.Div() | ast.Add() as operator):
-                place = self._joined(
-                    [left, right], steps + 1, "/" if isinstance(operator, ast.Div) else ""
-                )
+            case ast.BinOp(left, ast.Div() | ast.Add() as operator, right):
+                between = "/" if isinstance(operator, ast.Div) else ""
+                place = self._joined([left, right], steps + 1, between)
             case ast.JoinedStr(values=values):
                 parts = [
                     part.value if isinstance(part, ast.FormattedValue) else part for part in values

@@ -289,17 +289,20 @@ def _changes(
     repeated = [save for save in saves if not _is_after(source, save.call, loop)]
     places = [save.place for save in repeated]
     is_kept = all(place.head in _MOVABLE or of_machine(place) for place in places)
-    if change := FRAMEWORK_CHANGES.get(framework):
-        if not (framework == KERAS and any(of_machine(save.place) for save in saves)):
+    change = FRAMEWORK_CHANGES.get(framework)
+    if change is not None:
+        already = framework == KERAS and any(of_machine(save.place) for save in saves)
+        if not already:
             yield from change(source, framework)
     elif repeated and (loads or switches) and is_kept:
         yield from _kept_changes(source, places, switches)
     elif loop is not None and loop.states:
         # The loop of a script that does not resume is wrapped.
         assert isinstance(loop.node, ast.For)
-        code, states = source.code(loop.node.iter), "".join(f", {name}" for name in loop.states)
+        items = loop.node.iter
+        given = ", ".join([source.code(items), *loop.states])
         yield _import(source, "from spotctl.integrations.loops import resuming")
-        yield from _replaced(source, loop.node.iter, f"resuming({code}{states})")
+        yield from _replaced(source, items, f"resuming({given})")
 
 
 def _kept_changes(

@@ -74,12 +74,11 @@ _ANY = (
 
 def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], None]) -> TrialRecord:
     """Carries out the chosen steps, or all, and reports each result as soon as it is there."""
-    if unknown := [name for name in chosen if name not in STEPS]:
-        raise BadRequest(f"step {unknown[0]!r} is not one of {', '.join(STEPS)}")
-
-    wanted = set(STEPS)
-    if chosen:
-        wanted = {*chosen, *(_NEEDED[name] for name in chosen if name in _NEEDED), "left"}
+    wanted = {"left"} if chosen else set(STEPS)
+    for name in chosen:
+        if name not in STEPS:
+            raise BadRequest(f"step {name!r} is not one of {', '.join(STEPS)}")
+        wanted |= {name, _NEEDED.get(name, name)}
 
     machines, results = BareMachines(kit), list[StepResult]()
     try:
@@ -94,16 +93,15 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
     finally:
         _end(machines)
 
-    packages = ("spotctl", *cloud_of(kit.cloud).packages.needed)
+    versions = {"python": platform.python_version()}
+    for package in ("spotctl", *cloud_of(kit.cloud).packages.needed):
+        versions[package] = version(package)
     return TrialRecord(
         cloud=kit.cloud,
         region=kit.region,
         endpoint=kit.provider.endpoint,
         date=datetime.now(UTC).date().isoformat(),
-        versions={
-            "python": platform.python_version(),
-            **{name: version(name) for name in packages},
-        },
+        versions=versions,
         steps=tuple(results),
         most_usd=kit.spent_usd,
     )
@@ -284,13 +282,11 @@ def trial_job(cloud: str, regions: Sequence[str], known: Library, home: Path) ->
 
 def known_types(cloud: str, regions: Sequence[str], known: Library) -> list[InstanceType]:
     """The types with a known price of Linux machines."""
-    chosen = known.select(Selection(clouds=(cloud,), regions=tuple(regions)))
-    names = {market.instance_type for market in chosen if market.os == LINUX}
-    return [
-        known.catalog.instance_type(cloud, name)
-        for name in sorted(names)
-        if known.catalog.knows(cloud, name)
-    ]
+    names = set[str]()
+    for market in known.select(Selection(clouds=(cloud,), regions=tuple(regions))):
+        if market.os == LINUX and known.catalog.knows(cloud, market.instance_type):
+            names.add(market.instance_type)
+    return [known.catalog.instance_type(cloud, name) for name in sorted(names)]
 
 
 def fitting_types(

@@ -250,9 +250,11 @@ class TrialJob:
     def require_done(self, out: str, err: str) -> RunState:
         """The run, if the answer of a command says that it is done."""
         answer: dict[str, Any] = json.loads(out) if out.strip() else {}
-        if answer.get("outcome") != "done":
-            why = answer.get("message") or err.strip().rpartition("\n")[2] or "no answer"
-            raise TrialFailed(f"{self.name}: {answer.get('outcome', 'not launched')}: {why}")
+        outcome = answer.get("outcome", "not launched")
+        if outcome != "done":
+            last_line = err.strip().rpartition("\n")[2]
+            why = answer.get("message") or last_line or "no answer"
+            raise TrialFailed(f"{self.name}: {outcome}: {why}")
         return self.state()
 
     def state(self) -> RunState:

@@ -129,15 +129,13 @@ class BareMachines:
         rented, provider = self._first(), self._kit.provider
         end = provider.now() + round(_LAST_LEASE_SECONDS * SECOND)
         _patiently(lambda: provider.link(rented.machine.id).renew(end))
-        _wait(self._are_gone, _LAST_LEASE_SECONDS + _END_SECONDS, "it still runs", rented)
+        patience = _LAST_LEASE_SECONDS + _END_SECONDS
+        _wait(self._are_gone, patience, "it still runs", rented)
 
         late = (provider.now() - end) / SECOND
-        yield StepResult(
-            "lease",
-            PASSED,
-            f"the machine was gone {late:.0f} s after its lease",
-            figures={"late_seconds": round(late, 1)},
-        )
+        figures = {"late_seconds": round(late, 1)}
+        detail = f"the machine was gone {late:.0f} s after its lease"
+        yield StepResult("lease", PASSED, detail, figures=figures)
 
     def end(self) -> None:
         """Returns the machines and what belongs to them."""
@@ -266,14 +264,16 @@ def check_orders(kit: Kit) -> Iterator[StepResult]:
         except (SpotctlError, PricingDataError) as error:
             refused.append(f"{name}: {error}")
 
+    passed = counted(len(accepted), "order")
     if refused or not accepted:
         first, *_ = refused or unusable or ["no type has a known price"]
-        number_refused, passed = counted(len(refused), "order"), counted(len(accepted), "order")
+        number_refused = counted(len(refused), "order")
         raise TrialFailed(f"{number_refused} refused, of {passed} more none; {first}")
 
-    families = "family" if len(accepted) == 1 else "families"
-    images = counted(len(set(accepted.values())), "image")
-    detail = f"orders of {len(accepted)} {families} of types pass, with {images}"
+    number, different = len(accepted), set(accepted.values())
+    families = "family" if number == 1 else "families"
+    images = counted(len(different), "image")
+    detail = f"orders of {number} {families} of types pass, with {images}"
     if absent:
         more = " and more" if len(absent) > _MAX_NAMED else ""
         detail += f"; not sold here: {', '.join(absent[:_MAX_NAMED])}{more}"
@@ -281,7 +281,7 @@ def check_orders(kit: Kit) -> Iterator[StepResult]:
         more = f" and {len(unusable) - 1} more" if len(unusable) > 1 else ""
         detail += f"; cannot be used: {unusable[0]}{more}"
 
-    figures = {"accepted": len(accepted), "absent": len(absent), "unusable": len(unusable)}
+    figures = {"accepted": number, "absent": len(absent), "unusable": len(unusable)}
     yield StepResult("orders", PASSED, detail, figures=figures)
 
 
