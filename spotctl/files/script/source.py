@@ -280,10 +280,10 @@ QUIET = re.compile(
 """Functions and modules that show, measure or store."""
 
 
-NodeT = TypeVar("NodeT", bound=ast.AST)
+SyntaxT = TypeVar("SyntaxT", bound=ast.AST)
 
 
-def nodes_of(kind: type[NodeT], *roots: ast.AST) -> list[NodeT]:
+def nodes_of(kind: type[SyntaxT], *roots: ast.AST) -> list[SyntaxT]:
     """The nodes of one kind in trees."""
     nodes = (node for root in roots for node in ast.walk(root))
     return [node for node in nodes if isinstance(node, kind)]
