@@ -168,11 +168,11 @@ def refusal(file: YamlFile, problems: Iterable[Problem]) -> BadRequest:
 
     A missing key comes last: most often the key is there, misspelled.
     """
-    found = [*problems]
-    places = [(problem.is_missing, file.line(problem.loc)) for problem in found]
-    first = found[places.index(min(places))]
+    mistakes = [*problems]
+    places = [(problem.is_missing, file.line(problem.loc)) for problem in mistakes]
+    first = mistakes[places.index(min(places))]
     name = ".".join(map(str, file.spelled.get(first.loc, first.loc))) or "the file"
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    more = f" (and {len(mistakes) - 1} more)" if len(found) > 1 else ""
     return BadRequest(f"{file.place(first.loc)}: {name}: {first.message}{more}")
 
 

@@ -173,8 +173,8 @@ def _find_state(training: ScriptTraining) -> None:
             value = statement.value if isinstance(statement, ast.Assign) else None
             if isinstance(value, ast.Call) and name in names_set([statement]):
                 given |= names_in([*value.args, *(key.value for key in value.keywords)])
-        found = schedulers if given & (stepped.keys() - {name}) else optimizers
-        found.append(name)
+        kind = schedulers if given & (stepped.keys() - {name}) else optimizers
+        kind.append(name)
 
     for name in optimizers[1:]:
         training.refuse(

@@ -106,7 +106,7 @@ def dstack_draft(file: YamlFile, folder: Path) -> JobDraft:
     draft.set_max_price(("max_price",), task.get("max_price"))
     draft.set_tags(("tags",), draft.mapping(("tags",), task.get("tags")))
 
-    for filled in sorted({found for text in commands for found in _FILLED_IN.findall(text)}):
+    for filled in sorted({gap for text in commands for gap in _FILLED_IN.findall(text)}):
         draft.leave(
             ("commands",),
             f"dstack fills in {filled}, and nothing does here; write what belongs there",

@@ -169,8 +169,8 @@ class Kit:
     def markets(self, type_: str) -> list[Market]:
         """The markets of a type in the region."""
         chosen = Selection(clouds=(self.cloud,), regions=(self.region,), types=(type_,))
-        found = self.known.select(chosen)
-        return sorted(market for market in found if market.os == LINUX)
+        listed = self.known.select(chosen)
+        return sorted(market for market in listed if market.os == LINUX)
 
     def list_price(self, type_: str) -> int:
         """Nano-dollars per hour of a type on demand."""
