@@ -172,7 +172,7 @@ def refusal(file: YamlFile, problems: Iterable[Problem]) -> BadRequest:
     places = [(problem.is_missing, file.line(problem.loc)) for problem in mistakes]
     first = mistakes[places.index(min(places))]
     name = ".".join(map(str, file.spelled.get(first.loc, first.loc))) or "the file"
-    more = f" (and {len(mistakes) - 1} more)" if len(found) > 1 else ""
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
     return BadRequest(f"{file.place(first.loc)}: {name}: {first.message}{more}")
 
 

@@ -87,9 +87,9 @@ def test_a_command_is_planned_with_the_checkpoints_that_it_wrote(tmp_path: Path)
     again = load(path)
     stated = replace(seen, checkpoint=replace(seen.checkpoint, takes=7 * SECOND))
     assert (
-        rehearse(
-            replace(again, program=stated), tmp_path / "cache", TrialTerms(2.0), print
-        )[0].program
+        rehearse(replace(again, program=stated), tmp_path / "cache", TrialTerms(2.0), print)[
+            0
+        ].program
         == stated
     ), "the file's stays"
     assert save_time(Job(replace(again, program=stated))) == 7 * SECOND * again.local.speed
