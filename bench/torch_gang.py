@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.gang_script import EVERY, STEP_SECONDS
-from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, write_plan
+from spotctl.agent.checkpoints.local import CHECKPOINT_VARIABLE, PLAN_VARIABLE, write_plan
 from spotctl.agent.checkpoints.stored import CheckpointRecord, StoredCheckpoints
 from spotctl.agent.container.processes import MARK, kill_marked
 from spotctl.agent.layout import LEASE_VARIABLE

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spotctl.agent.checkpoints.local import Checkpoints, TrainingPosition
     from spotctl.agent.errors import AgentError, BadCheckpoint, BrokenProtocol
-    from spotctl.agent.lease.iterator import IteratorOptions, LeaseIterator
-    from spotctl.agent.lease.job_lease import LeaseEnded
+    from spotctl.agent.lease.job_lease import IteratorOptions, LeaseEnded, LeaseIterator
     from spotctl.agent.lease.lease_files import LeaseGrantor, LeaseHolder
 
 __all__ = [
@@ -28,8 +27,7 @@ __all__ = [
 _MODULES = {
     "checkpoints.local": ("Checkpoints", "TrainingPosition"),
     "errors": ("AgentError", "BadCheckpoint", "BrokenProtocol"),
-    "lease.iterator": ("LeaseIterator", "IteratorOptions"),
-    "lease.job_lease": ("LeaseEnded",),
+    "lease.job_lease": ("LeaseIterator", "IteratorOptions", "LeaseEnded"),
     "lease.lease_files": ("LeaseGrantor", "LeaseHolder"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -37,6 +37,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,10 +47,10 @@ from spotctl.agent.errors import BrokenProtocol, MachineEnding
 from spotctl.agent.files import replace_json
 from spotctl.agent.layout import LEASE_VARIABLE
 from spotctl.agent.lease.lease_files import KINDS, LeaseGrantor, MachineNotice, SecondsClock
-from spotctl.agent.link.executions import Executions
 from spotctl.agent.link.output import (
     EVERY_SECONDS,
     OUTPUT_CHUNK,
+    Executions,
     OutputTimes,
     read_chunk,
     times_file,
@@ -108,9 +109,7 @@ class MachineAgent:
         self._output = settings.folder / "output"
         self._times = OutputTimes(self._output)
         self._gpus = GpuWatch(settings.folder)
-        self._server = LinkServer(
-            listener, settings.machine, secret, self._handle, self._execs.disconnect
-        )
+        self._server = LinkServer(listener, settings.machine, secret, self._handle, self._execs.end)
         self._lease_until, self._lease_end = settings.lease_until, clock() + settings.lease_seconds
         self._payload: Payload | None = None
         self._command: RunningCommand | None = None
@@ -120,7 +119,7 @@ class MachineAgent:
 
         # With the moment of each on the clock, in seconds.
         self._notices: dict[MachineNotice, float] = {}
-        self._shut_down = self._ending = False
+        self._ending = False
         self._wake_ups = WakeUps()
 
     def run(self, ready: Callable[[], None]) -> int:
@@ -128,18 +127,18 @@ class MachineAgent:
         once it serves.
         """
         # The death of a child wakes the loop; SIGTERM asks the agent to end.
-        self._wake_ups.listen(self._on_signal)
+        self._wake_ups.listen()
         self._server.watch(self._wake_ups.descriptors[0])
         try:
             if self._settings.payload is not None:
                 self._assign(self._settings.payload)
                 self._advance()
             ready()
-            while not self._shut_down and self._clock() < self._lease_end:
+            while not self._wake_ups.told_to_end and self._clock() < self._lease_end:
                 self._advance()
                 self._server.serve(self._wait())
 
-            code = SHUT_DOWN if self._shut_down else LEASE_ENDED
+            code = SHUT_DOWN if self._wake_ups.told_to_end else LEASE_ENDED
             self._ending = True
             self._stop_payload()
             while self._command is not None:
@@ -318,7 +317,7 @@ class MachineAgent:
 
     def _wait(self) -> float:
         """Seconds until something is due by itself; signals and callers end the wait early."""
-        if self._shut_down:
+        if self._wake_ups.told_to_end:
             return 0.0
         if self._kill_at is not None or self._execs.running:
             return _STOPPING_POLL
@@ -334,9 +333,6 @@ class MachineAgent:
         left = self._lease_end - self._clock()
         # The clock may stand just before the end.
         return 0.0 if left <= 0 else min(max(left, _STOPPING_POLL), longest)
-
-    def _on_signal(self, *_: object) -> None:
-        self._shut_down = True
 
 
 def fork_agent(agent: Callable[[], MachineAgent], unwanted: Sequence[int]) -> int:
@@ -366,7 +362,7 @@ def _become_agent(
         die_with_parent = dies_with(parent)
         if die_with_parent is not None:
             die_with_parent()
-        status = agent().run(ready=lambda: os.close(ready))
+        status = agent().run(ready=partial(os.close, ready))
     # A fork must not continue in its parent's code, whatever happens.
     except BaseException:  # noqa: BLE001
         traceback.print_exc()
@@ -383,15 +379,20 @@ class WakeUps:
     def __init__(self) -> None:
         self.descriptors = os.pipe()
         """The pipe's ends, which children must close."""
+        self.told_to_end = False
+        """Whether this process was asked to end since it listens."""
 
-    def listen(self, on_signal: Callable[..., None]) -> None:
-        """Has `on_signal` called from now on when this process is asked to end."""
+    def listen(self, on_signal: Callable[..., None] | None = None) -> None:
+        """Notes from now on when this process is asked to end, or has `on_signal` called."""
         for end in self.descriptors:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self.descriptors[1], warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, self._note)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, on_signal)
+            signal.signal(number, on_signal or self._note)
+
+    def _note(self, number: int, _: object) -> None:
+        self.told_to_end = self.told_to_end or number != signal.SIGCHLD
 
     def pause(self, seconds: float) -> None:
         if select.select([self.descriptors[0]], [], [], seconds)[0]:

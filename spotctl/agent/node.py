@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from spotctl.agent.checkpoints.interval import (
+from spotctl.agent.checkpoints.local import (
     CHECKPOINT_VARIABLE,
     PLAN_VARIABLE,
     CheckpointPlanReader,
@@ -39,8 +39,7 @@ from spotctl.agent.container.processes import (
     cut_short,
     marked,
 )
-from spotctl.agent.data.patience import patiently
-from spotctl.agent.data.transfer import deliver, local_copy
+from spotctl.agent.data.transfer import deliver, local_copy, patiently
 from spotctl.agent.errors import AgentError, ContainerRefused
 from spotctl.agent.layout import LEASE_VARIABLE, RUN_VARIABLE, SETUP_VARIABLE
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
@@ -61,7 +60,7 @@ _T = TypeVar("_T")
 
 def prepare(task: NodeTask, environment: Mapping[str, str]) -> int:
     """Copies data, and pulls the image or runs the setup; returns the setup's exit code."""
-    full = {**environment, **task.environment, **patiently(lambda: _data(task), _say)}
+    full = {**environment, **task.environment, **patiently(partial(_data, task), _say)}
     if task.container is not None:
         ensure_image(task.container, environment)
         return 0
@@ -73,7 +72,8 @@ def prepare(task: NodeTask, environment: Mapping[str, str]) -> int:
 def become(task: NodeTask, command: Sequence[str]) -> NoReturn:
     """Copies data, and replaces this process by a command, which finds them in its environment."""
     # The run's command.
-    os.execvpe(command[0], list(command), {**os.environ, **patiently(lambda: _data(task), _say)})  # noqa: S606
+    data = patiently(partial(_data, task), _say)
+    os.execvpe(command[0], list(command), {**os.environ, **data})  # noqa: S606
 
 
 class CommandNode:
@@ -120,7 +120,7 @@ class CommandNode:
         was_told = self._told_to_end.is_set()
         self._command.end(0.0)
         if sync is not None and not self._cut_short:
-            _attempt(lambda: self._patiently(sync.last))
+            _attempt(self._patiently, sync.last)
 
         if was_told:
             return SAVED_AND_ENDED
@@ -129,7 +129,7 @@ class CommandNode:
             self._patiently(self._deliver)
         if code == 0 and self._task.marks:
             note = partial(note_ended, self._task.marks, self._task.name, self._task.rank)
-            _attempt(lambda: self._patiently(note))
+            _attempt(self._patiently, note)
 
         return code if code >= 0 else 128 - code
 
@@ -230,10 +230,10 @@ def _data(task: NodeTask) -> dict[str, str]:
     return {variable: copy(variable, location) for variable, location in task.data.items()}
 
 
-def _attempt(act: Callable[[], object]) -> None:
+def _attempt(act: Callable[..., object], *given: object) -> None:
     """Acts, and reports a failure without raising it: the action is tried again later."""
     try:
-        act()
+        act(*given)
     except AgentError as error:
         _say(str(error))
 

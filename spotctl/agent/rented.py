@@ -34,7 +34,7 @@ from spotctl.agent.container.processes import kill, kill_marked
 from spotctl.agent.files import Watched
 from spotctl.agent.lease.notices import NoticeRelay, poller_of
 from spotctl.agent.lease.self_deletion import system_variables
-from spotctl.agent.link.client import LinkClient
+from spotctl.agent.link.wire import LinkClient
 from spotctl.agent.machine import (
     LEASE_ENDED,
     SHUT_DOWN,
@@ -190,14 +190,13 @@ class RentedMachine:
         self._written: float | None = None
         self._agent = 0
         self._wake_ups = WakeUps()
-        self._told_to_end = False
 
     def run(self, up: int) -> None:
         """Serves until the agent has ended, and notes why. Writes to `up` once the agent serves."""
         machine = json.loads(Path(layout.MACHINE_FILE).read_text())
         settings = self._settings(machine)
         self._make_links()
-        self._wake_ups.listen(self._on_signal)
+        self._wake_ups.listen()
         self._write_lease(time.monotonic() + settings.lease_seconds)
 
         socket_path = Path(layout.SOCKET)
@@ -207,7 +206,7 @@ class RentedMachine:
         socket_path.chmod(0o600)
         listener.listen(64)
         self._agent = fork_agent(
-            lambda: MachineAgent(settings, listener, self._link_secret),
+            partial(MachineAgent, settings, listener, self._link_secret),
             (*self._wake_ups.descriptors, up),
         )
         listener.close()
@@ -280,7 +279,7 @@ class RentedMachine:
             if (end := self._lease.value()) is not None:
                 self._write_lease(end)
 
-            if self._told_to_end and give_up is None:
+            if self._wake_ups.told_to_end and give_up is None:
                 kill(self._agent, signal.SIGTERM)
                 give_up = time.monotonic() + SHUTDOWN_SECONDS
             overdue = (
@@ -299,9 +298,6 @@ class RentedMachine:
         uptime = float(Path("/proc/uptime").read_text().split()[0])
         with replaced(Path(layout.LEASE)) as new:
             new.write_text(f"{time.time() + seconds:.0f} {uptime + seconds:.0f}\n")
-
-    def _on_signal(self, *_: object) -> None:
-        self._told_to_end = True
 
 
 if __name__ == "__main__":

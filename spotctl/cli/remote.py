@@ -135,8 +135,7 @@ def ssh(
 def _admit(session: Session, job: str, addresses: Sequence[str]) -> dict[str, Any]:
     """Lets ssh to the machines of a job's run come from other addresses than at its launch."""
     from pricing_data.market import either
-    from spotctl.home.cloud import cloud_of, rented_clouds
-    from spotctl.home.cloud_settings import address_range
+    from spotctl.home.cloud import address_range, cloud_of, rented_clouds
 
     try:
         ranges = [address_range(address) for address in addresses]

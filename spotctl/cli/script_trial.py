@@ -93,9 +93,10 @@ def tried(
     terms = TrialTerms(allowed=tuple(allowed), changed=changed or {})
 
     try:
-        return rehearse(spec, Paths(session.settings.home).cache, terms, session.remark).seen
+        _, seen = rehearse(spec, Paths(session.settings.home).cache, terms, session.remark)
     except BadRequest as error:
         return Judgement(Verdict.NOT_SEEN, str(error))
+    return seen
 
 
 def rehearsed_jobs(session: Session, specs: Sequence[JobSpec], *, asks: bool) -> list[JobSpec]:
@@ -116,9 +117,10 @@ def rehearsed_jobs(session: Session, specs: Sequence[JobSpec], *, asks: bool) ->
             continue
         check_launchable(spec)
         session.remark(f"rehearsing {spec.name} on this computer, for {SECONDS:g} seconds at most")
-        rehearsal = rehearse(spec, Paths(session.settings.home).cache, TrialTerms(), session.remark)
-        session.remark(f"{spec.name}: {rehearsal.seen.verdict}: {rehearsal.seen.saw}")
-        known.append(rehearsal.spec)
+        cache = Paths(session.settings.home).cache
+        rehearsed, seen = rehearse(spec, cache, TrialTerms(), session.remark)
+        session.remark(f"{spec.name}: {seen.verdict}: {seen.saw}")
+        known.append(rehearsed)
 
     return known
 

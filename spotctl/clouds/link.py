@@ -31,10 +31,9 @@ from spotctl.agent.errors import (
     WrongSecret,
 )
 from spotctl.agent.lease.lease_files import MachineNotice
-from spotctl.agent.link.client import AgentAddress, LinkClient
 from spotctl.agent.link.output import OUTPUT_CHUNK
 from spotctl.agent.link.usage import GpuUse, Traffic
-from spotctl.agent.link.wire import SECRET_BYTES
+from spotctl.agent.link.wire import SECRET_BYTES, AgentAddress, LinkClient
 from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError, Unanswered, Unusable
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import read_or_create

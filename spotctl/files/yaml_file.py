@@ -133,9 +133,10 @@ def parse(text: str, path: Path) -> YamlFile:
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
-        if root is not None:
-            _check_nodes(root, loader)
-        return YamlFile(path, None if root is None else loader.construct_document(root), root)
+        if root is None:
+            return YamlFile(path, None, None)
+        _check_nodes(root, loader)
+        return YamlFile(path, loader.construct_document(root), root)
     except _Unusable as error:
         raise BadRequest(f"{path}:{error.line}: {error}") from None
     except (ValueError, OverflowError):
@@ -145,18 +146,16 @@ def parse(text: str, path: Path) -> YamlFile:
             f"{path}:{line}: is not YAML: an escape such as \\U00110000 is no character; correct it"
         ) from None
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        message = ", ".join(part for part in (error.context, error.problem) if part)
-        if (
-            error.context_mark
-            and error.problem_mark
-            and error.context_mark.line != error.problem_mark.line
-        ):
-            message += f" (begun on line {error.context_mark.line + 1})"
+        begun, mark = error.context_mark, error.problem_mark
+        message = ", ".join(filter(None, (error.context, error.problem)))
+        if begun and mark and begun.line != mark.line:
+            message += f" (begun on line {begun.line + 1})"
 
         cure = next((f"; {cure}" for sign, cure in _CURES if sign in message), "")
         said = " ".join(message.split()) + cure
-        raise BadRequest(f"{path}:{mark.line + 1 if mark else 1}: is not YAML: {said}") from None
+        at = mark or begun
+        line = at.line + 1 if at else 1
+        raise BadRequest(f"{path}:{line}: is not YAML: {said}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise BadRequest(
@@ -169,11 +168,12 @@ def refusal(file: YamlFile, problems: Iterable[Problem]) -> BadRequest:
 
     A missing key comes last: most often the key is there, misspelled.
     """
-    ordered = sorted(problems, key=lambda problem: (problem.is_missing, file.line(problem.loc)))
-    first, more = ordered[0], len(ordered) - 1
-    name = ".".join(map(str, file.spelled.get(first.loc, first.loc)))
-    where = f"{file.place(first.loc)}: {name or 'the file'}"
-    return BadRequest(f"{where}: {first.message}{f' (and {more} more)' if more else ''}")
+    mistakes = [*problems]
+    places = [(problem.is_missing, file.line(problem.loc)) for problem in mistakes]
+    first = mistakes[places.index(min(places))]
+    name = ".".join(map(str, file.spelled.get(first.loc, first.loc))) or "the file"
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    return BadRequest(f"{file.place(first.loc)}: {name}: {first.message}{more}")
 
 
 def shown(value: object) -> str:
@@ -272,15 +272,14 @@ def _part(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | No
     below it.
     """
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-        return node.value[step].start_mark.line + 1, node.value[step]
-    if isinstance(node, yaml.MappingNode):
-        # Pairs merged from an anchor come before the mapping's own, which win.
-        pairs = reversed(node.value)
-        return next(
-            ((key.start_mark.line + 1, value) for key, value in pairs if key.value == str(step)),
-            None,
-        )
+        item = node.value[step]
+        return item.start_mark.line + 1, item
 
+    # Pairs merged from an anchor come before the mapping's own, which win.
+    pairs = reversed(node.value) if isinstance(node, yaml.MappingNode) else ()
+    for key, value in pairs:
+        if key.value == str(step):
+            return key.start_mark.line + 1, value
     return None
 
 

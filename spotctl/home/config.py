@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from bidbrain.gavel import ENTITY_POLICIES, POLICIES
 from bidbrain.queue.values import MEAN_COMPLETION, ROUND_SECONDS, QueueTerms, QueueUser
-from spotctl.home.cloud import cloud_of, rented_clouds
-from spotctl.home.cloud_settings import TAG_NAME, TAG_VALUE, parsed_table
+from spotctl.home.cloud import TAG_NAME, TAG_VALUE, cloud_of, parsed_table, rented_clouds
 from spotctl.home.errors import BadSettings
 from spotctl.home.quotas import Quota, quotas_from
 
@@ -123,11 +122,10 @@ def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
         raise BadSettings(f"{path}: not valid TOML: {error}") from error
 
     settings = _with(Settings(home=root), in_file, f"{path}: ")
-    named = {
-        name.removeprefix(_PREFIX).lower(): value
-        for name, value in environ.items()
-        if name.startswith(_PREFIX)
-    }
+    named = {}
+    for name, value in environ.items():
+        if name.startswith(_PREFIX):
+            named[name.removeprefix(_PREFIX).lower()] = value
 
     named.pop("home", None)
     # Machines of jobs have further SPOTCTL_* variables, so unknown ones are not an error here.
@@ -178,30 +176,39 @@ def _dollars(value: object) -> float:
 
 
 def _budgets(value: object) -> Mapping[str, float]:
+    given, budgets = value, dict[str, float]()
     if isinstance(value, str):
+        # A tag has an equals sign of its own.
         pairs = (pair.rpartition("=") for pair in value.split(","))
-        value = {tag.strip(): text.strip() for tag, _, text in pairs}
-    if not isinstance(value, Mapping) or not all(
-        re.fullmatch(f"{TAG_NAME}={TAG_VALUE}", str(tag)) for tag in value
-    ):
-        raise ValueError("a table of tags and dollars, such as 'user=ada' = 250")
-    return {str(tag): _dollars(amount) for tag, amount in value.items()}
+        given = {tag.strip(): amount.strip() for tag, _, amount in pairs}
+
+    for tag, amount in given.items() if isinstance(given, Mapping) else [("", "")]:
+        if not re.fullmatch(f"{TAG_NAME}={TAG_VALUE}", str(tag)):
+            raise ValueError("a table of tags and dollars, such as 'user=ada' = 250")
+        budgets[str(tag)] = _dollars(amount)
+    return budgets
 
 
 def _tags(value: object) -> Mapping[str, str]:
+    tags = dict[str, str]()
+    for name, text in _pairs(value):
+        if not re.fullmatch(TAG_NAME, name) or not re.fullmatch(TAG_VALUE, text):
+            example = "such as team = 'search'"
+            raise ValueError(f"a table of names and values, both of a-z, 0-9, - and _, {example}")
+        tags[name] = text
+    return tags
+
+
+def _pairs(value: object) -> list[tuple[str, str]]:
+    """The names and values of a table, or of its text in a variable; a pair without names for
+    anything else.
+    """
     if isinstance(value, str):
-        pairs = (pair.partition("=") for pair in value.split(","))
-        value = {name.strip(): text.strip() for name, _, text in pairs}
-
-    if not isinstance(value, Mapping) or not all(
-        re.fullmatch(TAG_NAME, str(name)) and re.fullmatch(TAG_VALUE, str(text))
-        for name, text in value.items()
-    ):
-        raise ValueError(
-            "a table of names and values, both of a-z, 0-9, - and _, such as team = 'search'"
-        )
-
-    return {str(name): str(text) for name, text in value.items()}
+        written = [pair.partition("=") for pair in value.split(",")]
+        return [(name.strip(), text.strip()) for name, _, text in written]
+    if isinstance(value, Mapping):
+        return [(str(name), str(text)) for name, text in value.items()]
+    return [("", "")]
 
 
 def _queue_policy(value: object) -> str:
@@ -213,20 +220,18 @@ def _queue_policy(value: object) -> str:
 
 def _queue_users(value: object) -> Mapping[str, QueueUser]:
     """Weights by user, and under policy `hierarchical` the order of a user's jobs: `ada=2 fifo`."""
-    if isinstance(value, str):
-        pairs = (pair.partition("=") for pair in value.split(","))
-        value = {name.strip(): text.strip() for name, _, text in pairs}
-
     users = dict[str, QueueUser]()
-    for name, text in value.items() if isinstance(value, Mapping) else [("", "")]:
-        weight, _, order = str(text).partition(" ")
-        named = re.fullmatch(TAG_VALUE, str(name)) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", weight)
-        if not named or not 0 < float(weight) <= _MAX_WEIGHT or order not in ("", *ENTITY_POLICIES):
+    for name, text in _pairs(value):
+        weight, _, order = text.partition(" ")
+        is_number = re.fullmatch(r"[0-9]+(\.[0-9]+)?", weight)
+        is_weight = is_number and 0 < float(weight) <= _MAX_WEIGHT
+        is_order = order in ("", *ENTITY_POLICIES)
+        if not re.fullmatch(TAG_VALUE, name) or not is_weight or not is_order:
             raise ValueError(
                 f"a table of users and weights up to {_MAX_WEIGHT}, such as ada = 2 or bob = '1 "
                 "fifo'"
             )
-        users[str(name)] = QueueUser(float(weight), order or ENTITY_POLICIES[0])
+        users[name] = QueueUser(float(weight), order or ENTITY_POLICIES[0])
 
     return users
 

@@ -17,8 +17,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -99,7 +99,12 @@ class GangMachine:
             while True:
                 if host == machines.own and not serves and not self._options.store:
                     serves = True
-                    stack.enter_context(_store_process(machines.rendezvous(host).port))
+                    # A c10d store in a process of its own, which outlives each start of torchrun.
+                    port = str(machines.rendezvous(host).port)
+                    words = ["-m", "spotctl.integrations.gang", "--serve-store", port]
+                    store = subprocess.Popen([sys.executable, *words])
+                    stack.callback(store.wait)
+                    stack.callback(store.kill)
                 code = self._round(host, round_, len(members))
                 if code == 0 or self._must_end:
                     return SAVED_AND_ENDED if self._must_end else 0
@@ -187,19 +192,6 @@ def _answers(address: TcpAddress) -> bool:
         else:
             return True
     return False
-
-
-@contextmanager
-def _store_process(port: int) -> Iterator[None]:
-    """A c10d store in a process of its own, which outlives each start of torchrun."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "spotctl.integrations.gang", "--serve-store", str(port)]
-    )
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 def serve_store(port: int) -> None:

@@ -24,7 +24,7 @@ from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobRequest, BlobServer, LinkedBlobStore
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
 from agileml.transport import Lost, TcpAddress, parse_address
-from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
+from spotctl.agent.checkpoints.local import CHECKPOINT_VARIABLE
 
 _PEERS, _MACHINE, _FOLDER = "SPOTCTL_GANG_PEERS", "SPOTCTL_GANG_MACHINE", "SPOTCTL_GANG_FOLDER"
 SECRET_VARIABLE = "GANG_SECRET"  # noqa: S105 - the name of a variable

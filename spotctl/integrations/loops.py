@@ -27,8 +27,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from agileml.runtime.ground import move
-from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
-from spotctl.agent.checkpoints.local import TrainingPosition
+from spotctl.agent.checkpoints.local import CHECKPOINT_VARIABLE, TrainingPosition
 from spotctl.agent.lease.job_lease import JobLease
 from spotctl.agent.lease.lease_files import LeaseAct
 
@@ -200,7 +199,12 @@ class _LoopSaves:
     def _save(self, given: Mapping[str, bytes] | None = None) -> None:
         began, name = time.monotonic(), f"loop-{self._done}.pickle"
         if os.environ.get("RANK", "0") == "0":
-            kept = [_kept(state) for state in self._states]
+            kept: list[Any] = []
+            for state in self._states:
+                if hasattr(state, "state_dict"):
+                    kept.append(state.state_dict())
+                else:
+                    kept.append(state.get_weights() if hasattr(state, "get_weights") else state)
             content = {"done": self._done, "states": kept, "random": _random_numbers()}
             if given is not None:
                 content["given"] = given
@@ -276,12 +280,6 @@ def _give_names(given: Mapping[str, bytes]) -> None:
     if given and sys.version_info < (3, 13):
         # Until then, the names of a function are a copy.
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(caller), ctypes.c_int(0))
-
-
-def _kept(state: Any) -> object:
-    if hasattr(state, "state_dict"):
-        return state.state_dict()
-    return state.get_weights() if hasattr(state, "get_weights") else state
 
 
 def _restore(state: Any, kept: Any) -> None:

@@ -41,7 +41,7 @@ except ImportError:
     ) from None
 
 from agileml.transport import parse_host_port
-from spotctl.agent.checkpoints.interval import CheckpointPlanReader
+from spotctl.agent.checkpoints.local import CheckpointPlanReader
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease.lease_files import LeaseHolder
 from spotctl.integrations.gang_saves import METADATA, GangSettings, Peers, SaveName, Saves, files_of

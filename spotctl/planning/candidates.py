@@ -25,7 +25,7 @@ from pricing_data.catalog import InstanceType
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, counted
 from spotctl.files.job.programs import Command, Training
-from spotctl.files.job.reservations import Reservation
+from spotctl.files.job.resources import Reservation
 from spotctl.files.job.spec import ANY, AUTO, JobSpec, Objective
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.errors import NotInTime

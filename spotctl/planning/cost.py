@@ -26,7 +26,7 @@ from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR, SECOND
-from spotctl.agent.checkpoints.interval import best_interval
+from spotctl.agent.checkpoints.local import best_interval
 from spotctl.files.job.programs import Command, Training
 from spotctl.planning.candidates import KindColumns
 from spotctl.planning.errors import NotInTime

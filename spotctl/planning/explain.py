@@ -12,7 +12,7 @@ from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.names import DEADLINE
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_time, format_usd
 from spotctl.files.job.programs import Checkpoint, Command, Training
-from spotctl.files.job.reservations import Reservation
+from spotctl.files.job.resources import Reservation
 from spotctl.files.job.spec import AUTO, JobSpec
 from spotctl.files.job.values import Nodes, Range
 from spotctl.planning.candidates import KindColumns

@@ -28,7 +28,7 @@ from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, counted
-from spotctl.files.job.reservations import Reservation
+from spotctl.files.job.resources import Reservation
 from spotctl.files.job.spec import JobSpec, Objective
 from spotctl.planning.candidates import KindColumns, mixture_terms
 from spotctl.planning.errors import NotInTime

@@ -25,8 +25,7 @@ from pricing_data.market import LINUX, Market, api_region, closest, mistyped
 from pricing_data.series import PriceSeries
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
-from spotctl.files.job.reservations import Reservation
-from spotctl.files.job.resources import Resources
+from spotctl.files.job.resources import Reservation, Resources
 from spotctl.files.job.spec import ANY, JobSpec
 from spotctl.files.job.values import CLOSE
 from spotctl.home.cloud import cloud_of

@@ -24,7 +24,7 @@ from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota, QueueTerms
 from bidbrain.strategies.base import ChosenStrategy, Offer, Overheads, Rent
 from bidbrain.strategies.regions import ZoneOutlook
 from pricing_data.market import Market
-from spotctl.files.job.reservations import Reservation
+from spotctl.files.job.resources import Reservation
 from spotctl.files.job.spec import JobSpec, Objective
 from spotctl.home.quotas import Quota
 

@@ -16,8 +16,7 @@ from spotctl.agent.data.locations import StoreIdentity
 from spotctl.clouds.link import LeaseTimes
 from spotctl.clouds.provider import CloudProvider, Holdings
 from spotctl.clouds.wiring import buckets_of
-from spotctl.files.job.reservations import Reservation
-from spotctl.files.job.resources import Image
+from spotctl.files.job.resources import Image, Reservation
 from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
 from spotctl.files.job.values import CLOSE
 from spotctl.home.errors import MissingSecret

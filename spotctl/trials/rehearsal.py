@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -59,19 +59,11 @@ this."""
 _CHECK_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """A job with the size and the time of a checkpoint that were seen, and whether it resumes."""
-
-    spec: JobSpec
-    seen: Judgement
-
-
 def rehearse(
     spec: JobSpec, cache: Path, terms: TrialTerms, say: Callable[[str], object]
-) -> Rehearsal:
-    """Tries a job's command, or loads its trainer, in a copy of the job's folder. BadRequest: it
-    fails.
+) -> tuple[JobSpec, Judgement]:
+    """Tries a job's command, or loads its trainer, in a copy of the job's folder: the job with the
+    size and the time of a checkpoint that were seen, and whether it resumes. BadRequest: it fails.
 
     Its checkpoints and outputs are lost. The setup is not run, because it could change this
     computer.
@@ -91,7 +83,7 @@ def rehearse(
         if isinstance(spec.program, Command):
             ground = TrialGround(spec, scratch, archive, variables, terms)
             seen = _CommandTrial(ground, say).conduct()
-            return Rehearsal(_with_sizes(spec, spec.program, ground.watch, say), seen)
+            return _with_sizes(spec, spec.program, ground.watch, say), seen
 
         if isinstance(spec.program, Training):
             folder = unpacked(archive, scratch / "job", {})
@@ -100,9 +92,7 @@ def rehearse(
             except AgileMLError as error:
                 raise _failure(spec, str(error).replace(str(folder), str(spec.workdir))) from error
 
-    return Rehearsal(
-        spec, Judgement(Verdict.NOT_SEEN, "a trainer was loaded, and does not restart")
-    )
+    return spec, _not_seen("a trainer was loaded, and does not restart")
 
 
 def _with_sizes(
@@ -130,11 +120,9 @@ def _check(spec: JobSpec) -> None:
     if spec.image.container is not None:
         raise BadRequest(f"{spec.name}: --rehearse runs no containers; try the command with podman")
     if spec.program.parallel is not None:
-        trial = (
-            "the command with a plan of its own"
-            if isinstance(spec.program, Command)
-            else "lab parallel train"
-        )
+        trial = "lab parallel train"
+        if isinstance(spec.program, Command):
+            trial = "the command with a plan of its own"
         raise BadRequest(f"{spec.name}: --rehearse cannot split a model; try {trial}")
 
     remote = [location for location in spec.data.values() if "://" in location]
@@ -195,28 +183,27 @@ class _CommandTrial:
         """
         for copies in range(_COPIES, 0, -1):
             first = self._ground.start()
-            code = self._until_saved(first, copies)
-            if code is None and not first.copies:
-                self._end(first, code, is_last=True)
-                return self._without_save(first)
-            if code is None:
+            may_be_killed = partial(self._may_be_killed, first, copies)
+            code = self._until(first, self._terms.seconds * _FIRST_SHARE, may_be_killed)
+            if code is None and not first.marks:
+                # Nothing but its saves can be seen.
+                code = self._until(first, min(_ALONE_SECONDS, self._terms.seconds))
+            if code is None and first.copies:
                 return first
 
-            self._end(first, code)
+            self._end(first, code, is_last=code is None)
+            if code is None:
+                lacks = "in its folder, which the next machine lacks"
+                if first.own_saves:
+                    where = Path(first.own_saves[-1].path).relative_to(first.folder)
+                    return Judgement(Verdict.RESTARTED, f"saved {where} {lacks}")
+                changed = first.changed_file()
+                lost = f"; it changed {changed} {lacks}" if changed else ""
+                return _not_seen(f"no save was seen in {self._time():.0f} s{lost}")
             if not first.copies:
                 return _not_seen(f"ended after {self._time():.0f} s without a save in its loop")
             shutil.rmtree(self._ground.copies)
         return _not_seen(f"ended after {self._time():.0f} s, too soon to be killed")
-
-    def _without_save(self, first: TrialStart) -> Judgement:
-        """The verdict on a start of which nothing was kept for the next machine."""
-        if first.own_saves:
-            where = Path(first.own_saves[-1].path).relative_to(first.folder)
-            saw = f"saved {where} in its folder, which the next machine lacks"
-            return Judgement(Verdict.RESTARTED, saw)
-        changed = first.changed_file()
-        lost = f"; it changed {changed} in its folder, which the next machine lacks"
-        return _not_seen(f"no save was seen in {self._time():.0f} s{lost if changed else ''}")
 
     def _killed_while_saving(self, first: TrialStart) -> tuple[TrialStart, Judgement]:
         kept, saves = self._ground.kept, [mark for mark in first.marks if is_progress(mark)]
@@ -256,14 +243,6 @@ class _CommandTrial:
         if code not in (None, 0, SAVED_AND_ENDED, -9, 137) and not was_killed:
             return Judgement(Verdict.RESTARTED, f"failed with status {code}: {start.last_line()}")
         return judged(first.marks, kept[0], kept[1], start.marks)
-
-    def _until_saved(self, start: TrialStart, copies: int) -> int | None:
-        may_be_killed = partial(self._may_be_killed, start, copies)
-        code = self._until(start, self._terms.seconds * _FIRST_SHARE, may_be_killed)
-        if code is None and not start.marks:
-            # Nothing but its saves can be seen.
-            code = self._until(start, min(_ALONE_SECONDS, self._terms.seconds))
-        return code
 
     def _may_be_killed(self, start: TrialStart, copies: int) -> bool:
         if not start.marks:
@@ -346,7 +325,7 @@ def _not_seen(why: str) -> Judgement:
 
 
 def _failure(spec: JobSpec, why: str) -> BadRequest:
-    setup = (
-        "; --rehearse does not run the setup: install here what it installs" if spec.setup else ""
-    )
+    setup = ""
+    if spec.setup:
+        setup = "; --rehearse does not run the setup: install here what it installs"
     return BadRequest(f"{spec.name}: the trial on this computer failed with {why}{setup}")

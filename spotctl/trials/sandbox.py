@@ -91,11 +91,11 @@ def safe_environment(
     """
     kept = dict(variables)
     if CREDENTIALS not in allowed:
-        kept = {
-            name: value
-            for name, value in kept.items()
-            if name in own or _KEPT.match(name) or not _SECRET.search(name)
-        }
+        kept = {}
+        for name, value in variables.items():
+            is_harmless = _KEPT.match(name) or not _SECRET.search(name)
+            if name in own or is_harmless:
+                kept[name] = value
 
     if GPU not in allowed:
         kept |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}

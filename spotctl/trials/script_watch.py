@@ -193,21 +193,6 @@ def _frames() -> list[Any]:
     return frames[::-1]
 
 
-def _trainer_steps(frame: Any) -> int | None:
-    """The steps that a trainer of a library counts over all of its loops."""
-    me = frame.f_locals.get("self")
-    for holder in (
-        me,
-        getattr(me, "__dict__", {}).get("state"),
-        getattr(me, "__dict__", {}).get("trainer"),
-    ):
-        steps = getattr(holder, "global_step", None)
-        if type(steps) is int:
-            return steps
-
-    return None
-
-
 def _position() -> list[Any]:
     """Where the loops around the main thread's present line stand, from the outermost: key, kind
     and number.
@@ -224,9 +209,14 @@ def _position() -> list[Any]:
             if all(kind == "count" for kind, _, _ in numbers):
                 numbers_by_key.setdefault(where + str(first), ("open", 0))
         if not file.startswith(tuple(_ROOTS)):
-            steps = _trainer_steps(frame)
-            if steps is not None:
-                numbers_by_key.setdefault("global_step", ("trainer", steps))
+            # The steps that a trainer of a library counts over all of its loops.
+            me = frame.f_locals.get("self")
+            own = getattr(me, "__dict__", {})
+            for holder in (me, own.get("state"), own.get("trainer")):
+                steps = getattr(holder, "global_step", None)
+                if type(steps) is int:
+                    numbers_by_key.setdefault("global_step", ("trainer", steps))
+                    break
 
     return [[key, kind, number] for key, (kind, number) in numbers_by_key.items()]
 
@@ -445,9 +435,9 @@ def _watch_databases(module: Any) -> None:
             return super().__exit__(kind, *rest)
 
     def connecting(database: Any, *args: Any, **options: Any) -> Any:
-        path = (
-            os.path.abspath(os.fspath(database)) if isinstance(database, (str, os.PathLike)) else ""
-        )
+        path = ""
+        if isinstance(database, (str, os.PathLike)):
+            path = os.path.abspath(os.fspath(database))
         if path and _is_save(path) and os.path.isfile(path) and os.path.getsize(path):
             _write("load", path=path)
         connection = connect(database, *args, **{"factory": Connection, **options})
@@ -457,15 +447,6 @@ def _watch_databases(module: Any) -> None:
         return connection
 
     module.connect = connecting
-
-
-def _after_import(name: str, module: Any) -> None:
-    if name == "torch.optim.optimizer":
-        module.register_optimizer_step_pre_hook(_before_step)
-    elif name == "sqlite3":
-        _watch_databases(module)
-    for function, kind, argument in _SAVING.get(name, ()):
-        setattr(module, function, _watched(getattr(module, function), kind, argument))
 
 
 class _Finder:
@@ -488,7 +469,12 @@ class _Finder:
         def exec_module(module: Any) -> None:
             run(module)
             try:
-                _after_import(name, module)
+                if name == "torch.optim.optimizer":
+                    module.register_optimizer_step_pre_hook(_before_step)
+                elif name == "sqlite3":
+                    _watch_databases(module)
+                for function, kind, argument in _SAVING.get(name, ()):
+                    setattr(module, function, _watched(getattr(module, function), kind, argument))
             except Exception:
                 return
 

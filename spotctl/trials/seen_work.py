@@ -287,22 +287,19 @@ def _growing(marks: Sequence[WorkMark]) -> list[_Number]:
     return [
         (key, sign)
         for key, sign in chosen
-        if known[key][0] != "bound" or len(set(_line(marks, key))) > 1
+        if known[key][0] != "bound" or len({_place(mark, [(key, 1)]) for mark in marks}) > 1
     ]
 
 
 def _counts(marks: Sequence[WorkMark]) -> list[_Number]:
     """The numbers that loops count up."""
     known = max((mark.position for mark in marks), key=len, default={})
-    lines = {
-        key: _line(marks, key) for key, (kind, _) in known.items() if kind in ("count", "bound")
-    }
+    lines = {}
+    for key, (kind, _) in known.items():
+        if kind in ("count", "bound"):
+            lines[key] = [_place(mark, [(key, 1)])[0] for mark in marks]
     growing = {key: line for key, line in lines.items() if line == sorted(line)}
     return [(key, 1) for key, line in growing.items() if line[0] < line[-1]]
-
-
-def _line(marks: Sequence[WorkMark], key: str) -> list[int]:
-    return [_place(mark, [(key, 1)])[0] for mark in marks]
 
 
 def _going_on(done: Sequence[WorkMark], start: WorkMark) -> list[_Number]:

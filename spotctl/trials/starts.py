@@ -19,7 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from random import Random
 
-from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
+from spotctl.agent.checkpoints.local import CHECKPOINT_VARIABLE
 from spotctl.agent.checkpoints.sync import CheckpointSync
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.container.podman import PROCESSES_VARIABLE, gpus
@@ -83,17 +83,15 @@ def _bring_compiled(variables: Mapping[str, str], place: Path) -> None:
     """Copies what libraries such as DeepSpeed have compiled of themselves on this computer, which
     takes minutes.
     """
-    caches = Path(variables.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
     own = variables.get("TORCH_EXTENSIONS_DIR")
-    known = (
-        [Path(own)]
-        if own
-        else sorted(caches.glob("py*"), key=lambda folder: folder.stat().st_mtime)
-    )
+    caches = Path(variables.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
+    by_age = {folder.stat().st_mtime_ns: folder for folder in caches.glob("py*")}
+    newest = by_age[max(by_age)] if by_age else None
+    known = Path(own) if own else newest
 
-    if known and known[-1].is_dir():
+    if known is not None and known.is_dir():
         # What is being compiled there has a lock.
-        shutil.copytree(known[-1], place, ignore=shutil.ignore_patterns("lock"))
+        shutil.copytree(known, place, ignore=shutil.ignore_patterns("lock"))
 
 
 class SaveWatch:
@@ -179,57 +177,63 @@ class TrialGround:
 
 
 class TrialStart:
-    """One start of the command. Only Python leaves `marks`."""
+    """One start of the command. Only Python leaves `marks`; of its saves, `copies` were copied, each
+    counted once."""
 
     def __init__(
         self, ground: TrialGround, number: int, words: Sequence[str], cut: int, *, has_steps: bool
     ) -> None:
-        scratch, spec, terms, self._ground = ground.scratch, ground.spec, ground.terms, ground
-        self.folder = unpacked(ground.archive, scratch / f"job-{number}", terms.changed)
+        scratch, spec, self._ground = ground.scratch, ground.spec, ground
+        self.folder = unpacked(ground.archive, scratch / f"job-{number}", ground.terms.changed)
         self._given = set(listing(self.folder))
         self.checkpoint, seen = scratch / f"checkpoint-{number}", scratch / f"seen-{number}"
-        folders = {CHECKPOINT_VARIABLE: self.checkpoint}
         self.outputs = scratch / "outputs" / str(number)
-        folders |= {output_variable(name): self.outputs / name for name in spec.outputs}
+        folders = {output_variable(name): self.outputs / name for name in spec.outputs}
+        folders[CHECKPOINT_VARIABLE] = self.checkpoint
         for place in (seen, scratch / "tmp", *folders.values()):
             place.mkdir(parents=True, exist_ok=True)
 
         policy = CheckpointPolicy(str(ground.copies), 1.0, None, 0.0, 1.0)
-        self._sync = CheckpointSync(
-            policy, NodeTask(f"start-{number}"), self.checkpoint, scratch / "plan", lambda: None
-        )
+        task, plan = NodeTask(f"start-{number}"), scratch / "plan"
+        self._sync = CheckpointSync(policy, task, self.checkpoint, plan)
         self._sync.restore()
 
+        environment = self._of_machine(number)
+        environment |= {variable: str(place) for variable, place in folders.items()}
         roots = (self.folder, self.checkpoint, self.outputs, spec.workdir)
+        environment["SPOTCTL_TRIAL_SEEN"] = str(seen)
+        environment["SPOTCTL_TRIAL_ROOTS"] = os.pathsep.join(map(str, roots))
+        environment["SPOTCTL_TRIAL_CUT"] = str(cut)
+        environment["SPOTCTL_TRIAL_STEPS"] = str(int(has_steps))
+
+        self._reader, self.marks = SeenMarks(seen), list[WorkMark]()
+        self.printed, self.began = scratch / f"printed-{number}", time.monotonic()
+        self.copies, self._saves, self._looked = 0, list[object](), self.began
+        self.first_copy = inf
+        self._kept: tuple[float, str] | None = None
+        ground.watch.turn_to(self.checkpoint)
+        self.command = RunningCommand(words, self.folder, environment, self.printed, scratch)
+
+    def _of_machine(self, number: int) -> dict[str, str]:
+        """The variables that a machine would set, and those that keep a trial to its folder."""
+        ground, spec, terms = self._ground, self._ground.spec, self._ground.terms
+        cards = gpus() if GPU in terms.allowed else 0
         python_path = filter(None, (str(ground.probe), ground.variables.get("PYTHONPATH", "")))
-        environment = {
+        return {
             **ground.variables,
             "SPOTCTL_JOB": spec.name,
             "SPOTCTL_RUN": f"{spec.name}-rehearsal",
             "SPOTCTL_ATTEMPT": str(number),
             EVERY_VARIABLE: f"{terms.seconds / _SAVES:g}",
             **node_variables(0, [_HERE], free_port()),
-            PROCESSES_VARIABLE: str(gpus() if GPU in terms.allowed and gpus() else 1),
-            **{variable: str(place) for variable, place in folders.items()},
-            MARK: str(scratch),
+            PROCESSES_VARIABLE: str(cards or 1),
+            MARK: str(ground.scratch),
             RUN_VARIABLE: ground.program.run,
-            "TMPDIR": str(scratch / "tmp"),
+            "TMPDIR": str(ground.scratch / "tmp"),
             "TORCH_EXTENSIONS_DIR": str(ground.built),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": os.pathsep.join(python_path),
-            "SPOTCTL_TRIAL_SEEN": str(seen),
-            "SPOTCTL_TRIAL_ROOTS": os.pathsep.join(map(str, roots)),
-            "SPOTCTL_TRIAL_CUT": str(cut),
-            "SPOTCTL_TRIAL_STEPS": str(int(has_steps)),
         }
-
-        self._reader, self.marks = SeenMarks(seen), list[WorkMark]()
-        self.printed, self.began = scratch / f"printed-{number}", time.monotonic()
-        self._saves, self._looked = list[object](), self.began
-        self.first_copy = inf
-        self._kept: tuple[float, str] | None = None
-        ground.watch.turn_to(self.checkpoint)
-        self.command = RunningCommand(words, self.folder, environment, self.printed, scratch)
 
     def look(self, *, is_over: bool = False) -> None:
         """Notes what was done since the last look, and copies a checkpoint, as a machine does until
@@ -265,6 +269,7 @@ class TrialStart:
         copied = saves[-1].position if saves else written
         if work and copied not in self._saves:
             self._saves.append(copied)
+            self.copies += 1
             self.first_copy = min(self.first_copy, now)
 
         newest = max(self._sync.copied, key=itemgetter(2))[0]
@@ -275,11 +280,6 @@ class TrialStart:
         """Whether weights, if any are seen, were seen after those of the save that was copied."""
         with_weights = [mark for mark in marks_of_work(self.marks)[0] if mark.weights]
         return not with_weights or with_weights[-1].at > self._ground.kept[1]
-
-    @property
-    def copies(self) -> int:
-        """How many saves were copied, each counted once."""
-        return len(self._saves)
 
     def _written(self, file: tuple[str, int, int, int]) -> float:
         """When a file was written, or got its name."""

@@ -14,6 +14,7 @@ import argparse
 import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from agileml.errors import AgileMLError, BadTrainer
 from agileml.user_code import described
 from spotctl.files.script.reading import read_script
-from spotctl.files.script.statement_names import unwrapped
+from spotctl.files.script.source import unwrapped
 from spotctl.files.script.trainer_loop import ScriptTraining, training_of
 from spotctl.files.script.trainer_text import MeasuredTraining, TrainerText
 
@@ -62,9 +63,7 @@ def compared_trainer(path: Path, folder: Path) -> ComparedTrainer:
     script = read_script(path, folder)
     training = training_of(script)
     if training.uncarried:
-        raise BadTrainer(
-            "; ".join(f"line {each.line}: {each.reason}" for each in training.uncarried)
-        )
+        raise BadTrainer("; ".join(f"line {line}: {why}" for line, why in training.uncarried))
 
     trial = _Trial(path, training)
     trial.run_script()
@@ -88,19 +87,21 @@ class _Trial:
         self._calm = WithoutChance(frozen_norms=False)
         module = ModuleType("__main__")
         module.__dict__.update(__file__=str(self._path), _spotctl_batches=partial(_FedLoader, self))
-        sys.modules["__main__"], sys.argv[:], sys.path[:0] = (
-            module,
-            [str(self._path)],
-            [str(self._path.resolve().parent)],
-        )
+        sys.modules["__main__"] = module
+        sys.argv[:] = [str(self._path)]
+        sys.path.insert(0, str(self._path.resolve().parent))
 
         usual = argparse.ArgumentParser.parse_args
 
         def parse_args(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             parsed = usual(parser, *args, **kwargs)
-            self._arguments = {
-                name: value for name, value in vars(parsed).items() if _is_plain(value)
-            }
+            plain = dict[str, object]()
+            for name, value in vars(parsed).items():
+                # What is written as it is read, the trainer's file can hold.
+                with suppress(ValueError, SyntaxError):
+                    if ast.literal_eval(repr(value)) == value:
+                        plain[name] = value
+            self._arguments = plain
             return parsed
 
         argparse.ArgumentParser.parse_args = parse_args  # type: ignore[method-assign, assignment]
@@ -182,7 +183,19 @@ class _Trial:
         if loader.batch_size is None:
             raise _refused(training, "the DataLoader has no batch size")
 
-        self._loader, self._names = loader, _visible(frame, str(self._path))
+        # The names of the script where its loop runs: those of callers count first, as they are
+        # written out.
+        outermost: dict[str, Any] = {}
+        above: FrameType | None = frame
+        while above is not None:
+            if above.f_code.co_filename == str(self._path):
+                outermost = above.f_globals
+                if above.f_locals is not above.f_globals:
+                    self._names |= above.f_locals
+            above = above.f_back
+        self._names = {**outermost, **self._names}
+
+        self._loader = loader
         self.measured = self._measure(loader)
         self._before = _copied(self._names[training.module].state_dict())
         script = read_script(self._path, self._path.resolve().parent)
@@ -332,14 +345,11 @@ class _Trial:
         if first.keys() != self._before.keys():
             raise _refused(self._training, "network() has other layers than the script")
 
-        other = next(
-            (
-                name
-                for name, values in first.items()
-                if _drawn_otherwise(values, self._before[name])
-            ),
-            None,
-        )
+        other = None
+        for name, values in first.items():
+            if _drawn_otherwise(values, self._before[name]):
+                other = name
+                break
 
         if other is not None:
             raise _refused(
@@ -401,14 +411,19 @@ class _Trial:
             except AgileMLError as error:
                 reason = str(error)
                 continue
-            difference = self._difference(after)
+
+            apart = way = 0.0
+            for name, values in self._after.items():
+                if values.is_floating_point():
+                    ours, first = after[name].double(), self._before[name].double()
+                    apart += float((ours - values.double()).square().sum())
+                    way += float((values.double() - first).square().sum())
+            difference = (apart / way) ** 0.5 if way else float(apart > 0)
             if difference <= TOLERANCE:
                 if reason:
-                    few = (
-                        "one part: one machine computes each batch"
-                        if parts == 1
-                        else f"{parts} parts"
-                    )
+                    few = f"{parts} parts"
+                    if parts == 1:
+                        few = "one part: one machine computes each batch"
                     self.remarks.append(f"{few}, because with {most}, {reason}")
                 return ComparedTrainer(
                     text.text(parts), self.measured.steps, clocks, difference, tuple(self.remarks)
@@ -419,14 +434,6 @@ class _Trial:
             )
 
         raise BadTrainer(reason)
-
-    def _difference(self, after: Mapping[str, Any]) -> float:
-        apart = way = 0.0
-        for name, values in self._after.items():
-            if values.is_floating_point():
-                apart += float((after[name].double() - values.double()).square().sum())
-                way += float((values.double() - self._before[name].double()).square().sum())
-        return (apart / way) ** 0.5 if way else float(apart > 0)
 
 
 class _FedLoader:
@@ -443,22 +450,6 @@ class _FedLoader:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._loader, name)
-
-
-def _visible(frame: FrameType | None, file: str) -> dict[str, Any]:
-    """The names of the script where its loop runs: those of callers count first, as they are
-    written out.
-    """
-    names: dict[str, Any] = {}
-    outermost: dict[str, Any] = {}
-    while frame is not None:
-        if frame.f_code.co_filename == file:
-            outermost = frame.f_globals
-            if frame.f_locals is not frame.f_globals:
-                names |= frame.f_locals
-        frame = frame.f_back
-
-    return {**outermost, **names}
 
 
 def _seeded(make: Callable[[], Any], seed: int) -> Any:  # noqa: ANN401 - data, or a network
@@ -496,13 +487,6 @@ def _drawn_otherwise(values: Any, expected: Any) -> bool:  # noqa: ANN401 - tens
     low, high = sorted((float(here.std()), float(there.std())))
     apart = abs(float(here.mean() - there.mean()))
     return bool(high > 2 * low or apart > 1e-6 + 8 * high / values.numel() ** 0.5)
-
-
-def _is_plain(value: object) -> bool:
-    try:
-        return bool(ast.literal_eval(repr(value)) == value)
-    except (ValueError, SyntaxError):
-        return False
 
 
 def _refused(training: ScriptTraining, reason: str) -> BadTrainer:

@@ -1,17 +1,25 @@
-"""Checkpoints in a folder, used only if they are complete and unchanged."""
+"""Checkpoints that a program writes into a folder of its machine, and how often it writes them.
+
+They are used only if they are complete and unchanged. An eviction loses the work since the last
+one, and every one takes time. With checkpoints of cost C and a mean time M to the next eviction,
+the best interval is sqrt(2 C M) (Young 1974; Daly 2006 has the terms beyond it, which matter only
+where C is near M).
+"""
 
 import hashlib
 import json
 import logging
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any
 
 from agileml.runtime.ground import move, sync
 from spotctl.agent.errors import BadCheckpoint
-from spotctl.agent.files import replace_json
+from spotctl.agent.files import Watched, replace_json
 
 _LOG = logging.getLogger(__name__)
 _MANIFEST = "manifest.json"
@@ -65,7 +73,11 @@ class Checkpoints:
                 f"{target}: cannot be written: {error.strerror or error}"
             ) from error
 
-        self._drop_old(new.name)
+        # Checkpoints beyond `keep`, and incomplete ones of writers that were killed.
+        pattern = f"{_UNFINISHED}*"
+        unfinished = [path for path in self.folder.glob(pattern) if path.name < new.name]
+        for path in [*self._steps()[: -self._keep], *unfinished]:
+            shutil.rmtree(path, ignore_errors=True)
         return target
 
     def newest(self) -> tuple[TrainingPosition, Path] | None:
@@ -92,16 +104,13 @@ class Checkpoints:
         """The folders of all checkpoints, or of one step's, oldest first."""
         return sorted(self.folder.glob("step-*" if step is None else f"step-{step:012d}-*"))
 
-    def _drop_old(self, written: str) -> None:
-        """Removes checkpoints beyond `keep`, and incomplete ones of killed writers."""
-        unfinished = [path for path in self.folder.glob(f"{_UNFINISHED}*") if path.name < written]
-        for path in [*self._steps()[: -self._keep], *unfinished]:
-            shutil.rmtree(path, ignore_errors=True)
-
 
 def _first_whole(newest_last: list[Path]) -> tuple[TrainingPosition, Path] | None:
-    verified = ((_verified(path), path) for path in reversed(newest_last))
-    return next(((position, path) for position, path in verified if position is not None), None)
+    for path in reversed(newest_last):
+        position = _verified(path)
+        if position is not None:
+            return position, path
+    return None
 
 
 def _digests(folder: Path) -> dict[str, str]:
@@ -139,3 +148,44 @@ def _verified(path: Path) -> TrainingPosition | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         _LOG.warning("ignoring checkpoint %s: %s", path, error)
         return None
+
+
+CHECKPOINT_VARIABLE = "SPOTCTL_CHECKPOINT_DIR"
+"""The environment variable with the folder whose files are copied to the next machine."""
+
+PLAN_VARIABLE = "SPOTCTL_CHECKPOINT_PLAN"
+"""The environment variable with the path of the plan, a file with the seconds between checkpoints
+(`every`) and those that one is assumed to take (`cost`). It is replaced when a checkpoint's cost is
+measured."""
+
+
+def best_interval(cost: float, life: float, longest: float) -> float:
+    """Time between checkpoints, in the unit of the arguments: at least `cost`, and otherwise at
+    most `longest`.
+
+    >>> best_interval(2.0, 100.0, 3600.0)
+    20.0
+    """
+    return max(cost, min(sqrt(2 * cost * life), longest)) if life < inf else max(cost, longest)
+
+
+def write_plan(path: Path, every: float, cost: float) -> None:
+    """Writes the file that the program reads."""
+    replace_json(path, {"every": every, "cost": cost})
+
+
+class CheckpointPlanReader:
+    """Reads the plan for the program; a read costs one look at a time stamp."""
+
+    def __init__(self, path: Path) -> None:
+        self._plan = Watched(path, lambda values: float(values["every"]))
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] = os.environ) -> "CheckpointPlanReader | None":
+        """The reader of the file that the environment names; None if there is no name."""
+        path = environment.get(PLAN_VARIABLE)
+        return cls(Path(path)) if path else None
+
+    def every(self) -> float | None:
+        """Seconds between checkpoints, as of now; None without a plan."""
+        return self._plan.value()

@@ -20,8 +20,8 @@ from agileml.runtime.blob_store import BlobStore, fetch_file, file_pieces
 from agileml.runtime.ground import refilled
 from spotctl.agent.container.payload import OTHER_NODE
 from spotctl.agent.data.locations import MACHINE, StoreIdentity, store_at
-from spotctl.agent.data.patience import is_temporary
 from spotctl.agent.data.stores import StoreRefused
+from spotctl.agent.data.transfer import is_temporary
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
 
 _LOG = logging.getLogger(__name__)
@@ -325,4 +325,5 @@ def _as_transfer_failure(path: str) -> Iterator[None]:
     except StoreRefused as error:
         raise TransferFailed(f"{path}: {error}") from error
     except OSError as error:
-        raise TransferFailed(f"{error.filename or path}: {error.strerror or error}") from error
+        where = error.filename or path
+        raise TransferFailed(f"{where}: {error.strerror or error}") from error

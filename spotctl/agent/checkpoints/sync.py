@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
-from spotctl.agent.checkpoints.interval import best_interval, write_plan
+from spotctl.agent.checkpoints.local import best_interval, write_plan
 from spotctl.agent.checkpoints.stored import CheckpointRecord, StoredCheckpoints
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.data.transfer import FolderListing, listing
@@ -26,7 +26,7 @@ _MIN_SECONDS = 1.0
 
 class CheckpointSync:
     """Copies the checkpoints of one node. `write_seconds` returns the time of a write as the
-    program reports it.
+    program reports it, if it can.
     """
 
     def __init__(
@@ -35,15 +35,10 @@ class CheckpointSync:
         task: NodeTask,
         folder: Path,
         plan: Path,
-        write_seconds: Callable[[], float | None],
+        write_seconds: Callable[[], float | None] | None = None,
     ) -> None:
-        self._policy, self._folder, self._plan, self._write_seconds = (
-            policy,
-            folder,
-            plan,
-            write_seconds,
-        )
-
+        self._policy, self._folder, self._plan = policy, folder, plan
+        self._write_seconds = write_seconds
         self._name, self._foreign = task.name, policy.of_first and task.rank > 0
         self._own, self._first = (StoredCheckpoints(policy.path, rank) for rank in (task.rank, 0))
         self._number = _NUMBERS_PER_START
@@ -106,7 +101,8 @@ class CheckpointSync:
         if listing(self._folder) != files:
             return False
 
-        seconds = self._write_seconds() or time.monotonic() - began
+        reported = None if self._write_seconds is None else self._write_seconds()
+        seconds = reported or time.monotonic() - began
         size = sum(size for _, size, *_ in files)
         record = CheckpointRecord(self._name, number, seconds, size, self._set_interval(seconds))
         self._own.put_record(record, names, self._folder)

@@ -1,5 +1,8 @@
-"""Runs a payload in a container: `python -m spotctl.agent.container CONTAINER COMMAND...` becomes
-podman.
+"""Runs a payload in a container: `python -m spotctl.agent.container.podman CONTAINER COMMAND...`
+becomes podman.
+
+`PID COMMAND...` runs a person's command in the container that PID, a process of the payload, is in;
+the command gets the variables of that process.
 
 podman runs without root's rights. Root in the container is the user that payloads have outside, so
 files have the same owner on both sides. The job's folders have the same paths as outside, and the
@@ -24,8 +27,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from spotctl.agent import layout
-from spotctl.agent.container.processes import MARK, environment_of
-from spotctl.agent.errors import BrokenProtocol, ContainerRefused
+from spotctl.agent.container.processes import CANNOT_START, MARK, environment_of
+from spotctl.agent.errors import AgentError, BrokenProtocol, ContainerRefused
 
 NO_CONTAINER = 78
 """The exit code if there can be no container: EX_CONFIG. Another machine would not help."""
@@ -105,7 +108,14 @@ class Container:
         """The command line that runs a command in the container. `-P`: the job's files replace no
         module of ours.
         """
-        return [python, "-P", "-m", "spotctl.agent.container", json.dumps(asdict(self)), *command]
+        return [
+            python,
+            "-P",
+            "-m",
+            "spotctl.agent.container.podman",
+            json.dumps(asdict(self)),
+            *command,
+        ]
 
 
 def full_name(image: str) -> str:
@@ -181,16 +191,6 @@ def podman_words(
         *container_options(),
         *(full_name(container.image), "-c", _ENTRY, "spotctl", *command),
     ]
-
-
-def become_container(container: Container, command: Sequence[str]) -> NoReturn:
-    """Replaces this process by podman, which runs the command in a container. ContainerRefused:
-    there can be none.
-    """
-    ensure_image(container, os.environ)
-    line = podman_words(container, command, os.environ, str(Path.cwd()))
-    os.dup2(sys.stdout.fileno(), _OUTPUT)
-    _become_podman(line, exports(container, os.environ))
 
 
 def join_container(pid: int, command: Sequence[str]) -> NoReturn:
@@ -347,3 +347,24 @@ def container_options(devices: Path = Path("/dev"), described: Sequence[Path] = 
         "--group-add=keep-groups",
         *(f"--device={path}" for path in sorted(paths) if not path.is_dir()),
     ]
+
+
+def main(words: Sequence[str]) -> int:
+    """Becomes podman. Returns only if there can be no container."""
+    first, *command = words
+    try:
+        if first.isdigit():
+            join_container(int(first), command)
+
+        container = Container.from_json(first)
+        ensure_image(container, os.environ)
+        line = podman_words(container, command, os.environ, str(Path.cwd()))
+        os.dup2(sys.stdout.fileno(), _OUTPUT)
+        _become_podman(line, exports(container, os.environ))
+    except AgentError as error:
+        print(f"spotctl: {error}", file=sys.stderr)  # noqa: T201
+        return CANNOT_START if first.isdigit() else NO_CONTAINER
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

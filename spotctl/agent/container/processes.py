@@ -285,7 +285,7 @@ class Surroundings:
             sys.executable,
             "-P",
             "-m",
-            "spotctl.agent.container",
+            "spotctl.agent.container.podman",
             str(self.container),
             *command,
         ]

@@ -38,13 +38,6 @@ def context(given: dict[str, Any], protocol: int) -> ssl.SSLContext:
     return made
 
 
-def own_address() -> str:
-    """This machine's address in its network."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
-        route.connect(_ELSEWHERE)
-        return str(route.getsockname()[0])
-
-
 def serve(path: Path, given: dict[str, Any], listener: socket.socket) -> None:
     """Sends the file to everyone who connects and knows the certificate, each in a thread of its
     own.
@@ -92,7 +85,11 @@ def main() -> int:
             return 1
         return 0
 
-    listener = socket.create_server((own_address(), 0))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
+        # This machine's address in its network.
+        route.connect(_ELSEWHERE)
+        address = str(route.getsockname()[0])
+    listener = socket.create_server((address, 0))
     threading.Thread(target=serve, args=(path, given, listener), daemon=True).start()
     print(*listener.getsockname(), flush=True)  # noqa: T201
     sys.stdin.read()

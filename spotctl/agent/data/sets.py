@@ -112,8 +112,11 @@ class DataSet:
         targets = (
             os.path.normpath(PurePosixPath(path).parent / target) for path, target in links.items()
         )
+        name = listed.name
+        is_name = name not in ("", ".", "..") and "/" not in name
         for path in (*files, *folders, *links, *targets):
-            if not _is_inside(path, listed.name):
+            parts = PurePosixPath(path).parts
+            if not is_name or parts[:1] != (name,) or ".." in parts:
                 raise StoreRefused(f"its list of files names {path!r}, outside of its folder")
 
         return listed
@@ -130,17 +133,26 @@ def fetch_set(bucket: Bucket, digest: str, cache: Path) -> Path:
     if not kept.exists():
         listed = DataSet.of(set_content(bucket, digest))
         work.mkdir(parents=True, exist_ok=True)
-        missing = {
-            name: size
-            for name, size in listed.contents.items()
-            if not _has_arrived(work / name, size)
-        }
-        check_room(cache, sum(missing.values()) + listed.size - sum(listed.contents.values()))
+        missing: dict[str, int] = {}
+        for name, size in listed.contents.items():
+            content = work / name
+            if not content.is_file() or content.stat().st_size != size:
+                missing[name] = size
+
+        # Files of the same content are copies of one.
+        copied = listed.size - sum(listed.contents.values())
+        size, free = sum(missing.values()) + copied, shutil.disk_usage(cache).free
+        if size > free:
+            raise OSError(
+                f"needs {gigabytes(size)} more on the disk, which has {gigabytes(free)} free: set "
+                "a larger one, such as image: {disk_gib: 200}"
+            )
         _fetch_files(bucket, missing, work)
 
         tree = work / "tree"
         shutil.rmtree(tree, ignore_errors=True)
-        build(listed, _taker(listed, work), tree)
+        contents = {path: work / file.digest for path, file in listed.files.items()}
+        build(listed, contents, tree, are_taken=True)
         move(tree, kept)
         shutil.rmtree(work, ignore_errors=True)
 
@@ -152,16 +164,6 @@ def kept_set(cache: Path, digest: str) -> Path:
     """The folder of a data set on this machine, which exists once the data set is complete
     there."""
     return cache / digest[:_KEY_DIGITS]
-
-
-def check_room(folder: Path, size: int) -> None:
-    """OSError: the disk has no room for this many bytes."""
-    free = shutil.disk_usage(folder).free
-    if size > free:
-        raise OSError(
-            f"needs {gigabytes(size)} more on the disk, which has {gigabytes(free)} free: set a "
-            "larger one, such as image: {disk_gib: 200}"
-        )
 
 
 def gigabytes(size: int) -> str:
@@ -228,53 +230,34 @@ def _fetch_file(bucket: Bucket, digest: str, folder: Path, has_failed: Event) ->
     move(part, folder / digest)
 
 
-def _has_arrived(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
+def build(
+    listed: DataSet, contents: Mapping[str, Path], tree: Path, *, are_taken: bool = False
+) -> None:
+    """Makes a folder with the parts of a data set below `tree`, from where the content of each file
+    is.
 
-
-def _taker(listed: DataSet, contents: Path) -> Callable[[str, Path], None]:
-    """Makes files of contents that have arrived. A second file of the same content is one of its
-    own: a program that writes to one does not change the other."""
-    used = set[str]()
-
-    def take(path: str, target: Path) -> None:
-        digest = listed.files[path].digest
-        if digest in used:
-            shutil.copyfile(contents / digest, target)
-        else:
-            os.link(contents / digest, target)
-        used.add(digest)
-
-    return take
-
-
-def build(listed: DataSet, take: Callable[[str, Path], object], tree: Path) -> None:
-    """Makes a folder with the parts of a data set below `tree`; `take` makes a file of it at a
-    path.
+    With `are_taken`, contents become the files themselves. A second file of the same content is
+    one of its own: a program that writes to one does not change the other.
     """
     tree.mkdir(exist_ok=True)
     for path in listed.folders:
         (tree / path).mkdir(parents=True, exist_ok=True)
-    for path, file in listed.files.items():
-        (tree / path).parent.mkdir(parents=True, exist_ok=True)
-        take(path, tree / path)
-        (tree / path).chmod(file.mode | _OWNER_READS)
 
-    for path, target in listed.links.items():
-        (tree / path).symlink_to(target)
+    used = set[Path]()
+    for path, file in listed.files.items():
+        content, target = contents[path], tree / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if are_taken and content not in used:
+            os.link(content, target)
+        else:
+            shutil.copyfile(content, target)
+        used.add(content)
+        target.chmod(file.mode | _OWNER_READS)
+
+    for path, link_target in listed.links.items():
+        (tree / path).symlink_to(link_target)
     for path, mode in sorted(listed.folders.items(), reverse=True):
         (tree / path).chmod(mode | _OWNER_ENTERS)
-
-
-def _is_inside(path: str, name: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return (
-        bool(name)
-        and "/" not in name
-        and parts[:1] == (name,)
-        and ".." not in parts
-        and name not in (".", "..")
-    )
 
 
 def describe(source: Path, digest: DigestOf) -> DataSet:

@@ -174,7 +174,7 @@ class Bucket:
         import obstore
 
         client, path = self._at(key)
-        self._do(key, lambda: obstore.put(client, path, content, use_multipart=False))
+        self._do(key, obstore.put, client, path, content, use_multipart=False)
 
     def write(
         self, key: str, pieces: Iterable[BlobBytes] | Callable[[], Iterable[BlobBytes]]
@@ -223,7 +223,7 @@ class Bucket:
         import obstore
 
         client, path = self._at(key)
-        answer = self._do(key, lambda: obstore.get(client, path))
+        answer = self._do(key, obstore.get, client, path)
         done, failures, tag = 0, 0, answer.meta["e_tag"]
         while True:
             try:
@@ -241,7 +241,7 @@ class Bucket:
                 return
             self._sleep(FIRST_PAUSE)
             rest = {"range": {"offset": done}, "if_match": tag}
-            answer = self._do(key, lambda options=rest: obstore.get(client, path, options=options))  # type: ignore[misc]
+            answer = self._do(key, obstore.get, client, path, options=rest)
 
     def list(self, prefix: str) -> list[str]:
         """The keys that begin with `prefix`."""
@@ -275,7 +275,7 @@ class Bucket:
 
         client, path = self._at(key)
         try:
-            self._do(key, lambda: obstore.head(client, path))
+            self._do(key, obstore.head, client, path)
         except NoSuchObject:
             return False
         return True
@@ -286,7 +286,7 @@ class Bucket:
 
         client, path = self._at(key)
         with suppress(NoSuchObject):
-            self._do(key, lambda: obstore.delete(client, path))
+            self._do(key, obstore.delete, client, path)
 
     def read(self, key: str) -> Content | None:
         """An object with its version; None: it does not exist."""
@@ -294,8 +294,8 @@ class Bucket:
 
         client, path = self._at(key)
         try:
-            answer = self._do(key, lambda: obstore.get(client, path))
-            data = self._do(key, lambda: bytes(answer.bytes()))
+            answer = self._do(key, obstore.get, client, path)
+            data = bytes(self._do(key, answer.bytes))
         except NoSuchObject:
             return None
 
@@ -402,8 +402,8 @@ class Bucket:
     def _what(self, key: str) -> str:
         return f"{self.name}/{key}"
 
-    def _do(self, key: str, act: Callable[[], T]) -> T:
-        return repeated(self._what(key), act, self._sleep)
+    def _do(self, key: str, act: Callable[..., T], *given: object, **options: object) -> T:
+        return repeated(self._what(key), partial(act, *given, **options), self._sleep)
 
 
 def repeated(what: str, act: Callable[[], T], sleep: Callable[[float], None] = time.sleep) -> T:

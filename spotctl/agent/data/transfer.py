@@ -1,5 +1,8 @@
 """Copies data to a machine before the program starts, and outputs from it after the program has
 ended.
+
+What a program has made is worth more than some minutes: while an object store does not work, a
+machine waits for it.
 """
 
 import errno
@@ -8,10 +11,12 @@ import os
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from agileml.runtime.blob_store import file_pieces
 from agileml.runtime.ground import locked, refilled, replaced
@@ -26,8 +31,50 @@ from spotctl.agent.data.sets import (
     kept_set,
     read_whole,
 )
-from spotctl.agent.data.stores import StoreRefused
-from spotctl.agent.errors import TransferFailed
+from spotctl.agent.data.stores import StoreRefused, StoreUnavailable
+from spotctl.agent.errors import AgentError, TransferFailed
+
+PATIENCE_SECONDS = 480.0
+"""How long a store may fail."""
+
+_PAUSE_SECONDS = 5.0
+"""Between attempts; an attempt itself repeats its requests for a quarter of a minute."""
+
+_LOOK_SECONDS = 0.1
+
+T = TypeVar("T")
+
+
+def is_temporary(error: BaseException | None) -> bool:
+    """Whether the cause of an error is a store that may soon work again."""
+    while error is not None and not isinstance(error, StoreUnavailable):
+        error = error.__cause__
+    return error is not None
+
+
+def patiently(
+    act: Callable[[], T],
+    say: Callable[[str], object],
+    is_leaving: Callable[[], bool] = lambda: False,
+) -> T:
+    """Carries out an action, again and again while the store is unavailable; says so once.
+
+    A machine that `is_leaving` has no time to wait for a store.
+    """
+    give_up, is_said = time.monotonic() + PATIENCE_SECONDS, False
+    while True:
+        try:
+            return act()
+        except AgentError as error:
+            if not is_temporary(error) or time.monotonic() >= give_up or is_leaving():
+                raise
+            if not is_said:
+                say(f"{error}; trying again")
+                is_said = True
+        again_at = time.monotonic() + _PAUSE_SECONDS
+        while time.monotonic() < again_at and not is_leaving():
+            time.sleep(_LOOK_SECONDS)
+
 
 FolderListing = tuple[tuple[str, int, int, int], ...]
 """The files below a folder: name, size, modification time and inode."""
@@ -105,21 +152,29 @@ def _kept_copy(
 ) -> Path:
     if (stored := SetLocation.parse(location)) is not None:
         _copy_near_set(SetLocation.parse(near), stored, cache, who, say)
-        return _copy_set(stored, cache, who)
+        bucket = _place(stored.bucket, who)
+        assert bucket is not None
+        try:
+            with locked(cache / ".lock"):
+                return fetch_set(bucket.bucket, stored.digest, cache)
+        except OSError as error:
+            raise TransferFailed(f"data {stored}: {_reason(error)}") from error
+
     if (place := _place(location, who)) is not None:
         return _copy_objects(location, place, cache)
 
     source = Path(location)
     try:
         listed = described(source)
-        key = hashlib.sha256(
-            location.encode(errors="surrogateescape") + listed.content()
-        ).hexdigest()[:24]
-        kept = cache / key / source.name
+        named = location.encode(errors="surrogateescape") + listed.content()
+        kept = cache / hashlib.sha256(named).hexdigest()[:24] / source.name
         # Machines on one computer share its cache.
         with locked(cache / ".lock"):
             if not kept.exists():
-                _copy_folder(listed, source, kept)
+                # A copy that exists is complete: it is made elsewhere, and renamed.
+                contents = {path: source.parent / path for path in listed.files}
+                with refilled(kept.parent) as new:
+                    build(listed, contents, new)
     except OSError as error:
         raise TransferFailed(
             f"data {location}: cannot be copied to {cache}: {error.strerror or error}"
@@ -151,7 +206,11 @@ def deliver(folder: Path, destination: str, who: StoreIdentity = MACHINE) -> Non
     cannot be written.
     """
     if (place := _place(destination, who)) is not None:
-        _upload(folder, place, destination)
+        try:
+            for name, *_ in listing(folder):
+                place.bucket.write(place.prefix + name, partial(file_pieces, folder / name))
+        except OSError as error:
+            raise TransferFailed(f"output {destination}: cannot be written: {error}") from error
         return
 
     target = Path(destination)
@@ -176,16 +235,6 @@ def _place(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
         return place_of(location, who)
     except StoreRefused as error:
         raise TransferFailed(str(error)) from error
-
-
-def _copy_set(stored: SetLocation, cache: Path, who: StoreIdentity) -> Path:
-    place = _place(stored.bucket, who)
-    assert place is not None
-    try:
-        with locked(cache / ".lock"):
-            return fetch_set(place.bucket, stored.digest, cache)
-    except OSError as error:
-        raise TransferFailed(f"data {stored}: {_reason(error)}") from error
 
 
 def _copy_near_set(
@@ -260,17 +309,3 @@ def _download(place: ObjectPlace, kept: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
                 file.writelines(place.bucket.get(key))
-
-
-def _upload(folder: Path, place: ObjectPlace, destination: str) -> None:
-    try:
-        for name, *_ in listing(folder):
-            place.bucket.write(place.prefix + name, partial(file_pieces, folder / name))
-    except OSError as error:
-        raise TransferFailed(f"output {destination}: cannot be written: {error}") from error
-
-
-def _copy_folder(listed: DataSet, source: Path, kept: Path) -> None:
-    """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
-    with refilled(kept.parent) as new:
-        build(listed, lambda path, target: shutil.copyfile(source.parent / path, target), new)

@@ -16,7 +16,7 @@ from typing import Any
 from spotctl.agent.cloud_parts import MACHINE, cloud_part
 from spotctl.agent.errors import AgentError
 from spotctl.agent.lease.lease_files import MachineNotice
-from spotctl.agent.link.client import LinkClient
+from spotctl.agent.link.wire import LinkClient
 
 _LONGEST_PAUSE = 60.0
 

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any
 
 from spotctl.agent.errors import AgentError, BrokenFrame, MachineEnding, WrongSecret
@@ -141,7 +142,7 @@ class LinkServer:
 
         if len(self._connections) >= MAX_CONNECTIONS:
             # The oldest connection that has not authenticated makes room.
-            oldest = min(self._strangers(), key=lambda stranger: stranger.since, default=None)
+            oldest = min(self._strangers(), key=attrgetter("since"), default=None)
             if oldest is None:
                 sock.close()
                 return

@@ -20,8 +20,9 @@ from spotctl.home.cloud import (
     CloudWords,
     JobKeys,
     UsedReservations,
+    address_ranges,
+    text,
 )
-from spotctl.home.cloud_settings import address_ranges, text
 
 if TYPE_CHECKING:
     from stamina import RetryingCaller

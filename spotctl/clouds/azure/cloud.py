@@ -22,8 +22,10 @@ from spotctl.home.cloud import (
     CloudWords,
     JobKeys,
     UsedReservations,
+    address_ranges,
+    flag,
+    text,
 )
-from spotctl.home.cloud_settings import address_ranges, flag, text
 
 REGIONS = frozenset(
     """

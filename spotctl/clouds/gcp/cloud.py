@@ -19,8 +19,9 @@ from spotctl.home.cloud import (
     JobKeys,
     OptionalPackage,
     UsedReservations,
+    address_ranges,
+    text,
 )
-from spotctl.home.cloud_settings import address_ranges, text
 
 REGIONS = frozenset(
     """

@@ -40,7 +40,7 @@ from typing import Any, NoReturn
 from spotctl.agent.container.processes import kill, kill_marked
 from spotctl.agent.errors import AgentError
 from spotctl.agent.files import Watched, replace_json
-from spotctl.agent.link.client import LinkClient
+from spotctl.agent.link.wire import LinkClient
 from spotctl.agent.machine import (
     LEASE_ENDED as AGENT_LEASE_ENDED,
     AgentSettings,

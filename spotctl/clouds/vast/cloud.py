@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from pricing_data.errors import MissingCredentials
 from pricing_data.known_clouds import CloudMarkets
-from spotctl.home.cloud import Cloud, CloudSettings, CloudWords, JobKeys, MappedPorts
-from spotctl.home.cloud_settings import text
+from spotctl.home.cloud import Cloud, CloudSettings, CloudWords, JobKeys, MappedPorts, text
 
 CLOUD_NAME = "vast"
 VERIFIED, UNVERIFIED = "verified", "unverified"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from bidbrain.strategies.names import DEADLINE, IN_PLACE_OF, REGIONS
 from pricing_data.market import is_region_of, similar
@@ -21,8 +22,7 @@ from spotctl.files.job.data_places import problems_of_buckets, reach_problems
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.messaging import secrets_of, service_at
 from spotctl.files.job.programs import Command, Parallel, Stop, Training
-from spotctl.files.job.reservations import problem_of
-from spotctl.files.job.resources import Image, Resources
+from spotctl.files.job.resources import Image, Resources, problem_of
 from spotctl.files.job.sections import Given, fields_of, missing
 from spotctl.files.job.spec import JobSpec, Objective, data_variable, output_variable
 from spotctl.files.job.values import CLOSE
@@ -41,48 +41,45 @@ def problems(spec: JobSpec, given: Given) -> list[Problem]:
 
 def code_problems(spec: JobSpec) -> list[Problem]:
     """Mistakes in the job's folder and its trainer, found without running the user's code."""
-    if not spec.workdir.is_dir():
-        return [
-            Problem(
-                ("workdir",),
-                f"there is no folder {spec.workdir}; expected a path relative to the job file",
-            )
-        ]
+    program, folder = spec.program, spec.workdir
+    if not folder.is_dir():
+        message = f"there is no folder {folder}; expected a path relative to the job file"
+        return [Problem(("workdir",), message)]
 
-    program, split = spec.program, spec.program.parallel
-    if split is not None and not (spec.workdir / split.profile).is_file():
+    split = program.parallel
+    if split is not None and not (folder / split.profile).is_file():
         message = (
-            f"there is no file {split.profile!r} in {spec.workdir}; write it with spotctl lab "
+            f"there is no file {split.profile!r} in {folder}; write it with spotctl lab "
             f"parallel profile MODEL --out {split.profile}"
         )
-        return [
-            Problem(("parallel",) if program.parallel_auto else ("parallel", "profile"), message)
-        ]
+        profile = ("parallel",) if program.parallel_auto else ("parallel", "profile")
+        return [Problem(profile, message)]
     if not isinstance(program, Training):
         return []
-
     if split is not None:
-        mistakes, plain = [], Training(program.app, program.stop)
-        extra = [
-            name
-            for name in ("args", "stragglers", "wire")
-            if getattr(program, name) != getattr(plain, name)
-        ]
-        if extra:
-            mistakes = [
-                Problem((extra[0],), "is for trainers, and with parallel app is a model; remove it")
-            ]
-        elif wrong := model_problem(program.app, spec.workdir):
-            mistakes = [Problem(("app",), wrong)]
-        unused = [name for name in _UNUSED if getattr(split, name) != getattr(Parallel(), name)]
-        return [*mistakes, *(Problem(("parallel", name), _UNUSED[name]) for name in unused)]
+        return _split_problems(program, split, folder)
 
     place = ("trainer", *program.trainer) if program.trainer else ("app",)
-    if wrong := app_problem(program.app, spec.workdir, spec.setup is not None):
+    if wrong := app_problem(program.app, folder, spec.setup is not None):
         return [Problem(place, wrong)]
 
     wrong = arguments_problem(program.app, program.args)
     return [Problem(("args",) if program.args else place, wrong)] if wrong else []
+
+
+def _split_problems(program: Training, split: Parallel, folder: Path) -> list[Problem]:
+    """Mistakes of a training whose model is split over its machines."""
+    mistakes, plain = list[Problem](), Training(program.app, program.stop)
+    extra = _differing(program, plain, ("args", "stragglers", "wire"))
+    if extra:
+        message = "is for trainers, and with parallel app is a model; remove it"
+        mistakes.append(Problem((extra[0],), message))
+    elif wrong := model_problem(program.app, folder):
+        mistakes.append(Problem(("app",), wrong))
+
+    unused = _differing(split, Parallel(), _UNUSED)
+    mistakes += [Problem(("parallel", name), _UNUSED[name]) for name in unused]
+    return mistakes
 
 
 def launch_problems(spec: JobSpec) -> list[Problem]:
@@ -118,41 +115,32 @@ _UNUSED = {
 
 
 def _of_program(spec: JobSpec) -> Iterator[Problem]:
-    if isinstance(spec.program, Training):
-        yield from _of_framework(spec.program)
-    if (
-        isinstance(spec.program, Training)
-        and spec.program.stop == Stop()
-        and not spec.program.trainer
-    ):
-        yield Problem(
-            ("stop",), "is empty; expected clocks, minutes, loss, converged, or several of them"
-        )
+    program = spec.program
+    if isinstance(program, Training):
+        made, backups = program.trainer, program.stragglers.backup_workers
+        if len(made) > 1:
+            yield Problem(("trainer",), f"names {' and '.join(made)}; expected one of them")
+        elif made and program.app not in made.values():
+            yield Problem(("app",), "is made by trainer; remove one of them")
+        if made and program.parallel is not None:
+            message = "is not for parallel, which splits a model; remove one of them"
+            yield Problem(("trainer",), message)
 
-    backups = (
-        spec.program.stragglers.backup_workers if isinstance(spec.program, Training) else False
-    )
-    if backups is not False and backups != AUTO:
-        message = (
-            f"{backups} is no choice any more; write auto: clocks end without workers only while "
-            "that pays"
-        )
-        yield Problem(("stragglers", "backup_workers"), message)
+        if program.stop == Stop() and not made:
+            yield Problem(
+                ("stop",), "is empty; expected clocks, minutes, loss, converged, or several of them"
+            )
+        if backups is not False and backups != AUTO:
+            message = f"{backups} is no choice any more; write auto"
+            yield Problem(
+                ("stragglers", "backup_workers"),
+                f"{message}: clocks end without workers only while that pays",
+            )
 
-    if isinstance(spec.program, Command) and (wrong := syntax_problem(spec.program.run)):
+    if isinstance(program, Command) and (wrong := syntax_problem(program.run)):
         yield Problem(("run",), wrong)
     if spec.setup is not None and (wrong := syntax_problem(spec.setup)):
         yield Problem(("setup",), wrong)
-
-
-def _of_framework(program: Training) -> Iterator[Problem]:
-    made = program.trainer
-    if len(made) > 1:
-        yield Problem(("trainer",), f"names {' and '.join(made)}; expected one of them")
-    elif made and program.app not in made.values():
-        yield Problem(("app",), "is made by trainer; remove one of them")
-    if made and program.parallel is not None:
-        yield Problem(("trainer",), "is not for parallel, which splits a model; remove one of them")
 
 
 def _of_strategy(spec: JobSpec) -> Iterator[Problem]:
@@ -214,24 +202,17 @@ def _of_engine(spec: JobSpec, given: Given) -> Iterator[Problem]:
 
     resources, machines = spec.resources, spec.resources.machines
     plain, nowhere = JobSpec(spec.name, spec.program, resources), Resources()
-    rented: list[tuple[str, ...]] = [
-        (name,) for name in _PURCHASES if getattr(spec, name) != getattr(plain, name)
-    ]
-    rented += [
-        ("resources", key)
-        for name, key in _PLACES.items()
-        if getattr(resources, name) != getattr(nowhere, name)
-    ]
-
-    rented += [("resources", "reliable", "type")] if resources.reliable.type is not None else []
-    for loc in rented:
+    rented = [(name,) for name in _differing(spec, plain, _PURCHASES)]
+    places = [("resources", _PLACES[name]) for name in _differing(resources, nowhere, _PLACES)]
+    price = [("resources", "reliable", "type")] if resources.reliable.type is not None else []
+    for loc in (*rented, *places, *price):
         yield Problem(loc, "is about machines to rent, and engine: ray rents none; remove it")
     for name in _MADE_ON_MACHINES:
         if getattr(spec, name):
-            yield Problem(
-                (name,),
-                "does not reach the machines of a Ray cluster; provide it there, and remove it",
+            message = (
+                "does not reach the machines of a Ray cluster; provide it there, and remove it"
             )
+            yield Problem((name,), message)
 
     if "machines" in given["resources"] and machines.least != machines.most:
         message = (
@@ -239,6 +220,11 @@ def _of_engine(spec: JobSpec, given: Given) -> Iterator[Problem]:
             "such as 3"
         )
         yield Problem(("resources", "machines"), message)
+
+
+def _differing(given: object, plain: object, names: Iterable[str]) -> list[str]:
+    """The keys of a section that say something else than they do in a plain one."""
+    return [name for name in names if getattr(given, name) != getattr(plain, name)]
 
 
 def _of_clouds(spec: JobSpec, given: Given) -> Iterator[Problem]:
@@ -256,9 +242,9 @@ def _of_clouds(spec: JobSpec, given: Given) -> Iterator[Problem]:
 
     if "local" in given and _LOCAL not in clouds:
         yield Problem(("local",), f"is for clouds: [local], not [{', '.join(clouds)}]; remove it")
-    rented = (
-        {name for name in ("image", "identity") if given.get(name)} if _LOCAL in clouds else set()
-    )
+    rented = set()
+    if _LOCAL in clouds:
+        rented = {name for name in ("image", "identity") if given.get(name)}
     if replace(spec.image, container=None, login=None) == Image():
         rented -= {"image"}
     for name in sorted(rented):

@@ -52,11 +52,9 @@ def model_problem(app: str, workdir: Path) -> str | None:
 
     path, attribute = split(app)
     if not path or not attribute:
-        return (
-            None
-            if app in MODELS
-            else f"{app!r} is no model; expected {', '.join(MODELS)}, or FILE.py:FUNCTION"
-        )
+        if app in MODELS:
+            return None
+        return f"{app!r} is no model; expected {', '.join(MODELS)}, or FILE.py:FUNCTION"
     if not (workdir / path).is_file():
         return f"there is no file {path!r} in {workdir}; expected a path relative to workdir"
 

@@ -340,11 +340,9 @@ def read_trackers(written: object) -> dict[str, str]:
 
     for name, place in places.items():
         if name not in TRACKERS:
-            called = (
-                f"names the unknown tracker {name!r}"
-                if isinstance(written, dict)
-                else "unknown tracker {found}"
-            )
+            called = "unknown tracker {found}"
+            if isinstance(written, dict):
+                called = f"names the unknown tracker {name!r}"
             raise ValueError(f"{called}{meant(str(name), TRACKERS)}")
         if place and not re.fullmatch(TRACKER_PATTERNS[name], str(place)):
             raise ValueError(f"has a place for {name} that does not fit")
@@ -372,11 +370,9 @@ def read_strategy(written: object) -> str:
 
 def _with_number(written: object) -> str:
     """The text of a value that may be a number alone, which YAML has read as one."""
-    return (
-        str(written)
-        if isinstance(written, int | float) and not isinstance(written, bool)
-        else read_text(written)
-    )
+    if isinstance(written, int | float) and not isinstance(written, bool):
+        return str(written)
+    return read_text(written)
 
 
 def _with_unit(written: object, lacking: str) -> str:

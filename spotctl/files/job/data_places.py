@@ -90,36 +90,39 @@ def store_packages(spec: JobSpec) -> tuple[str, ...]:
     """The packages by which the job's machines reach its data, checkpoint and outputs; none if they
     are in no store.
     """
-    return (
-        ("obstore",) if bucket_of(spec) or any("://" in path for path in spec.data.values()) else ()
-    )
+    if bucket_of(spec) or any("://" in path for path in spec.data.values()):
+        return ("obstore",)
+    return ()
 
 
 def written_places(spec: JobSpec) -> set[str]:
     """The locations in object stores below which the job's machines and its launches write."""
-    written = {path for loc, path in paths_of(spec).items() if loc[0] != "data"}
-    stored = [
-        data for location in spec.data.values() if (data := SetLocation.parse(location)) is not None
-    ]
-    buckets = {data.bucket for data in stored} | {
-        bucket.rstrip("/") for bucket in spec.data_buckets.values()
-    }
-    places = written | {f"{bucket}/{FOLDER}" for bucket in buckets}
+    places = {path for loc, path in paths_of(spec).items() if loc[0] != "data"}
+    buckets = {bucket.rstrip("/") for bucket in spec.data_buckets.values()}
+    for location in spec.data.values():
+        stored = SetLocation.parse(location)
+        if stored is not None:
+            buckets.add(stored.bucket)
 
+    places |= {f"{bucket}/{FOLDER}" for bucket in buckets}
     return {place for place in places if place.partition("://")[0] in clouds_by_scheme()}
 
 
 def bucket_of(spec: JobSpec) -> str:
     """The bucket of the job's checkpoint or outputs, such as s3://bucket, preferably on one of its
     clouds; empty if it has none."""
-    places = [path for loc, path in paths_of(spec).items() if loc[0] != "data" and "://" in path]
-    # The checkpoint is named last, and used most.
-    buckets = ["/".join(path.split("/")[:3]) for path in reversed(places)]
+    buckets = list[str]()
+    for (section, _), path in paths_of(spec).items():
+        if section != "data" and "://" in path:
+            bucket = "/".join(path.split("/")[:3])
+            # The checkpoint is named last, and used most.
+            buckets.insert(0, bucket)
+
     clouds = clouds_by_scheme()
-    near = [
-        name for name in buckets if clouds.get(name.partition("://")[0]) in spec.resources.clouds
-    ]
-    return next(iter(near + buckets), "")
+    for bucket in buckets:
+        if clouds.get(bucket.partition("://")[0]) in spec.resources.clouds:
+            return bucket
+    return buckets[0] if buckets else ""
 
 
 def stored_folders(spec: JobSpec) -> dict[str, str]:
@@ -145,11 +148,9 @@ def _of_rented_paths(spec: JobSpec, paths: Mapping[tuple[str, str], str]) -> Ite
                 "s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER@ACCOUNT/PATH"
             )
             if loc[0] == "data":
-                other = (
-                    "the checkpoint or an output"
-                    if isinstance(spec.program, Command)
-                    else "outputs.model"
-                )
+                other = "outputs.model"
+                if isinstance(spec.program, Command):
+                    other = "the checkpoint or an output"
                 message += (
                     f", or put {other} there: spotctl then stores the data in the same bucket"
                 )
@@ -163,26 +164,19 @@ def _is_missing(loc: tuple[str, str], path: str) -> Problem:
 def bucket_at(spec: JobSpec, cloud: str, region: str) -> str:
     """The bucket that the job names for a region; empty if it names none."""
     here = api_region(cloud, region)
-    named = ((api_region(cloud, name), name, bucket) for name, bucket in spec.data_buckets.items())
-    return next(
-        (
-            bucket.rstrip("/")
-            for at, name, bucket in named
-            if at == here and is_region_of(cloud, name)
-        ),
-        "",
-    )
+    for name, bucket in spec.data_buckets.items():
+        if api_region(cloud, name) == here and is_region_of(cloud, name):
+            return bucket.rstrip("/")
+    return ""
 
 
 def copy_in(bucket: str, location: str) -> str:
     """The place where a bucket keeps a copy of a data set. Empty if there is no copy: no bucket is
     given, the bucket holds the data set itself, or the location names no data set."""
     stored = SetLocation.parse(location)
-    return (
-        ""
-        if stored is None or not bucket or stored.bucket == bucket
-        else str(replace(stored, bucket=bucket))
-    )
+    if stored is None or not bucket or stored.bucket == bucket:
+        return ""
+    return str(replace(stored, bucket=bucket))
 
 
 def copies_near(spec: JobSpec, cloud: str, region: str) -> dict[str, str]:
@@ -234,11 +228,9 @@ def _mistake(spec: JobSpec, region: str, bucket: str) -> str:
             f"is not one of resources.regions: [{', '.join(regions)}]; add it there, or remove it"
         )
     if clouds_by_scheme().get(bucket.partition("://")[0]) != cloud:
-        form = (
-            form_of(cloud).removesuffix("/...")
-            if cloud in clouds_by_scheme().values()
-            else "one of its cloud"
-        )
+        form = "one of its cloud"
+        if cloud in clouds_by_scheme().values():
+            form = form_of(cloud).removesuffix("/...")
         return f"is in {cloud}, and {bucket} is a bucket of another cloud; write {form}"
 
     return ""

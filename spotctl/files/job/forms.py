@@ -36,10 +36,11 @@ from spotctl.files.job.values import (
     Objective,
     ProgramKind,
 )
-from spotctl.home import cloud_settings
+from spotctl.home import cloud as cloud_words
 from spotctl.home.cloud import rented_clouds
 
-_STORES = sorted(clouds_by_scheme().items(), key=lambda store: rented_clouds().index(store[1]))
+_SCHEMES = {cloud: scheme for scheme, cloud in clouds_by_scheme().items()}
+_STORES = [(_SCHEMES[cloud], cloud) for cloud in rented_clouds() if cloud in _SCHEMES]
 _LOCATION = rf"(?!.*(\x00|%00))(({'|'.join(scheme for scheme, _ in _STORES)})://[^/\s]\S*|file:///\S(.*\S)?|(?!\w+://)\S(.*\S)?)"
 _BUCKETS = [form_of(cloud).removesuffix("/...") for _, cloud in _STORES]
 _BUCKET = "|".join(re.sub(r"[A-Z]+", r"[^/\\s@]+", form) + "/?" for form in _BUCKETS)
@@ -172,10 +173,8 @@ CONTAINER = _text(
     r"[A-Za-z0-9][-A-Za-z0-9._:/]*(?:@sha256:[0-9a-f]{64})?",
     "a container image such as ghcr.io/me/train:1, or python:3.12 for one of Docker Hub",
 )
-TAG_NAME = _text(cloud_settings.TAG_NAME, "up to 63 of a-z, 0-9, - and _, beginning with a letter")
-TAG_VALUE = _text(
-    cloud_settings.TAG_VALUE, "up to 63 of a-z, 0-9, - and _, which every cloud accepts"
-)
+TAG_NAME = _text(cloud_words.TAG_NAME, "up to 63 of a-z, 0-9, - and _, beginning with a letter")
+TAG_VALUE = _text(cloud_words.TAG_VALUE, "up to 63 of a-z, 0-9, - and _, which every cloud accepts")
 VARIABLE = _text(
     conversions.VARIABLE_PATTERN, "the name of an environment variable", conversions.read_variable
 )
@@ -294,7 +293,7 @@ BACKUP_WORKERS = Form(conversions.read_backup_workers, f"{AUTO} or false", {"enu
 EVERY = _text(
     f"{AUTO}|{conversions.SPAN_PATTERN}",
     "auto, or a number with a unit: 90s, 15m, 10h",
-    lambda written: None if written == AUTO else conversions.read_span(written),
+    _auto_or(SPAN).read,
     conversions.span_text,
 )
 WORD_AUTO = _choice((AUTO,))

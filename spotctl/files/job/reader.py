@@ -190,38 +190,37 @@ def _with_counts(given: Given) -> Given:
     reliable = {"machines": usual, **resources.get("reliable", {})}
 
     # Without `machines`, a training is refused by a later check.
-    machines = (
-        resources.get("machines", Range(0)) if is_training else Range(nodes.least, nodes.most)
-    )
+    machines = Range(nodes.least, nodes.most)
+    if is_training:
+        machines = resources.get("machines", Range(0))
     return {**given, "resources": {**resources, "machines": machines, "reliable": reliable}}
 
 
 def _resolved(spec: JobSpec, folder: Path) -> JobSpec:
     """The job with absolute paths, and regions as their cloud spells them."""
-    program = spec.program
+    program, resources = spec.program, spec.resources
     if isinstance(program, Command) and program.checkpoint is not None:
         place = replace(program.checkpoint, path=_location(program.checkpoint.path, folder))
         program = replace(program, checkpoint=place)
 
-    clouds = spec.resources.clouds
-    named = spec.resources.regions
-    regions = named
+    clouds, named = resources.clouds, resources.regions
     if named != (ANY,) and clouds != ("local",):
-        own = [next(cloud for cloud in clouds if is_region_of(cloud, region)) for region in named]
-        regions = tuple(dict.fromkeys(map(api_region, own, named)))
+        spelled = []
+        for region in named:
+            own = next(cloud for cloud in clouds if is_region_of(cloud, region))
+            spelled.append(api_region(own, region))
+        resources = replace(resources, regions=tuple(dict.fromkeys(spelled)))
 
-    track = {}
-    for tracker, location in spec.track.items():
+    track = dict(spec.track)
+    place_of_runs = track.get(MLFLOW)
+    if place_of_runs and not re.match(r"[a-z+]+:|databricks$", place_of_runs):
         # MLflow's place may be a folder, which is a path like any other of the file.
-        is_folder = (
-            tracker == MLFLOW and location and not re.match(r"[a-z+]+:|databricks$", location)
-        )
-        track[tracker] = str(_path(location, folder)) if is_folder else location
+        track[MLFLOW] = str(_path(place_of_runs, folder))
 
     return replace(
         spec,
         program=program,
-        resources=replace(spec.resources, regions=regions),
+        resources=resources,
         workdir=_path(str(spec.workdir), folder),
         data={name: _location(place, folder) for name, place in spec.data.items()},
         outputs={name: _location(place, folder) for name, place in spec.outputs.items()},
@@ -249,43 +248,33 @@ def schema() -> Schema:
     definitions: dict[str, Schema] = {}
     root = _section(JobSpec, definitions)
     for old, new in OLD_NAMES.items():
-        now = root["properties"][new]
-        root["properties"][old] = {
-            **now,
-            "description": f"The old name of {new}.",
-            "deprecated": True,
-        }
+        renamed = {"description": f"The old name of {new}.", "deprecated": True}
+        root["properties"][old] = root["properties"][new] | renamed
 
     choice = selected(JobSpec)
     assert choice is not None
 
     # The keys that a file of each kind must have, and those that it must not have.
     keys = {kind: keys_of(section) for kind, section in choice.sections.items()}
-    cases = []
+    rules = []
     for kind, own in keys.items():
-        others = [
-            name
-            for other, theirs in keys.items()
-            for name in theirs
-            if other != kind and name not in own
-        ]
+        theirs = chain(*(names for other, names in keys.items() if other != kind))
+        others = [name for name in theirs if name not in own]
         needed = [name for name, (first, *_) in own.items() if first.is_needed]
         then = _keys([name for name in needed if name not in _OF_FRAMEWORK], others)
         if "trainer" in own:
-            then = {**then, "anyOf": [_keys(["trainer"]), _keys(_OF_FRAMEWORK)]}
-        cases.append(_where_kind(kind, then))
+            then["anyOf"] = [_keys(["trainer"]), _keys(_OF_FRAMEWORK)]
+        rules.append(_where_kind(kind, then))
 
+    rules += _TOGETHER
+    rules += [{"not": {"required": [*names]}} for names in OLD_NAMES.items()]
+    rules += [{"not": _keys([name, *path])} for name, path in Command.spellings.items()]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$defs": definitions,
         **root,
         "title": "spotctl job",
-        "allOf": [
-            *cases,
-            *_TOGETHER,
-            *({"not": {"required": [*names]}} for names in OLD_NAMES.items()),
-            *({"not": _keys([name, *path])} for name, path in Command.spellings.items()),
-        ],
+        "allOf": rules,
     }
 
 

@@ -192,9 +192,11 @@ class Reader:
         if choice is None or (case := given.get(choice.selector.name)) is None:
             return
         for name, shapes in keys_of(section).items():
-            declared = next(
-                (option for option in shapes if option.only_for in (None, case)), shapes[0]
-            )
+            declared = shapes[0]
+            for option in shapes:
+                if option.only_for in (None, case):
+                    declared = option
+                    break
             if declared.only_for not in (None, case) and written.get(name) is not None:
                 cure = declared.misplaced or f"remove it, or change {choice.selector.name}"
                 message = f"is not allowed with {choice.selector.name}: {case}; {cure}"
@@ -252,11 +254,9 @@ class Reader:
         is_empty = value is None or value == []
         quoted = "" if declared is not None and declared.is_secret else f", found {shown(value)}"
         said = "is empty" if is_empty else f"expected {wanted}{quoted}"
-        cure = (
-            "keys with values (spotctl init writes a starter file)"
-            if declared is None
-            else example(declared)
-        )
+        cure = "keys with values (spotctl init writes a starter file)"
+        if declared is not None:
+            cure = example(declared)
 
         self.problems.append(Problem(loc, f"{said}; write {cure}"))
 
@@ -269,9 +269,11 @@ class Reader:
             if isinstance(option.shape, type)
         ]
 
-        home = next(
-            (option.name for option in below if given in keys_of(cast("type", option.shape))), None
-        )
+        home = None
+        for option in below:
+            if given in keys_of(cast("type", option.shape)):
+                home = option.name
+                break
         if given in _GONE:
             return f"unknown key: {_GONE[given]}"
 
@@ -344,9 +346,9 @@ def written(part: object) -> dict[str, Any]:
         if isinstance(shape, Form):
             said = shape.write(value)
         elif isinstance(shape, ListOf):
-            said = (
-                shape.word if value == (shape.word,) else [shape.item.write(item) for item in value]
-            )
+            said = shape.word
+            if value != (shape.word,):
+                said = [shape.item.write(item) for item in value]
         elif isinstance(shape, MapOf):
             said = {name: shape.value.write(item) for name, item in value.items()}
         else:

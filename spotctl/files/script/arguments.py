@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from spotctl.files.script.source import ScriptSource
+from spotctl.files.script.source import ScriptSource, nodes_of, option_of
 from spotctl.files.yaml_file import parse
 from spotctl.home.errors import BadRequest
 
@@ -36,9 +36,11 @@ class Argument:
     @property
     def before_value(self) -> str:
         """The words in front of the value on a command line."""
-        return (
-            "" if self.is_positional else self.flag if self.flag.endswith("=") else f"{self.flag} "
-        )
+        if self.is_positional:
+            return ""
+        if self.flag.endswith("="):
+            return self.flag
+        return f"{self.flag} "
 
     def given(self, value: str) -> str:
         """The words that give the argument a value on a command line."""
@@ -81,46 +83,48 @@ def _declared(source: ScriptSource) -> Iterator[Argument]:
 def _argument(words: list[str], call: ast.Call, *, is_positional: bool) -> Argument:
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     flags = [word for word in words if word.startswith("-")] or words
-    flag = max(flags, key=lambda word: (word.startswith("--"), len(word))).partition("/")[0]
-    name = _text(given.get("dest")) or next((word for word in words if word.isidentifier()), flag)
+    long_flags = [word for word in flags if word.startswith("--")]
+    flag = max(long_flags or flags, key=len).partition("/")[0]
+    named = [word for word in words if word.isidentifier()] or [flag]
+    name = _text(given.get("dest")) or named[0]
     default = _constant(given.get("default"))
-    optional = _text(given.get("nargs")) in ("?", "*") or "default" in given
-    required = _constant(given.get("required")) is True or (is_positional and not optional)
+
+    is_optional = "default" in given or _text(given.get("nargs")) in ("?", "*")
+    is_demanded = _constant(given.get("required")) is True
+    required = is_demanded or (is_positional and not is_optional)
 
     # click writes `--resume/--fresh`.
-    is_pair = any("/" in word for word in flags) and default is not True
-    is_switch = (
-        _text(given.get("action")) == "store_true"
-        or _constant(given.get("is_flag")) is True
-        or is_pair
-    )
+    is_pair = default is not True and any("/" in word for word in flags)
+    is_flag = _constant(given.get("is_flag")) is True
+    is_stored = _text(given.get("action")) == "store_true"
+    is_switch = is_stored or is_flag or is_pair
 
-    return Argument(flag, name.lstrip("-").replace("-", "_"), default, required, is_switch)
+    python_name = name.lstrip("-").replace("-", "_")
+    return Argument(flag, python_name, default, required, is_switch)
 
 
 def _of_functions(source: ScriptSource) -> Iterator[Argument]:
     """Parameters of the functions that typer and fire make a command of."""
     names = command_functions(source)
+    uses_typer = "typer" in source.text and "click" not in source.aliases.values()
     for function in source.functions.values():
-        decorators = (
-            decorator.func if isinstance(decorator, ast.Call) else decorator
-            for decorator in function.decorator_list
-        )
-        is_typer = "typer" in source.text and any(
-            source.dotted(item).endswith(".command") for item in decorators
-        )
-        if function.name not in names and (not is_typer or "click" in source.aliases.values()):
+        is_command = function.name in names
+        for decorator in function.decorator_list:
+            marker = decorator.func if isinstance(decorator, ast.Call) else decorator
+            is_command |= uses_typer and source.dotted(marker).endswith(".command")
+        if not is_command:
             continue
 
         known = function.args
         ordered = [*known.posonlyargs, *known.args]
-        defaults = [None] * (len(ordered) - len(known.defaults)) + list(known.defaults)
-        for parameter, given in (
-            *zip(ordered, defaults, strict=True),
-            *zip(known.kwonlyargs, known.kw_defaults, strict=True),
-        ):
+        without = len(ordered) - len(known.defaults)
+        defaults = [*[None] * without, *known.defaults]
+        parameters = [*ordered, *known.kwonlyargs]
+        for parameter, given in zip(parameters, [*defaults, *known.kw_defaults], strict=True):
             # typer.Option(default, ...), where an ellipsis stands for none.
-            default = next(iter(given.args), None) if isinstance(given, ast.Call) else given
+            default = given
+            if isinstance(given, ast.Call):
+                default = given.args[0] if given.args else None
             missing = default is None or _constant(default) is ...
             flag = parameter.arg if missing else f"--{parameter.arg.replace('_', '-')}"
             value = None if missing else _constant(default)
@@ -130,36 +134,33 @@ def _of_functions(source: ScriptSource) -> Iterator[Argument]:
 
 def command_functions(source: ScriptSource) -> set[str]:
     """The functions that a call of typer or fire makes a command of."""
-    made = (
-        call.args[0]
-        for call in source.calls
-        if source.called(call) in ("typer.run", "fire.Fire") and call.args
-    )
-    return {function.id for function in made if isinstance(function, ast.Name)}
+    names = set[str]()
+    for call in source.calls:
+        first = call.args[0] if call.args else None
+        if isinstance(first, ast.Name) and source.called(call) in ("typer.run", "fire.Fire"):
+            names.add(first.id)
+    return names
 
 
 def _of_dataclasses(source: ScriptSource) -> Iterator[Argument]:
     """Fields of the dataclasses that an `HfArgumentParser` of transformers is given."""
     parsers = [call for call in source.calls if source.called(call).endswith("HfArgumentParser")]
-    parsed = {
-        node.id for parser in parsers for node in ast.walk(parser) if isinstance(node, ast.Name)
-    }
+    parsed = {node.id for node in nodes_of(ast.Name, *parsers)}
     if "TrainingArguments" in parsed or "Seq2SeqTrainingArguments" in parsed:
         yield Argument("--output_dir", "output_dir", "trainer_output")
 
+    fields = list[ast.stmt]()
     for node in source.nodes:
-        if not isinstance(node, ast.ClassDef) or node.name not in parsed:
-            continue
-        for field in node.body:
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                value, missing = field.value, field.value is None
-                if isinstance(value, ast.Call):
-                    given = {keyword.arg: keyword.value for keyword in value.keywords}
-                    value, missing = (
-                        given.get("default"),
-                        not given.keys() & {"default", "default_factory"},
-                    )
-                yield Argument(f"--{field.target.id}", field.target.id, _constant(value), missing)
+        if isinstance(node, ast.ClassDef) and node.name in parsed:
+            fields += node.body
+
+    for field in fields:
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            name, value, missing = field.target.id, field.value, field.value is None
+            if isinstance(value, ast.Call):
+                missing = option_of(value, "default", "default_factory") is None
+                value = option_of(value, "default")
+            yield Argument(f"--{name}", name, _constant(value), missing)
 
 
 _OF_TORCHTITAN = (
@@ -180,42 +181,31 @@ _OVERRIDING = re.compile(r"""\.(split|partition)\(["']=["']|\.from_cli\(|hydra\.
 
 
 def _of_overrides(source: ScriptSource) -> Iterator[Argument]:
-    """Settings in a dict of the script, or in a YAML file, that words of the command line
-    override."""
-    if not _OVERRIDING.search(source.text) or "--" in "".join(map(str, _words_of(source))):
+    """Settings that words of the command line override: in dicts that the script assigns at its
+    top, and in the YAML files in its folder whose names it has.
+    """
+    constants = [node.value for node in source.nodes if isinstance(node, ast.Constant)]
+    words = [value for value in constants if isinstance(value, str)]
+    if not _OVERRIDING.search(source.text) or "--" in "".join(words):
         return
-    for settings in _settings(source):
-        for name, default in settings.items():
+
+    assigned = [node.value for node in source.tree.body if isinstance(node, ast.Assign)]
+    settings = [*map(_constant, assigned)]
+
+    folder = source.path.resolve().parent
+    for path in sorted(folder.glob("*.y*ml")) + sorted(folder.glob("*/*.y*ml")):
+        names = {path.name, path.stem, str(path.relative_to(folder))}
+        if not names.isdisjoint(words):
+            with suppress(BadRequest):
+                settings.append(parse(path.read_text("utf-8", "replace"), path).content)
+
+    for part in settings:
+        for name, default in part.items() if isinstance(part, dict) else ():
             if isinstance(default, dict):
                 for inner, value in default.items():
                     yield Argument(f"{name}.{inner}=", str(inner), value)
             else:
                 yield Argument(f"{name}=", str(name), default)
-
-
-def _settings(source: ScriptSource) -> Iterator[dict[object, object]]:
-    """Dicts that the script assigns at its top, and the YAML files in its folder whose names it
-    has.
-    """
-    for node in source.tree.body:
-        if isinstance(node, ast.Assign) and isinstance(written := _constant(node.value), dict):
-            yield written
-
-    folder, words = source.path.resolve().parent, set(_words_of(source))
-    for path in sorted(folder.glob("*.y*ml")) + sorted(folder.glob("*/*.y*ml")):
-        if path.name in words or path.stem in words or str(path.relative_to(folder)) in words:
-            with suppress(BadRequest):
-                content = parse(path.read_text("utf-8", "replace"), path).content
-                if isinstance(content, dict):
-                    yield content
-
-
-def _words_of(source: ScriptSource) -> list[str]:
-    return [
-        node.value
-        for node in source.nodes
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
 
 
 _OF_OTHERS = re.compile(

@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from pricing_data.units import HOUR, MINUTE, SECOND
@@ -112,58 +113,54 @@ def job_text(
 def command_of(script: TrainingScript, python: str, *, is_trial: bool = False) -> ScriptCommand:
     """The command for a script as it is, with the data of this computer that it names by
     default."""
-    # Data of this computer that arguments name by default, and that the job's folder does not
-    # contain.
+    required, data = _required(script), _data_of(script)
+    given = _switches(script) | required
+    given |= {name: f'"$DATA_{name.upper()}"' for name in data}
+    if script.resumes:
+        given |= dict(_argument_places(script, script.repeated_saves, CHECKPOINTS))
+    given |= _result_places(script)
+    if is_trial:
+        given |= _small_steps(script)
+
+    # Positionals keep their order.
+    positional = [argument for argument in script.arguments if argument.is_positional]
+    options = [argument for argument in script.arguments if not argument.is_positional]
+    words, variables = list[str](), list[str]()
+    for argument in (*positional, *options):
+        if argument.name in given:
+            place = variables if argument.is_variable else words
+            place.append(argument.given(given[argument.name]))
+    if script.resumes:
+        for argument, resuming in _resumption(script, given):
+            (variables if argument.is_variable else words).append(resuming)
+
+    start = ["env", *variables] if variables else []
+    start.append(python)
+    if _RANKS.search(script.source.text):
+        start.append("-m torch.distributed.run --standalone")
+        start.append("--nproc-per-node=$SPOTCTL_NPROC_PER_NODE")
+    command = " ".join([*start, shlex.quote(str(script.path)), *words])
+    text = " && ".join([command, *_copies(script)])
+    missing = tuple(given[name] for name in required if given[name].isupper())
+
+    return ScriptCommand(text, data, missing, RESULTS in text)
+
+
+def _data_of(script: TrainingScript) -> dict[str, str]:
+    """Data of this computer that arguments name by default, and that the job's folder does not
+    contain.
+    """
     data: dict[str, str] = {}
     saved = {save.place.name for save in (*script.saves, *script.loads)}
     for argument in script.arguments:
         default = argument.default
-        if (
-            not isinstance(default, str)
-            or not re.search(r"[/\w]", default)
-            or argument.name in saved
-        ):
+        is_path = isinstance(default, str) and re.search(r"[/\w]", default)
+        if argument.name in saved or not is_path:
             continue
-        path = (script.folder / Path(default).expanduser()).resolve()
-        if path != script.folder and path.exists() and not path.is_relative_to(script.folder):
+        path = (script.folder / Path(str(default)).expanduser()).resolve()
+        if path.exists() and not path.is_relative_to(script.folder):
             data[argument.name] = str(path)
-
-    given = {
-        **_switches(script),
-        **_required(script),
-        **{name: f'"$DATA_{name.upper()}"' for name in data},
-        **(
-            dict(_argument_places(script, script.repeated_saves, CHECKPOINTS))
-            if script.resumes
-            else {}
-        ),
-        **_result_places(script),
-        **(_small_steps(script) if is_trial else {}),
-    }
-
-    # Positionals keep their order.
-    options_first = sorted(script.arguments, key=lambda argument: not argument.is_positional)
-    chosen = [argument for argument in options_first if argument.name in given]
-    words = [
-        argument.given(given[argument.name]) for argument in chosen if not argument.is_variable
-    ]
-    variables = [
-        argument.given(given[argument.name]) for argument in chosen if argument.is_variable
-    ]
-    copies = list(_copies(script))
-    start = (
-        f"{python} -m torch.distributed.run --standalone --nproc-per-node=$SPOTCTL_NPROC_PER_NODE"
-        if _RANKS.search(script.source.text)
-        else python
-    )
-
-    for argument, text in _resumption(script, given) if script.resumes else ():
-        (variables if argument.is_variable else words).append(text)
-    env = ["env", *variables] if variables else []
-    text = " && ".join([" ".join([*env, start, shlex.quote(str(script.path)), *words]), *copies])
-    missing = tuple(given[name] for name in _required(script) if given[name].isupper())
-
-    return ScriptCommand(text, data, missing, RESULTS in text)
+    return data
 
 
 def job_name(script: TrainingScript) -> str:
@@ -195,36 +192,31 @@ def _setup_and_run(script: TrainingScript, command: str, answers: ScriptAnswers)
         if install:
             yield f"  ~/env/bin/pip install -q {install}"
     elif install:
-        yield f"# setup: pip install {install} # on a cloud; local machines use what is installed here"
+        here = "on a cloud; local machines use what is installed here"
+        yield f"# setup: pip install {install} # {here}"
 
     yield f"run: {command}"
 
     known = []
     for argument in script.arguments:
-        if not (argument.is_positional or argument.is_variable) and argument.default not in (
-            None,
-            "",
-            False,
-        ):
-            text = "".join(
-                letter for letter in " ".join(str(argument.default).split()) if letter.isprintable()
-            )
-            known.append(
-                f"{argument.flag} "
-                f"{text[:_LONGEST_DEFAULT]}{'...' if len(text) > _LONGEST_DEFAULT else ''}"
-            )
+        is_option = not (argument.is_positional or argument.is_variable)
+        if is_option and argument.default not in (None, "", False):
+            words = " ".join(str(argument.default).split())
+            text = "".join(filter(str.isprintable, words))
+            cut = "..." if len(text) > _LONGEST_DEFAULT else ""
+            known.append(f"{argument.flag} {text[:_LONGEST_DEFAULT]}{cut}")
 
     if known:
-        more = (
-            f", and {len(known) - _SHOWN_ARGUMENTS} more" if len(known) > _SHOWN_ARGUMENTS else ""
-        )
+        more = ""
+        if len(known) > _SHOWN_ARGUMENTS:
+            more = f", and {len(known) - _SHOWN_ARGUMENTS} more"
         yield f"# defaults of its arguments: {', '.join(known[:_SHOWN_ARGUMENTS])}{more}"
 
 
 def _checkpoint(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]:
-    folder = (
-        "checkpoints" if answers.is_local else f"{_store(answers)}{job_name(script)}/checkpoints/"
-    )
+    folder = "checkpoints"
+    if not answers.is_local:
+        folder = f"{_store(answers)}{job_name(script)}/checkpoints/"
     if script.resumes:
         yield f"checkpoint: {{path: {_in_flow(folder)}}} # copies of what the script saves, for the next machine"
     elif script.changes:
@@ -257,35 +249,31 @@ def _outputs_and_data(
     yield f"data: {{{', '.join(f'{name}: {_in_flow(path)}' for name, path in places.items())}}}{copied}"
 
 
-def _resources(script: TrainingScript, answers: ScriptAnswers) -> Sequence[str]:
+def _resources(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]:
     if answers.is_local:
-        return (
-            "resources:",
-            "  clouds: [local] # or aws, gcp, azure: spotctl init asks for what they need",
-            "  types: [c4.2xlarge]",
-            'env: {OMP_NUM_THREADS: 1} # local "machines" share your CPU',
-            "strategy: proteus # bids low, so that you see evictions; auto, the default, is for "
-            "clouds",
-            f"local: {{speed: {answers.speed}, start: 2026-01-24T00:40:00Z, warning: 5m}} # "
-            "replayed market",
-        )
+        market = f"speed: {answers.speed}, start: 2026-01-24T00:40:00Z, warning: 5m"
+        auto = "bids low, so that you see evictions; auto, the default, is for clouds"
+        yield "resources:"
+        yield "  clouds: [local] # or aws, gcp, azure: spotctl init asks for what they need"
+        yield "  types: [c4.2xlarge]"
+        yield 'env: {OMP_NUM_THREADS: 1} # local "machines" share your CPU'
+        yield f"strategy: proteus # {auto}"
+        yield f"local: {{{market}}} # replayed market"
+        return
 
-    wants_gpu = _GPU.search(script.source.text) and "torch" in script.source.text
-    machines = 'accelerators: "T4:1"' if wants_gpu else "vcpus: 4..16, memory_gib: 8..64"
-    words = cloud_of(answers.cloud).job
-    identity = words.identity if words is not None else ""
-    return (
-        *(
-            [f"# identity: {{{answers.cloud}: NAME}} # the {identity} that may write to the bucket"]
-            if identity
-            else ()
-        ),
-        "resources:",
-        f"  clouds: [{answers.cloud}]",
-        *([f"  regions: [{region}]"] if (region := first_region(answers.cloud)) else ()),
-        f"  types: {{{machines}}}",
-        "  reliable: {machines: 1} # the run lives there, so your computer may sleep",
-    )
+    words, text = cloud_of(answers.cloud).job, script.source.text
+    if words is not None and words.identity:
+        name = f"{{{answers.cloud}: NAME}}"
+        yield f"# identity: {name} # the {words.identity} that may write to the bucket"
+    yield "resources:"
+    yield f"  clouds: [{answers.cloud}]"
+    if region := first_region(answers.cloud):
+        yield f"  regions: [{region}]"
+    machines = "vcpus: 4..16, memory_gib: 8..64"
+    if "torch" in text and _GPU.search(text):
+        machines = 'accelerators: "T4:1"'
+    yield f"  types: {{{machines}}}"
+    yield "  reliable: {machines: 1} # the run lives there, so your computer may sleep"
 
 
 def _store(answers: ScriptAnswers) -> str:
@@ -297,7 +285,7 @@ def _store(answers: ScriptAnswers) -> str:
 def bucket_example(cloud: str) -> str:
     """A name such as `my-bucket`, for a person to replace."""
     name = form_of(cloud).partition("://")[2].partition("/")[0]
-    return re.sub(r"[A-Z]+", lambda word: f"my-{word[0].lower()}", name)
+    return re.sub(r"([A-Z]+)", r"my-\1", name).lower()
 
 
 def first_region(cloud: str) -> str:
@@ -318,12 +306,13 @@ def _switches(script: TrainingScript) -> dict[str, str]:
 
 def _small_steps(script: TrainingScript) -> dict[str, str]:
     """Arguments with which the script saves within seconds."""
-    return {
-        argument.name: str(most)
-        for argument in script.arguments
-        for words, most in _SMALL.items()
-        if words.search(argument.name) and type(argument.default) is int and argument.default > most
-    }
+    small = {}
+    for argument in script.arguments:
+        given = argument.default
+        for words, most in _SMALL.items():
+            if words.search(argument.name) and type(given) is int and given > most:
+                small[argument.name] = str(most)
+    return small
 
 
 def _required(script: TrainingScript) -> dict[str, str]:
@@ -340,9 +329,9 @@ def _result_places(script: TrainingScript) -> dict[str, str]:
     finals = [save for save in script.final_saves if save.place.name not in used]
     # The callback of spotctl keeps checkpoints, so the folder of a Trainer of Hugging Face is a
     # result.
-    folder = {
-        name: RESULTS for name in ("output_dir",) if name in script.by_name and script.uses_tools
-    }
+    folder = {}
+    if "output_dir" in script.by_name and script.uses_tools:
+        folder["output_dir"] = RESULTS
     return folder | dict(_argument_places(script, finals, RESULTS))
 
 
@@ -352,11 +341,9 @@ def _argument_places(
     for place in (save.place for save in saves):
         argument = script.by_name.get(place.name) if place.head in GIVEN else None
         if argument is not None:
-            is_folder = place.tail or not Path(str(argument.default or "")).suffix
-            yield (
-                argument.name,
-                folder if is_folder else f"{folder}/{Path(str(argument.default)).name}",
-            )
+            file = Path(str(argument.default or ""))
+            is_folder = place.tail or not file.suffix
+            yield argument.name, folder if is_folder else f"{folder}/{file.name}"
 
 
 _NEWEST, _ON = ("latest", "last", "auto", "resume"), ("1", "true", "True", "yes", "on")
@@ -369,54 +356,58 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
     checkpoint.
     """
     saved = [save.place for save in script.repeated_saves if save.place.head is not Head.UNKNOWN]
+    first = f"{CHECKPOINTS}/{_below(script, saved[0])}" if saved else f"{CHECKPOINTS}/*"
     for argument in script.arguments:
         is_asked_for = RESUMING.search(argument.name.lower()) and argument.default is not True
         if argument.name in given or not is_asked_for:
             continue
-        path = f"{CHECKPOINTS}/{_below(script, saved[0])}" if saved else f"{CHECKPOINTS}/*"
+
         compared = script.compared(argument.name)
         word = next((word for word in _NEWEST if word in compared), "")
         loads = [load.place for load in script.loads if load.place.name == argument.name]
         if argument.is_variable and not (loads or word):
             word = next((word for word in _ON if word in compared), _ON[0])
-        if argument.is_switch or isinstance(argument.default, bool) or word:
+
+        is_flag = argument.is_switch or isinstance(argument.default, bool)
+        if is_flag or word:
             # Some scripts fail if there is nothing to resume from.
-            yield (
-                argument,
-                f"$(ls -d {path} >/dev/null 2>&1 && echo {argument.given(word or 'True')})",
-            )
+            said = argument.given(word or "True")
+            yield argument, f"$(ls -d {first} >/dev/null 2>&1 && echo {said})"
             return
-        if not loads:
-            continue
-        if any(_is_whole(load, place) for load in loads for place in saved):
-            # The script finds the newest below its folder.
-            yield (
-                argument,
-                f"$(ls -d {CHECKPOINTS}/* >/dev/null 2>&1 && echo {argument.given(CHECKPOINTS)})",
-            )
+        if loads:
+            yield argument, _newest(script, argument, loads, saved)
             return
-        # A file whose name is known tells which folders are checkpoints.
-        load = min(loads, key=lambda place: ("*" in place.tail, not place.tail))
-        inner = load.tail
-        wholes = [place for place in saved if inner and place.tail.endswith(inner)] or saved[:1]
-        path = (
-            " ".join(f"{CHECKPOINTS}/{_below(script, place)}" for place in wholes)
-            or f"{CHECKPOINTS}/*"
-        )
-        if script.checks(load) and "*" not in path and not inner:
-            yield argument, argument.given(path)
-        else:
-            # In the order of their numbers: a copy of a checkpoint has new times on some stores.
-            strip = f"s|{inner}$||; " if inner else ""
-            newest = f"sort -V | sed -n '$ {{{strip}s|^|{argument.before_value}|; p}}'"
-            yield argument, f"$(ls -d {path} 2>/dev/null | {newest})"
-        return
 
 
-def _is_whole(load: ScriptPlace, save: ScriptPlace) -> bool:
-    """Whether a load goes as deep as a save, through a folder of each save."""
-    steps, saved = load.tail.split("/"), save.tail.split("/")
-    return len(steps) == len(saved) > 2 and steps[-1] == saved[-1] and "*" in steps[-2]
+def _newest(
+    script: TrainingScript,
+    argument: Argument,
+    loads: Sequence[ScriptPlace],
+    saved: Sequence[ScriptPlace],
+) -> str:
+    """The words that give an argument the newest checkpoint, if there is one."""
+    for load, place in product(loads, saved):
+        # A load that goes as deep as a save, through a folder of each save: the script finds the
+        # newest below its folder.
+        steps, kept = load.tail.split("/"), place.tail.split("/")
+        if len(steps) == len(kept) > 2 and steps[-1] == kept[-1] and "*" in steps[-2]:
+            said = argument.given(CHECKPOINTS)
+            return f"$(ls -d {CHECKPOINTS}/* >/dev/null 2>&1 && echo {said})"
+
+    # A file whose name is known tells which folders are checkpoints.
+    named = [place for place in loads if "*" not in place.tail] or loads
+    load = next((place for place in named if place.tail), named[0])
+    inner = load.tail
+    wholes = [place for place in saved if inner and place.tail.endswith(inner)] or saved[:1]
+    paths = [f"{CHECKPOINTS}/{_below(script, place)}" for place in wholes]
+    path = " ".join(paths) or f"{CHECKPOINTS}/*"
+    if script.checks(load) and "*" not in path and not inner:
+        return argument.given(path)
+
+    # In the order of their numbers: a copy of a checkpoint has new times on some stores.
+    strip = f"s|{inner}$||; " if inner else ""
+    newest = f"sort -V | sed -n '$ {{{strip}s|^|{argument.before_value}|; p}}'"
+    return f"$(ls -d {path} 2>/dev/null | {newest})"
 
 
 _UNFINISHED = re.compile(r"(\.(tmp|temp|part|partial|new)|~)$")
@@ -437,15 +428,13 @@ def _copies(script: TrainingScript) -> Iterator[str]:
     if finals:
         copy = f"cp -r {' '.join(map(shlex.quote, sorted(finals)))} {RESULTS}"
         switches = _switches(script)
-        tests = (test for save in finals.values() for test in script.conditions(save))
-        is_certain = all(
-            isinstance(test, ast.Attribute) and test.attr in switches for test in tests
-        )
+        tests = [test for save in finals.values() for test in script.conditions(save)]
+        switched = [test for test in tests if getattr(test, "attr", None) in switches]
+        is_certain = len(switched) == len(tests)
         yield copy if is_certain else f"{{ {copy} || true; }}"
     elif script.resumes and not _result_places(script):
-        if script.uses_tools and (
-            names := {_fixed_name(save.place) for save in script.repeated_saves} - {""}
-        ):
+        names = {_fixed_name(save.place) for save in script.repeated_saves} - {""}
+        if script.uses_tools and names:
             # spotctl keeps the state of the loop, and not what the script itself saves in it. The
             # last machine may have had no reason to save.
             yield f"{{ cp -r {' '.join(map(shlex.quote, sorted(names)))} {RESULTS} || true; }}"

@@ -4,8 +4,9 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
-from spotctl.files.script.source import ScriptScope, ScriptSource
+from spotctl.files.script.source import ScriptScope, ScriptSource, nodes_of
 
 _STEPS = {
     "backward",
@@ -59,35 +60,26 @@ def loop_of(source: ScriptSource) -> TrainingLoop | None:
         and any(_calls(source, part, trains) for part in node.body)
     ]
 
-    outer = [
-        loop
-        for loop in loops
-        if not any(
-            isinstance(node, ast.For | ast.While) and node in loops for node in source.above(loop)
-        )
-    ]
-
     ranked = []
-    for loop in outer:
+    for loop in loops:
+        if any(outer in loops for outer in source.above(loop)):
+            continue
+
         scope, is_called_from_loop, is_counted = source.scope(loop), False, False
         if not isinstance(scope, ast.Module):
             # A function with a loop over batches may itself be called in a loop over epochs.
-            callers = [
-                call
-                for call in source.calls
-                if source.called(call).rpartition(".")[2] == scope.name
-            ]
-            is_called_from_loop = any(
-                above in loops for call in callers for above in source.above(call)
-            )
+            for call in source.calls_of(scope.name):
+                is_called_from_loop |= any(outer in loops for outer in source.above(call))
         if isinstance(loop, ast.For):
-            is_counted = any(_WORDS.search(source.code(part)) for part in (loop.target, loop.iter))
-        ranked.append(((is_called_from_loop, not is_counted, loop.lineno), loop))
+            head = f"{source.code(loop.target)} {source.code(loop.iter)}"
+            is_counted = _WORDS.search(head) is not None
+        rank = (is_called_from_loop, not is_counted, loop.lineno)
+        ranked.append((rank, loop))
 
     if not ranked:
         return None
 
-    _, best = min(ranked, key=lambda pair: pair[0])
+    _, best = min(ranked, key=itemgetter(0))
     scope = source.scope(best)
     if isinstance(best, ast.While):
         return TrainingLoop(best, (), (), scope)
@@ -98,22 +90,18 @@ def _training_functions(source: ScriptSource) -> set[str]:
     """Functions of the script that train, also through others."""
     names: set[str] = set()
     while True:
-        more = {
-            name
-            for name, function in source.functions.items()
-            if name not in names and _calls(source, function, names)
-        }
+        more = set()
+        for name, function in source.functions.items():
+            if name not in names and _calls(source, function, names):
+                more.add(name)
         if not more:
             return names
         names |= more
 
 
 def _calls(source: ScriptSource, node: ast.AST, functions: set[str]) -> bool:
-    names = {
-        source.called(call).rpartition(".")[2]
-        for call in ast.walk(node)
-        if isinstance(call, ast.Call)
-    }
+    called = [source.called(call) for call in nodes_of(ast.Call, node)]
+    names = {name.rpartition(".")[2] for name in called}
     return bool(names & (_STEPS | functions))
 
 
@@ -124,29 +112,26 @@ def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[st
     before: dict[str, ast.expr | None] = {}
     for place in dict.fromkeys((source.tree, scope)):
         if not isinstance(place, ast.Module):
-            before |= dict.fromkeys(arg.arg for arg in (*place.args.args, *place.args.kwonlyargs))
-        for node in ast.walk(place):
-            if not isinstance(node, ast.Assign) or source.scope(node) is not place:
-                continue
-            if place is not scope or node.lineno < loop.lineno:
+            parameters = (*place.args.args, *place.args.kwonlyargs)
+            before |= dict.fromkeys(parameter.arg for parameter in parameters)
+        for node in nodes_of(ast.Assign, place):
+            is_before = place is not scope or node.lineno < loop.lineno
+            if is_before and source.scope(node) is place:
                 before |= {target.id: node.value for target in _names(node.targets)}
 
     # Their methods show that they hold a training's state.
-    held = {
-        call.func.value.id
-        for call in source.calls
-        if isinstance(call.func, ast.Attribute)
-        and call.func.attr in _METHODS
-        and isinstance(call.func.value, ast.Name)
-    }
+    held = set[str]()
+    for call in source.calls:
+        match call.func:
+            case ast.Attribute(ast.Name(holder), method) if method in _METHODS:
+                held.add(holder)
 
-    states = [
-        name
-        for name, value in before.items()
-        if name in held or (isinstance(value, ast.Call) and _OPTIMIZER.search(source.called(value)))
-    ]
-
-    return tuple(dict.fromkeys(states))
+    states = []
+    for name, value in before.items():
+        is_made = isinstance(value, ast.Call) and _OPTIMIZER.search(source.called(value))
+        if is_made or name in held:
+            states.append(name)
+    return tuple(states)
 
 
 def _names(targets: list[ast.expr]) -> Iterator[ast.Name]:
@@ -159,32 +144,21 @@ def _values(loop: ast.For, scope: ScriptScope) -> tuple[str, ...]:
     """Plain values, such as the best accuracy so far, that are given before the loop and changed in
     it.
     """
-    names: set[str] = set()
-    for node in (node for statement in loop.body for node in ast.walk(statement)):
-        if isinstance(node, ast.Assign):
-            names |= {target.id for target in _names(node.targets)}
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            names.add(node.target.id)
+    changed, read = set[str](), set[str]()
+    for node in nodes_of(ast.Assign, *loop.body):
+        changed |= {target.id for target in _names(node.targets)}
+    for added in nodes_of(ast.AugAssign, *loop.body):
+        if isinstance(added.target, ast.Name):
+            changed.add(added.target.id)
+            read.add(added.target.id)
+    for name in nodes_of(ast.Name, *loop.body):
+        if isinstance(name.ctx, ast.Load):
+            read.add(name.id)
 
-    earlier = [
-        node
-        for node in ast.walk(scope)
-        if isinstance(node, ast.Assign) and node.lineno < loop.lineno
-    ]
+    given: dict[str, ast.expr] = {}
+    for node in nodes_of(ast.Assign, scope):
+        if node.lineno < loop.lineno:
+            given |= {target.id: node.value for target in _names(node.targets)}
 
-    given = {target.id: node.value for node in earlier for target in _names(node.targets)}
-    inner = [node for part in loop.body for node in ast.walk(part)]
-    read = {
-        node.id for node in inner if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
-    read |= {
-        node.target.id
-        for node in inner
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
-    }
-
-    return tuple(
-        sorted(
-            name for name in names & given.keys() & read if not isinstance(given[name], ast.Call)
-        )
-    )
+    carried = sorted(changed & read & given.keys())
+    return tuple(each for each in carried if not isinstance(given[each], ast.Call))

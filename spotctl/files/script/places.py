@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from spotctl.files.script.arguments import Argument, command_functions, uses_torchtitan
-from spotctl.files.script.source import KERAS, LIGHTNING, TRANSFORMERS, ScriptSource
+from spotctl.files.script.source import KERAS, LIGHTNING, TRANSFORMERS, ScriptSource, option_of
 
 _MAX_STEPS, _MAX_CALLERS = 30, 4
 _ARGUMENT_HOLDERS = ("args", "arguments", "opt", "opts", "options", "hparams", "config", "cfg")
@@ -104,11 +104,9 @@ class Places:
             places += [place] if all(place != other for other in places) else []
 
         self._caller = 0
-        return (
-            [self._below_name(node)]
-            if all(place.head is Head.UNKNOWN for place in places)
-            else places
-        )
+        if all(place.head is Head.UNKNOWN for place in places):
+            return [self._below_name(node)]
+        return places
 
     def _below_name(self, node: ast.expr | None) -> ScriptPlace:
         """A place below a folder of which only the name and the expression are known."""
@@ -137,10 +135,9 @@ class Places:
                 place = ScriptPlace(Head.LITERAL, text, literal=node)
             case ast.Attribute() | ast.Subscript():
                 place = self._of_item(node, steps)
-            case ast.BinOp(left=left, right=right, op=ast.Div() | ast.Add() as operator):
-                place = self._joined(
-                    [left, right], steps + 1, "/" if isinstance(operator, ast.Div) else ""
-                )
+            case ast.BinOp(left, ast.Div() | ast.Add() as operator, right):
+                between = "/" if isinstance(operator, ast.Div) else ""
+                place = self._joined([left, right], steps + 1, between)
             case ast.JoinedStr(values=values):
                 parts = [
                     part.value if isinstance(part, ast.FormattedValue) else part for part in values
@@ -166,9 +163,8 @@ class Places:
             # args.output_dir, or self.args.output_dir.
             holder = node.value.attr if isinstance(node.value, ast.Attribute) else ""
             root = self._source.dotted(node).partition(".")[0]
-            is_argument = isinstance(node.value, ast.Name) or not {holder, root}.isdisjoint(
-                _ARGUMENT_HOLDERS
-            )
+            is_held = holder in _ARGUMENT_HOLDERS or root in _ARGUMENT_HOLDERS
+            is_argument = is_held or isinstance(node.value, ast.Name)
             if is_argument and node.attr in self._arguments:
                 return ScriptPlace(Head.ARGUMENT, node.attr)
             return self.of(self._source.own_values.get(node.attr), steps + 1)
@@ -208,13 +204,15 @@ class Places:
         if called in _CHOOSING and first is not None:
             return self.of(first, steps)
 
+        holder = call.func.value if isinstance(call.func, ast.Attribute) else None
         if called in _JOINING or called.endswith((".joinpath", "().open")):
-            if isinstance(call.func, ast.Attribute) and called.endswith((".joinpath", ".open")):
-                return self._joined([call.func.value, *call.args], steps, "/")
-            return self._joined(call.args[:1] if called == "open" else call.args, steps, "/")
+            if holder is not None and called.endswith((".joinpath", ".open")):
+                return self._joined([holder, *call.args], steps, "/")
+            parts = call.args[:1] if called == "open" else call.args
+            return self._joined(parts, steps, "/")
         # Methods that return the same path: resolve(), absolute(), format(), with_suffix(".pt").
-        if isinstance(call.func, ast.Attribute):
-            return self.of(call.func.value, steps + 1)
+        if holder is not None:
+            return self.of(holder, steps + 1)
 
         return _UNKNOWN
 
@@ -223,35 +221,35 @@ class Places:
             return _UNKNOWN
 
         first = self.of(parts[0], steps + 1)
-        rest = [self.of(part, steps + 1) for part in parts[1:]]
-        texts = [place.name + place.tail if place.head is Head.LITERAL else "*" for place in rest]
-        tail = between.join([first.tail, *texts]) if first.tail or texts else ""
-        return replace(
-            first,
-            tail=tail if not between or not texts or tail.startswith(between) else between + tail,
-        )
+        texts = [first.tail]
+        for part in parts[1:]:
+            place = self.of(part, steps + 1)
+            is_literal = place.head is Head.LITERAL
+            texts.append(place.name + place.tail if is_literal else "*")
+
+        has_more = len(texts) > 1
+        tail = between.join(texts) if first.tail or has_more else ""
+        if between and has_more and not tail.startswith(between):
+            tail = between + tail
+        return replace(first, tail=tail)
 
     def _of_name(self, name: ast.Name, steps: int) -> ScriptPlace:
-        value = self._value(name)
-        if value is not None and (place := self.of(value, steps + 1)).head is not Head.UNKNOWN:
+        place = self.of(self._value(name), steps + 1)
+        if place.head is not Head.UNKNOWN:
             return place
 
         scope = self._source.scope(name)
-        is_parameter = not isinstance(scope, ast.Module) and any(
-            arg.arg == name.id for arg in _parameters(scope)
-        )
-        if not is_parameter:
+        if isinstance(scope, ast.Module):
+            return _UNKNOWN
+        if name.id not in [parameter.arg for parameter in _parameters(scope)]:
             return _UNKNOWN
 
         # Functions whose parameters are the arguments: of click, typer and fire.
-        commands = {
-            command
-            for command, function in self._source.functions.items()
-            if function.decorator_list
-        }
-
-        commands |= command_functions(self._source)
-        if name.id in self._arguments and scope.name in commands:  # type: ignore[union-attr]
+        commands = command_functions(self._source)
+        for command, function in self._source.functions.items():
+            if function.decorator_list:
+                commands.add(command)
+        if name.id in self._arguments and scope.name in commands:
             return ScriptPlace(Head.ARGUMENT, name.id)
         return self._of_parameter(scope, name.id, steps)  # type: ignore[arg-type]
 
@@ -260,38 +258,26 @@ class Places:
         ordered = [arg.arg for arg in _parameters(function)]
         position = ordered.index(name) - (ordered[0] == "self")
         # A class is called in place of its __init__.
-        owner = self._source.parents.get(function)
-        called = (
-            owner.name
-            if isinstance(owner, ast.ClassDef) and function.name == "__init__"
-            else function.name
-        )
+        owner, called = self._source.parents.get(function), function.name
+        if isinstance(owner, ast.ClassDef) and called == "__init__":
+            called = owner.name
 
-        callers = [
-            call
-            for call in self._source.calls
-            if self._source.called(call).rpartition(".")[2] == called
-        ]
-
+        callers = self._source.calls_of(called)
         first = self._caller % len(callers) if callers else 0
         for call in [*callers[first:], *callers[:first]]:
-            given = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+            given = option_of(call, name)
             if given is None and 0 <= position < len(call.args):
                 given = call.args[position]
-            if given is not None and (place := self.of(given, steps + 1)).head is not Head.UNKNOWN:
+            place = self.of(given, steps + 1)
+            if place.head is not Head.UNKNOWN:
                 return place
 
-        defaults = dict(
-            zip(
-                reversed([*function.args.posonlyargs, *function.args.args]),
-                reversed(function.args.defaults),
-                strict=False,
-            )
-        )
-
-        return self.of(
-            next((value for arg, value in defaults.items() if arg.arg == name), None), steps + 1
-        )
+        default: ast.expr | None = None
+        last_first = reversed([*function.args.posonlyargs, *function.args.args])
+        for parameter, value in zip(last_first, reversed(function.args.defaults), strict=False):
+            if parameter.arg == name:
+                default = value
+        return self.of(default, steps + 1)
 
     def _value(self, name: ast.Name) -> ast.expr | None:
         """The expression that a name was last given before, in its function or in the module."""
@@ -316,11 +302,9 @@ def _binding(node: ast.AST, name: str) -> ast.expr | None:
     """The expression that a statement gives to a name."""
     match node:
         case ast.Assign(targets=targets, value=value):
-            return (
-                value
-                if any(isinstance(target, ast.Name) and target.id == name for target in targets)
-                else None
-            )
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                return value
+            return None
         case ast.NamedExpr(target=ast.Name(id=target), value=value) if target == name:
             return value
         case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:
@@ -437,26 +421,24 @@ def _renamed(source: ScriptSource, places: Places, saves: Sequence[SaveCall]) ->
 
 def loads_of(source: ScriptSource, places: Places) -> list[SaveCall]:
     """The calls that load."""
+    loads = [*_matching(source, places, _LOADS, _LOADING_METHODS)]
     # The Trainers of Lightning and Hugging Face load by themselves, as the callback of Keras does.
-    options = ("ckpt_path", "resume_from_checkpoint")
-    given = [
-        (call, keyword.value)
-        for call in source.calls
-        for keyword in call.keywords
-        if keyword.arg in options
-    ]
+    for call in source.calls:
+        for keyword in call.keywords:
+            value = keyword.value
+            is_off = isinstance(value, ast.Constant) and not value.value
+            if keyword.arg in ("ckpt_path", "resume_from_checkpoint") and not is_off:
+                loads.append(SaveCall(call, places.of(value)))
 
-    given = [
-        (call, value) for call, value in given if not isinstance(value, ast.Constant) or value.value
-    ]
-    restoring = (call for call in source.calls if source.called(call).endswith("BackupAndRestore"))
-    return [
-        *_matching(source, places, _LOADS, _LOADING_METHODS),
-        *(SaveCall(call, places.of(value)) for call, value in given),
-        *(SaveCall(call, places.of(_given(call, 0, "backup_dir"))) for call in restoring),
-        *_databases(source, places),
-        *(_of_torchtitan(source) if uses_torchtitan(source) else ()),
-    ]
+    for call in source.calls:
+        if source.called(call).endswith("BackupAndRestore"):
+            folder = _given(call, 0, "backup_dir")
+            loads.append(SaveCall(call, places.of(folder)))
+
+    loads += _databases(source, places)
+    if uses_torchtitan(source):
+        loads += _of_torchtitan(source)
+    return loads
 
 
 def _of_torchtitan(source: ScriptSource) -> list[SaveCall]:
@@ -491,12 +473,9 @@ def _matching(
 
 
 def _given(call: ast.Call, position: int, name: str) -> ast.expr | None:
-    value = next((keyword.value for keyword in call.keywords if keyword.arg in name.split()), None)
-    if (
-        value is None
-        and position < len(call.args)
-        and not any(isinstance(arg, ast.Starred) for arg in call.args)
-    ):
+    value = option_of(call, *name.split())
+    is_spread = any(isinstance(arg, ast.Starred) for arg in call.args)
+    if value is None and position < len(call.args) and not is_spread:
         return call.args[position]
     return value
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from spotctl.files.script.arguments import Argument, arguments_of
@@ -28,6 +28,8 @@ from spotctl.files.script.source import (
     Libraries,
     ScriptSource,
     libraries_of,
+    nodes_of,
+    option_of,
     read_source,
 )
 
@@ -112,26 +114,16 @@ class TrainingScript:
     def compared(self, name: str) -> set[str]:
         """The words with which the script compares an argument."""
         places = Places(self.source, self.by_name)
-
-        def is_named(node: ast.expr) -> bool:
-            return name in (
-                getattr(node, "attr", ""),
-                getattr(node, "id", ""),
-                places.of(node).name,
-            )
-
-        compares = [
-            node
-            for node in self.source.nodes
-            if isinstance(node, ast.Compare) and is_named(node.left)
-        ]
-
-        sides = [side for compare in compares for side in compare.comparators]
-        return {
-            side.value
-            for side in sides
-            if isinstance(side, ast.Constant) and isinstance(side.value, str)
-        }
+        words = set[str]()
+        for compare in nodes_of(ast.Compare, self.source.tree):
+            left = compare.left
+            written = (getattr(left, "attr", ""), getattr(left, "id", ""))
+            if name not in written and name != places.of(left).name:
+                continue
+            for side in compare.comparators:
+                if isinstance(side, ast.Constant) and isinstance(side.value, str):
+                    words.add(side.value)
+        return words
 
     def checks(self, place: ScriptPlace) -> bool:
         """Whether the script looks if a file is there before it loads the file."""
@@ -150,9 +142,11 @@ _OUTSIDE = re.compile(r"(?:[/~]|\.\./)[\w.@+~-]*(?:/[\w.@+~-]+)+/?|\.\./[\w.@+~-
 def outside_paths(source: ScriptSource) -> list[str]:
     """Paths outside of its folder that a script names."""
     # A part of a formatted string is a path only at its beginning.
-    parts = {
-        part for node in source.nodes if isinstance(node, ast.JoinedStr) for part in node.values[1:]
-    }
+    parts = set()
+    for node in source.nodes:
+        if isinstance(node, ast.JoinedStr):
+            for part in node.values[1:]:
+                parts.add(part)
     texts = (
         node.value for node in source.nodes if isinstance(node, ast.Constant) and node not in parts
     )
@@ -165,30 +159,48 @@ def outside_paths(source: ScriptSource) -> list[str]:
 
 def read_script(path: Path, folder: Path, text: str | None = None) -> TrainingScript:
     """The script, or another text in its place, read but not run."""
-    source = (
-        read_source(path) if text is None else ScriptSource(path, text, ast.parse(text, str(path)))
-    )
-    arguments = arguments_of(source)
-    libraries = libraries_of(source, folder)
+    source = read_source(path)
+    if text is not None:
+        source = ScriptSource(path, text, ast.parse(text, str(path)))
+
+    arguments, libraries = arguments_of(source), libraries_of(source, folder)
     places = Places(source, {argument.name: argument for argument in arguments})
     loop = loop_of(source)
     saves = tuple(saves_of(source, places, libraries.framework))
-    matching = [load for load in loads_of(source, places) if _resumes(load, saves, source, loop)]
-    switches = [switch for load in matching if (switch := _switch(load, source, places))]
-    off = [switch.load for switch in switches]
-    loads = tuple(load for load in matching if load not in off)
-    imported = [
-        name.rpartition(".")[2] for name in source.aliases.values() if name.startswith("spotctl.")
-    ]
+
+    loads, switches = list[SaveCall](), list[_LoadSwitch]()
+    for load in loads_of(source, places):
+        if not _resumes(load, saves, source, loop):
+            continue
+        switch = _switch(load, source, places)
+        if switch is None:
+            loads.append(load)
+        else:
+            switches.append(switch)
+
+    imported = set[str]()
+    for name in source.aliases.values():
+        if name.startswith("spotctl."):
+            imported.add(name.rpartition(".")[2])
     uses_tools = not OWN_TOOLS.isdisjoint(imported)
-    proposed = (
-        () if uses_tools else _changes(source, libraries.framework, loop, saves, loads, switches)
-    )
-    changes = tuple(checked(source, list(proposed)))
+
+    proposed = list[Change]()
+    if not uses_tools:
+        proposed += _changes(source, libraries.framework, loop, saves, loads, switches)
+    changes = tuple(checked(source, proposed))
     condition = switches[0].condition if switches and not loads else ""
 
     return TrainingScript(
-        source, folder, libraries, arguments, saves, loads, loop, changes, uses_tools, condition
+        source,
+        folder,
+        libraries,
+        arguments,
+        saves,
+        tuple(loads),
+        loop,
+        changes,
+        uses_tools,
+        condition,
     )
 
 
@@ -250,9 +262,9 @@ def _is_after(source: ScriptSource, call: ast.Call, loop: TrainingLoop | None) -
         # `model.train()` only sets a mode.
         fits = (other for other in source.calls if _FITS.search(source.called(other)))
         return any(fit.lineno < call.lineno for fit in fits)
-    if call in ast.walk(loop.node) or source.called(call).rpartition(".")[2] == getattr(
-        loop.scope, "name", ""
-    ):
+
+    called = source.called(call).rpartition(".")[2]
+    if called == getattr(loop.scope, "name", "") or call in ast.walk(loop.node):
         return False
 
     scope = source.scope(call)
@@ -261,12 +273,7 @@ def _is_after(source: ScriptSource, call: ast.Call, loop: TrainingLoop | None) -
     if isinstance(scope, ast.Module):
         return call.lineno > loop.node.lineno
 
-    callers = [
-        other
-        for other in source.calls
-        if source.called(other).rpartition(".")[2] == scope.name and other is not call
-    ]
-
+    callers = [other for other in source.calls_of(scope.name) if other is not call]
     outside = [other for other in callers if source.scope(other) is not scope]
     return bool(outside) and all(_is_after(source, other, loop) for other in outside)
 
@@ -282,17 +289,20 @@ def _changes(
     repeated = [save for save in saves if not _is_after(source, save.call, loop)]
     places = [save.place for save in repeated]
     is_kept = all(place.head in _MOVABLE or of_machine(place) for place in places)
-    if change := FRAMEWORK_CHANGES.get(framework):
-        if not (framework == KERAS and any(of_machine(save.place) for save in saves)):
+    change = FRAMEWORK_CHANGES.get(framework)
+    if change is not None:
+        already = framework == KERAS and any(of_machine(save.place) for save in saves)
+        if not already:
             yield from change(source, framework)
     elif repeated and (loads or switches) and is_kept:
         yield from _kept_changes(source, places, switches)
     elif loop is not None and loop.states:
         # The loop of a script that does not resume is wrapped.
         assert isinstance(loop.node, ast.For)
-        code, states = source.code(loop.node.iter), "".join(f", {name}" for name in loop.states)
+        items = loop.node.iter
+        given = ", ".join([source.code(items), *loop.states])
         yield _import(source, "from spotctl.integrations.loops import resuming")
-        yield from _replaced(source, loop.node.iter, f"resuming({code}{states})")
+        yield from _replaced(source, items, f"resuming({given})")
 
 
 def _kept_changes(
@@ -302,32 +312,26 @@ def _kept_changes(
     from there.
     """
     fixed = [place for place in places if place.literal is not None]
-    texts = {
-        place.literal: _kept_place(place, fixed, source)
-        for place in fixed
-        if place.literal is not None
-    }
+    texts: dict[ast.expr, str] = {}
+    for place in fixed:
+        if place.literal is not None:
+            texts[place.literal] = _kept_place(place, fixed, source)
 
-    settings = {place.name: place.reader for place in places if place.reader is not None}
-    lines = [
-        (call, f'{name} = os.environ.get("SPOTCTL_CHECKPOINT_DIR") or {name}')
-        for name, call in settings.items()
-    ]
+    readers: dict[str, ast.Call] = {}
+    for place in places:
+        if place.reader is not None:
+            readers[place.name] = place.reader
+    kept = 'os.environ.get("SPOTCTL_CHECKPOINT_DIR") or'
+    lines = [(call, f"{name} = {kept} {name}") for name, call in readers.items()]
 
     for switch in switches:
-        place = switch.load.place
+        place, chosen = switch.load.place, source.code(switch.chooses)
         tail = f' + "{place.tail}"' if place.tail else ""
-        file = f"{_kept_place(place, fixed, source)}{tail}"
+        exists = f"os.path.exists({_kept_place(place, fixed, source)}{tail})"
         if switch.reader is None:
-            unchanged = source.code(switch.chooses)
-            texts[switch.chooses] = f"{switch.wanted} if os.path.exists({file}) else {unchanged}"
+            texts[switch.chooses] = f"{switch.wanted} if {exists} else {chosen}"
         else:
-            lines.append(
-                (
-                    switch.reader,
-                    f"if os.path.exists({file}): {source.code(switch.chooses)} = {switch.wanted}",
-                )
-            )
+            lines.append((switch.reader, f"if {exists}: {chosen} = {switch.wanted}"))
 
     if texts or lines:
         yield from _with_os(source)
@@ -352,10 +356,11 @@ def _kept_place(place: ScriptPlace, fixed: Sequence[ScriptPlace], source: Script
     """
     if place.head is Head.EXPRESSION:
         chosen = f'os.environ.get("SPOTCTL_CHECKPOINT_DIR") or {place.name}'
-        path = next(
-            (name for name, full in source.aliases.items() if full == "pathlib.Path"),
-            "pathlib.Path",
-        )
+        path = "pathlib.Path"
+        for name, full in source.aliases.items():
+            if full == "pathlib.Path":
+                path = name
+                break
         return f"{path}({chosen})" if f"{path}(" in place.name else chosen
     if place.head is Head.SETTING:
         return place.name
@@ -371,7 +376,8 @@ def _kept_place(place: ScriptPlace, fixed: Sequence[ScriptPlace], source: Script
 def applied(text: str, changes: Sequence[Change]) -> str:
     """The script with its changes."""
     lines = text.splitlines()
-    ordered = sorted(changes, key=lambda change: (change.line, change.act == REPLACE))
+    # By their names, inserted lines come before the replaced one.
+    ordered = sorted(changes, key=attrgetter("line", "act"))
     for change in reversed(ordered):
         lines[change.line - 1 : change.line - (change.act == INSERT)] = change.text.splitlines()
     return "\n".join(lines) + "\n"
@@ -381,36 +387,29 @@ def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
     """Gives a Trainer of Lightning or Hugging Face the callback that saves, and the newest
     checkpoint.
     """
-    begins = "fit" if framework == LIGHTNING else "train"
-    option = "ckpt_path" if framework == LIGHTNING else "resume_from_checkpoint"
-    made = next(
-        (
-            call
-            for call in source.calls
-            if source.called(call).rpartition(".")[2].endswith("Trainer")
-        ),
-        None,
-    )
+    module, begins, option = "transformers", "train", "resume_from_checkpoint"
+    if framework == LIGHTNING:
+        module, begins, option = "lightning", "fit", "ckpt_path"
 
-    starts = [call for call in source.calls if source.called(call).rpartition(".")[2] == begins]
+    made = None
+    for call in source.calls:
+        if source.called(call).rpartition(".")[2].endswith("Trainer"):
+            made = call
+            break
+
     # `model.train()` only sets a mode; the call that trains is one on the Trainer's name.
     parent = None if made is None else source.parents.get(made)
-    trainers = (
-        {source.dotted(target) for target in parent.targets}
-        if isinstance(parent, ast.Assign)
-        else set()
-    )
-
-    start = next(
-        (call for call in starts if source.called(call).rpartition(".")[0] in trainers), None
-    )
-    if made is None or start is None:
+    trainers = set()
+    if isinstance(parent, ast.Assign):
+        trainers = {source.dotted(target) for target in parent.targets}
+    starts = source.calls_of(begins)
+    starts = [call for call in starts if source.called(call).rpartition(".")[0] in trainers]
+    if made is None or not starts:
         return []
 
-    module = "lightning" if framework == LIGHTNING else "transformers"
-    given = next((keyword.value for keyword in start.keywords if keyword.arg == option), None)
+    given = option_of(starts[0], option)
     if given is None:
-        newest = _with_argument(source, start, f"{option}=spot.newest()")
+        newest = _with_argument(source, starts[0], f"{option}=spot.newest()")
     else:
         newest = _replaced(source, given, "spot.newest()")
 
@@ -423,98 +422,103 @@ def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
 
 def keras_changes(source: ScriptSource, _: str) -> list[Change]:
     """Gives `fit` the callback of Keras that saves after each epoch and resumes."""
-    start = next(
-        (
-            call
-            for call in source.calls
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "fit"
-        ),
-        None,
-    )
-
-    if start is None:
+    starts = [call for call in source.calls if getattr(call.func, "attr", "") == "fit"]
+    if not starts:
         return []
 
-    keras = next(
-        (name for name, full in source.aliases.items() if full in ("keras", "tensorflow.keras")), ""
-    )
-    tensorflow = next(
-        (name for name, full in source.aliases.items() if full == "tensorflow"), "tensorflow"
-    )
-    backup = f"{keras or f'{tensorflow}.keras'}.callbacks.BackupAndRestore({_FOLDER})"
+    names = {full: name for name, full in reversed(source.aliases.items())}
+    tensorflow = names.get("tensorflow", "tensorflow")
+    keras = f"{tensorflow}.keras"
+    for name, full in source.aliases.items():
+        if full in ("keras", "tensorflow.keras"):
+            keras = name
+            break
 
-    return [*_with_os(source), *_with_callback(source, start, backup)]
+    backup = f"{keras}.callbacks.BackupAndRestore({_FOLDER})"
+    return [*_with_os(source), *_with_callback(source, starts[0], backup)]
 
 
 def _import(source: ScriptSource, line: str) -> Change:
     """A line after the last import at the top of the script."""
-    imports = [node for node in source.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    body = source.tree.body
+    imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
     if imports:
-        return Change((imports[-1].end_lineno or imports[-1].lineno) + 1, INSERT, line)
-    first = source.tree.body[0]
+        last = imports[-1]
+        return Change((last.end_lineno or last.lineno) + 1, INSERT, line)
+
+    first = body[0]
     is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    return Change((first.end_lineno or 1) + 1 if is_docstring else first.lineno, INSERT, line)
+    above = (first.end_lineno or 1) + 1 if is_docstring else first.lineno
+    return Change(above, INSERT, line)
 
 
 def _with_os(source: ScriptSource) -> list[Change]:
-    named = any(
-        isinstance(node, ast.Import) and any(alias.name == "os" for alias in node.names)
-        for node in source.tree.body
-    )
-    return [] if named else [_import(source, "import os")]
+    imported = set[str]()
+    for node in source.tree.body:
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+    return [] if "os" in imported else [_import(source, "import os")]
 
 
 def _with_callback(source: ScriptSource, call: ast.Call, callback: str) -> list[Change]:
-    given = next((keyword.value for keyword in call.keywords if keyword.arg == "callbacks"), None)
+    given = option_of(call, "callbacks")
     if given is None:
         return _with_argument(source, call, f"callbacks=[{callback}]")
+
+    code = source.code(given)
+    together = f"[{callback}, *({code} or [])]"
     if isinstance(given, ast.List):
-        code = source.code(given)
-        return _replaced(source, given, f"[{callback}{', ' if given.elts else ''}{code[1:]}")
-    return _replaced(source, given, f"[{callback}, *({source.code(given)} or [])]")
+        comma = ", " if given.elts else ""
+        together = f"[{callback}{comma}{code[1:]}"
+    return _replaced(source, given, together)
 
 
 def _with_argument(source: ScriptSource, call: ast.Call, argument: str) -> list[Change]:
     """A call with one more argument, written after its last."""
     parts = [*call.args, *(keyword.value for keyword in call.keywords)]
     ends = [(part.end_lineno or 0, part.end_col_offset or 0) for part in parts]
-    close = (call.end_lineno or call.lineno, (call.end_col_offset or 1) - 1)
+    last_line, close = call.end_lineno or call.lineno, (call.end_col_offset or 1) - 1
     if not ends:
-        return [_changed_line(source, close[0], close[1], close[1], argument)]
+        return [_changed_line(source, last_line, close, close, argument)]
 
     line, column = max(ends)
-    rest = source.lines[line - 1].encode()[column : close[1] if line == close[0] else None]
-    # A last argument in parentheses of its own ends behind them.
-    column += rest.rindex(b")") + 1 if b")" in rest else 0
+    end = close if line == last_line else None
+    rest = source.lines[line - 1].encode()[column:end]
+    if b")" in rest:
+        # A last argument in parentheses of its own ends behind them.
+        column += rest.rindex(b")") + 1
     return [_changed_line(source, line, column, column, f", {argument}")]
 
 
 def _replaced(source: ScriptSource, node: ast.expr, text: str) -> list[Change]:
     """The lines of an expression with another in its place, which is on one line."""
     first, last = node.lineno, node.end_lineno or node.lineno
+    begin, end = node.col_offset, node.end_col_offset or 0
     if first == last:
-        return [_changed_line(source, first, node.col_offset, node.end_col_offset or 0, text)]
+        return [_changed_line(source, first, begin, end, text)]
 
-    before = source.lines[first - 1].encode()[: node.col_offset].decode()
-    after = source.lines[last - 1].encode()[node.end_col_offset or 0 :].decode()
+    before = source.lines[first - 1].encode()[:begin].decode()
+    after = source.lines[last - 1].encode()[end:].decode()
     joined = " ".join(part.strip() for part in text.splitlines())
-    return [
-        Change(first, REPLACE, f"{before}{joined}{after}"),
-        *(Change(line, REPLACE, "") for line in range(first + 1, last + 1)),
-    ]
+    changes = [Change(first, REPLACE, f"{before}{joined}{after}")]
+    changes += [Change(line, REPLACE, "") for line in range(first + 1, last + 1)]
+    return changes
 
 
 def _all_replaced(source: ScriptSource, texts: Mapping[ast.expr, str]) -> Iterator[Change]:
     """The lines that change when expressions are replaced; several may share a line."""
-    ordered = sorted(texts, key=lambda node: (node.lineno, node.col_offset))
-    for line, group in groupby(ordered, key=lambda node: node.lineno):
-        nodes = list(group)
+    by_line: dict[int, list[ast.expr]] = {}
+    for node in sorted(texts, key=attrgetter("lineno", "col_offset")):
+        by_line.setdefault(node.lineno, []).append(node)
+
+    for line, nodes in by_line.items():
         if len(nodes) == 1:
             yield from _replaced(source, nodes[0], texts[nodes[0]])
             continue
         code = source.lines[line - 1].encode()
         for node in reversed(nodes):
-            code = code[: node.col_offset] + texts[node].encode() + code[node.end_col_offset or 0 :]
+            behind = code[node.end_col_offset or 0 :]
+            code = code[: node.col_offset] + texts[node].encode() + behind
         yield Change(line, REPLACE, code.decode())
 
 
@@ -527,9 +531,8 @@ def _line_below(source: ScriptSource, call: ast.Call, line: str) -> Change:
             break
         statement = outer
 
-    return Change(
-        (statement.end_lineno or statement.lineno) + 1, INSERT, " " * statement.col_offset + line
-    )
+    last = statement.end_lineno or statement.lineno
+    return Change(last + 1, INSERT, " " * statement.col_offset + line)
 
 
 def _changed_line(source: ScriptSource, line: int, begin: int, end: int, text: str) -> Change:

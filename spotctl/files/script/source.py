@@ -1,11 +1,15 @@
-"""A script as a syntax tree: its calls and where they stand, and its libraries."""
+"""A script as a syntax tree: its calls and where they stand, its libraries, and the names that its
+statements read, set and change.
+"""
 
 import ast
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from spotctl.home.errors import BadRequest
 
@@ -120,6 +124,10 @@ class ScriptSource:
     def called(self, call: ast.Call) -> str:
         return self.dotted(call.func)
 
+    def calls_of(self, name: str) -> list[ast.Call]:
+        """The calls of a function or a method of this name, whatever it belongs to."""
+        return [call for call in self.calls if self.called(call).rpartition(".")[2] == name]
+
     def code(self, node: ast.AST) -> str:
         return ast.get_source_segment(self.text, node) or ast.unparse(node)
 
@@ -140,11 +148,8 @@ def read_source(path: Path) -> ScriptSource:
         content = path.read_bytes()
         text = content.decode("utf-8-sig")
     except FileNotFoundError:
-        near = (
-            ", ".join(sorted(file.name for file in path.parent.glob("*.py"))[:5])
-            if path.parent.is_dir()
-            else ""
-        )
+        files = sorted(file.name for file in path.parent.glob("*.py"))
+        near = ", ".join(files[:5])
         there = f"; Python files there: {near}" if near else ""
         raise BadRequest(f"{path}: there is no such script{there}") from None
     except OSError as error:
@@ -226,40 +231,195 @@ class Libraries:
 
 def libraries_of(source: ScriptSource, folder: Path) -> Libraries:
     """The libraries of a script that runs in a folder."""
-    imports = [node for node in source.nodes if isinstance(node, ast.Import)]
-    froms = [node for node in source.nodes if isinstance(node, ast.ImportFrom) and not node.level]
-    names_of = [alias.name for node in imports for alias in node.names] + [
-        node.module or "" for node in froms
-    ]
-    imported = {name.partition(".")[0] for name in names_of} - {""}
+    imported = set[str]()
+    for node in source.nodes:
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            imported.add(node.module.partition(".")[0])
+
     frameworks = [name for package, name in _FRAMEWORKS.items() if package in imported]
-    uses_trainer = "transformers" in imported and any(
-        source.called(call).startswith("transformers.") and source.called(call).endswith("Trainer")
-        for call in source.calls
-    )
-    framework = TRANSFORMERS if uses_trainer else next(iter(frameworks), PLAIN)
+    called = [source.called(call) for call in source.calls]
+    trainers = [name for name in called if name.endswith("Trainer")]
+    framework = frameworks[0] if frameworks else PLAIN
+    if "transformers" in imported and any(name.startswith("transformers.") for name in trainers):
+        framework = TRANSFORMERS
 
-    for place in dict.fromkeys((folder, source.path.resolve().parent)):
-        if (place / "requirements.txt").is_file():
-            name = _relative(place / "requirements.txt", folder)
+    places = dict.fromkeys((folder, source.path.resolve().parent))
+    for place in places:
+        requirements, project = place / "requirements.txt", place / "pyproject.toml"
+        if requirements.is_file():
+            name = _relative(requirements, folder)
             return Libraries(framework, f"-r {name}", name)
-        project = place / "pyproject.toml"
         if project.is_file() and "[project]" in project.read_text("utf-8", "replace"):
-            name = _relative(place, folder)
-            return Libraries(framework, name, "pyproject.toml")
+            return Libraries(framework, _relative(place, folder), "pyproject.toml")
 
-    files = [path for place in (folder, source.path.resolve().parent) for path in place.glob("*")]
-    own = {
-        path.stem
-        for path in files
-        if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))
-    }
+    own = set[str]()
+    for path in (path for place in places for path in place.glob("*")):
+        if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py"))):
+            own.add(path.stem)
 
-    names = sorted(
-        _PACKAGES.get(name, name.replace("_", "-")) for name in imported - _PRESENT - own
-    )
+    missing = imported - _PRESENT - own
+    names = sorted(_PACKAGES.get(name, name.replace("_", "-")) for name in missing)
     return Libraries(framework, " ".join(names))
 
 
 def _relative(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+LoopStatement = ast.For | ast.While
+Statements = Sequence[ast.stmt]
+
+QUIET = re.compile(
+    r"^(print|logging|log|logger|wandb|mlflow|writer|tqdm|bar|pbar|progress\w*|time|datetime|math|os|sys|json|csv|gc|shutil"
+    r"|pathlib|Path|warnings|plt|matplotlib|open|len|str|int|float|bool|round|sum|min|max|zip|enumerate|range|sorted|abs"
+    r"|any|all|list|dict|tuple|set|isinstance|format|type|copy|iter|next|numpy)(\.|$|\()"
+)
+"""Functions and modules that show, measure or store."""
+
+
+SyntaxT = TypeVar("SyntaxT", bound=ast.AST)
+
+
+def nodes_of(kind: type[SyntaxT], *roots: ast.AST) -> list[SyntaxT]:
+    """The nodes of one kind in trees."""
+    nodes = (node for root in roots for node in ast.walk(root))
+    return [node for node in nodes if isinstance(node, kind)]
+
+
+def option_of(call: ast.Call, *names: str) -> ast.expr | None:
+    """The value of the first option of a call that has one of these names."""
+    for keyword in call.keywords:
+        if keyword.arg in names:
+            return keyword.value
+    return None
+
+
+def names_in(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names in expressions, without those of comprehensions and lambdas."""
+    roots = list(nodes)
+    names = {node.id for node in nodes_of(ast.Name, *roots)}
+    for root in roots:
+        names -= _local(root)
+    return names
+
+
+def _local(root: ast.AST) -> set[str]:
+    """Names that belong to comprehensions and lambdas."""
+    targets = [node.target for node in nodes_of(ast.comprehension, root)]
+    names = {node.id for node in nodes_of(ast.Name, *targets)}
+    arguments = [node.args for node in nodes_of(ast.Lambda, root)]
+    return names | {node.arg for node in nodes_of(ast.arg, *arguments)}
+
+
+def names_set(block: Iterable[ast.stmt]) -> set[str]:
+    """Names to which statements give a value, or of whose value they change a part."""
+    names: set[str] = set()
+    for statement in block:
+        if isinstance(statement, Definition):
+            names.add(statement.name)
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+            elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(
+                node.ctx, ast.Store
+            ):
+                base: ast.AST = node
+                while isinstance(base, ast.Attribute | ast.Subscript):
+                    base = base.value
+                names |= names_in([base])
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        names -= _local(statement)
+
+    return names
+
+
+def names_read(statement: ast.stmt) -> set[str]:
+    """Names that a statement reads; of a definition those that it does not give a value itself."""
+    read, stored = set[str](), set[str]()
+    for node in nodes_of(ast.Name, statement):
+        if isinstance(node.ctx, ast.Load):
+            read.add(node.id)
+        elif isinstance(node.ctx, ast.Store):
+            stored.add(node.id)
+
+    read -= _local(statement)
+    if isinstance(statement, ast.AugAssign):
+        read |= names_set([statement])
+    if isinstance(statement, Definition):
+        read -= {node.arg for node in nodes_of(ast.arg, statement)}
+        read -= stored
+    return read
+
+
+def names_changed(statement: ast.stmt) -> set[str]:
+    """Names of objects that a statement may change: by a call on a line of its own, or by setting a
+    part.
+    """
+    if isinstance(statement, Definition):
+        return set()
+
+    names: set[str] = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            names |= names_in([node.value])
+        elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            names |= names_in([node])
+
+    return names
+
+
+def globals_of(function: ast.AST) -> set[str]:
+    return {name for node in nodes_of(ast.Global, function) for name in node.names}
+
+
+def calls_in(block: Iterable[ast.AST]) -> list[ast.Call]:
+    return nodes_of(ast.Call, *block)
+
+
+def own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement, without those of loops in it, whose breaks are their own."""
+    if isinstance(statement, LoopStatement):
+        return
+    yield statement
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.stmt):
+            yield from own_nodes(child)
+
+
+def method_of(call: ast.Call) -> str:
+    func = call.func
+    if isinstance(func, ast.Attribute):
+        return func.attr
+    if isinstance(func, ast.Name):
+        return func.id
+    return ""
+
+
+def has_backward(node: ast.AST) -> bool:
+    if isinstance(node, Definition):
+        return False
+    return "backward" in map(method_of, calls_in([node]))
+
+
+def is_call_of(source: ScriptSource, node: ast.AST, *names: str) -> bool:
+    return isinstance(node, ast.Call) and source.called(node).rpartition(".")[2] in names
+
+
+def unwrapped(node: ast.expr) -> ast.expr:
+    """The loader in `enumerate(tqdm(loader))`."""
+    around = ("enumerate", "tqdm", "resuming")
+    while isinstance(node, ast.Call) and node.args and method_of(node) in around:
+        node = node.args[0]
+    return node
+
+
+def same_place(node: ast.AST, other: ast.AST) -> bool:
+    if type(node) is not type(other):
+        return False
+    places = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+    return all(getattr(node, place, None) == getattr(other, place, None) for place in places)

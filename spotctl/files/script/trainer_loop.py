@@ -9,14 +9,15 @@ import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter, itemgetter
 
 from spotctl.files.script.flat_program import FlatProgram
 from spotctl.files.script.reading import TrainingScript
-from spotctl.files.script.source import ScriptSource
-from spotctl.files.script.statement_names import (
+from spotctl.files.script.source import (
     QUIET,
     Definition,
     LoopStatement,
+    ScriptSource,
     Statements,
     calls_in,
     globals_of,
@@ -27,6 +28,7 @@ from spotctl.files.script.statement_names import (
     names_in,
     names_read,
     names_set,
+    nodes_of,
     own_nodes,
     unwrapped,
 )
@@ -55,12 +57,7 @@ _SHARES = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class UncarriedLine:
-    """A line of a script that a trainer cannot carry, and the reason."""
-
-    line: int
-    reason: str
+_GIVES_VALUES = (ast.Assign, ast.AugAssign, ast.AnnAssign)
 
 
 @dataclass
@@ -78,17 +75,18 @@ class ScriptTraining:
     module: str = ""
     optimizer: str = ""
     scheduler: str = ""
-    loader: ast.expr = field(default_factory=lambda: ast.Constant(None))
-    batch: ast.expr = field(default_factory=lambda: ast.Name("batch", ast.Load()))
+    loader: ast.expr = field(init=False)
+    batch: ast.expr = field(init=False)
     """The names that a batch has in the loop."""
     objective: list[ast.stmt] = field(default_factory=list)
     clip: ast.expr | None = None
-    count: ast.Module = field(default_factory=lambda: ast.Module([], []))
+    count: ast.Module = field(init=False)
     """The loops without what they compute: calls `mark` with `batch`, `step` or `schedule`."""
-    uncarried: list[UncarriedLine] = field(default_factory=list)
+    uncarried: list[tuple[int, str]] = field(default_factory=list)
+    """Lines of the script that a trainer cannot carry, each with the reason."""
 
     def refuse(self, node: ast.AST, reason: str) -> None:
-        self.uncarried.append(UncarriedLine(getattr(node, "lineno", 1), reason))
+        self.uncarried.append((getattr(node, "lineno", 1), reason))
 
 
 def training_of(script: TrainingScript) -> ScriptTraining:
@@ -117,7 +115,7 @@ def training_of(script: TrainingScript) -> ScriptTraining:
     program = FlatProgram(script, training.refuse).leading_to(backwards[0])
     if not training.uncarried:
         _find_parts(training, program)
-    training.uncarried.sort(key=lambda line: line.line)
+    training.uncarried.sort(key=itemgetter(0))
     return training
 
 
@@ -125,41 +123,22 @@ def training_of(script: TrainingScript) -> ScriptTraining:
 
 
 def _find_parts(training: ScriptTraining, program: Statements) -> None:
-    place = next(
-        (
-            number
-            for number, each in enumerate(program)
-            if isinstance(each, LoopStatement) and has_backward(each)
-        ),
-        None,
-    )
-
-    if place is None:
+    loop = _training_loop(program)
+    if loop is None:
         culprit = next((each for each in program if has_backward(each)), program[0])
         training.refuse(
             culprit, "backward() is called outside of a loop over batches, or only in some cases"
         )
         return
 
-    training.setup = list(program[:place])
-    loop = program[place]
-    assert isinstance(loop, LoopStatement)
+    training.setup = list(program[: program.index(loop)])
     training.outer = loop
-
-    while (
-        deeper := next(
-            (each for each in loop.body if isinstance(each, LoopStatement) and has_backward(each)),
-            None,
-        )
-    ) is not None:
+    while (deeper := _training_loop(loop.body)) is not None:
         loop = deeper
 
     loader = unwrapped(loop.iter) if isinstance(loop, ast.For) else None
-    if (
-        not isinstance(loop, ast.For)
-        or loader is None
-        or is_call_of(training.source, loader, "range", "count")
-    ):
+    counts = loader is None or is_call_of(training.source, loader, "range", "count")
+    if counts or loader is None or not isinstance(loop, ast.For):
         training.refuse(loop, "the loop does not take its batches from a DataLoader")
         return
 
@@ -169,41 +148,34 @@ def _find_parts(training: ScriptTraining, program: Statements) -> None:
         _LoopReader(training).read()
 
 
+def _training_loop(block: Statements) -> LoopStatement | None:
+    """The first loop among statements that calls backward()."""
+    for each in block:
+        if isinstance(each, LoopStatement) and has_backward(each):
+            return each
+    return None
+
+
 def _find_state(training: ScriptTraining) -> None:
     """The names of the optimizer, the scheduler and the network."""
     assert training.outer is not None
-    steps = [
-        call
-        for call in calls_in([training.outer])
-        if method_of(call) == "step"
-        and isinstance(call.func, ast.Attribute)
-        and isinstance(call.func.value, ast.Name)
-    ]
-
     stepped: dict[str, ast.Call] = {}
-    for call in steps:
-        stepped.setdefault(call.func.value.id, call)  # type: ignore[attr-defined]
-    made = {
-        name: [
-            statement.value
-            for statement in training.setup
-            if isinstance(statement, ast.Assign)
-            and isinstance(statement.value, ast.Call)
-            and name in names_set([statement])
-        ]
-        for name in stepped
-    }
+    for call in calls_in([training.outer]):
+        match call.func:
+            case ast.Attribute(ast.Name(name), "step"):
+                stepped.setdefault(name, call)
 
-    schedulers = [
-        name
-        for name, values in made.items()
-        if any(
-            names_in(value.args + [key.value for key in value.keywords]) & (stepped.keys() - {name})
-            for value in values
-        )
-    ]
+    # A schedule is made of what else takes steps.
+    schedulers, optimizers = list[str](), list[str]()
+    for name in stepped:
+        given = set[str]()
+        for statement in training.setup:
+            value = statement.value if isinstance(statement, ast.Assign) else None
+            if isinstance(value, ast.Call) and name in names_set([statement]):
+                given |= names_in([*value.args, *(key.value for key in value.keywords)])
+        kind = schedulers if given & (stepped.keys() - {name}) else optimizers
+        kind.append(name)
 
-    optimizers = [name for name in stepped if name not in schedulers]
     for name in optimizers[1:]:
         training.refuse(
             stepped[name],
@@ -220,17 +192,21 @@ def _find_state(training: ScriptTraining) -> None:
         training.refuse(training.outer, "no optimizer made before the loop takes a step in it")
         return
 
-    training.optimizer, training.scheduler = optimizers[0], next(iter(schedulers), "")
+    training.optimizer = optimizers[0]
+    if schedulers:
+        training.scheduler = schedulers[0]
+    _find_network(training, stepped[training.optimizer])
+
+
+def _find_network(training: ScriptTraining, step: ast.Call) -> None:
+    """The name of the network, whose parameters the optimizer that takes a step is made of."""
     closure = slice_of(training, {training.optimizer})
-    owners = [
-        node.value.id
-        for statement in closure
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Attribute)
-        and node.attr in ("parameters", "named_parameters")
-        and isinstance(node.value, ast.Name)
-        and not isinstance(statement, Definition)
-    ]
+    made = [statement for statement in closure if not isinstance(statement, Definition)]
+    owners = []
+    for node in nodes_of(ast.Attribute, *made):
+        match node:
+            case ast.Attribute(ast.Name(owner), "parameters" | "named_parameters"):
+                owners.append(owner)
 
     for owner in sorted({*owners} - {*owners[:1]}):
         training.refuse(
@@ -238,16 +214,15 @@ def _find_state(training: ScriptTraining) -> None:
         )
 
     if not owners:
-        training.refuse(
-            stepped[training.optimizer], "the optimizer is not made of a network's parameters()"
-        )
+        training.refuse(step, "the optimizer is not made of a network's parameters()")
         return
 
     training.module = owners[0]
-    modes = [
-        call for statement in training.setup if isinstance(statement, ast.Expr) for call in calls_in([statement])
-        if method_of(call) in ("eval", "train") and names_in([call.func]) == {training.module}
-    ]  # fmt: skip
+    modes = []
+    for call in calls_in(each for each in training.setup if isinstance(each, ast.Expr)):
+        is_mode = method_of(call) in ("eval", "train")
+        if is_mode and names_in([call.func]) == {training.module}:
+            modes.append(call)
 
     if modes and (method_of(modes[-1]) == "eval" or modes[-1].args) and not _sets_train(training):
         training.refuse(
@@ -270,21 +245,14 @@ class _LoopReader:
         self.training, self.inner = training, training.inner
         self.loops = [training.outer]
 
-        while self.loops[-1] is not self.inner:
-            self.loops.append(
-                next(
-                    each
-                    for each in self.loops[-1].body
-                    if isinstance(each, LoopStatement) and has_backward(each)
-                )
-            )
+        while (deeper := _training_loop(self.loops[-1].body)) is not None:
+            self.loops.append(deeper)
 
         self.changed = names_set([training.outer])
         self.quiet = _QuietCode(training)
         target: ast.expr = self.inner.target
-        if is_call_of(training.source, self.inner.iter, "enumerate") and isinstance(
-            target, ast.Tuple
-        ):
+        self.is_numbered = is_call_of(training.source, self.inner.iter, "enumerate")
+        if self.is_numbered and isinstance(target, ast.Tuple):
             target = target.elts[-1]
 
         training.batch = target
@@ -302,30 +270,24 @@ class _LoopReader:
                     self._sort(statement, {"schedule", "zero"})
 
         for statement in (*before, *after):
-            self._sort(
-                statement,
-                {"schedule", "zero"} | ({"step", "clip"} if statement in after else set()),
-            )
+            more = {"step", "clip"} if statement in after else set()
+            self._sort(statement, {"schedule", "zero"} | more)
 
         if "step" not in self.seen:
             training.refuse(self.inner, "the optimizer takes no step")
         elif "zero" not in self.seen:
             training.refuse(self.inner, "gradients are never set to zero")
 
-        if (
-            self.quiet.evaluates
-            and not _sets_train(training)
-            and not self.quiet.returns_to_training
-        ):
+        returns = self.quiet.returns_to_training or _sets_train(training)
+        if self.quiet.evaluates and not returns:
             training.refuse(
                 training.outer or self.inner,
                 "the network stays in the mode for evaluation after the first",
             )
 
         if not training.uncarried:
-            training.count = ast.fix_missing_locations(
-                ast.Module(self._counted([self.loops[0]]), [])
-            )
+            counted = ast.Module(self._counted([self.loops[0]]), [])
+            training.count = ast.fix_missing_locations(counted)
 
     # -- the loss
 
@@ -335,17 +297,14 @@ class _LoopReader:
         training = self.training
         outside = needed - names_in([training.batch]) - {training.module}
         for name in sorted(outside & self.changed):
-            line = next(
-                (
-                    node
-                    for node in ast.walk(ast.Module(kept, []))
-                    if isinstance(node, ast.Name) and node.id == name
-                ),
-                self.inner,
-            )
-            why = (
-                "counts steps" if name in self.counters else "is carried from one step to the next"
-            )
+            line: ast.AST = self.inner
+            for node in nodes_of(ast.Name, *kept):
+                if node.id == name:
+                    line = node
+                    break
+            why = "is carried from one step to the next"
+            if name in self.counters:
+                why = "counts steps"
             training.refuse(line, f"the loss depends on {name}, which {why}")
 
         if self.training.optimizer in outside:
@@ -356,12 +315,12 @@ class _LoopReader:
     def _loss_block(
         self, block: Statements
     ) -> tuple[list[ast.stmt], set[str], list[ast.stmt], list[ast.stmt]]:
-        place = next(number for number, each in enumerate(block) if has_backward(each))
+        place = [has_backward(each) for each in block].index(True)
         last, before, after = block[place], list[ast.stmt](), list(block[place + 1 :])
         match last:
-            case ast.Expr(
-                ast.Call(func=ast.Attribute(loss, "backward"), args=[], keywords=keywords)
-            ) if all(keyword.arg == "retain_graph" for keyword in keywords):
+            case ast.Expr(ast.Call(ast.Attribute(loss, "backward"), [], keywords)) if all(
+                keyword.arg == "retain_graph" for keyword in keywords
+            ):
                 kept: list[ast.stmt] = [ast.copy_location(ast.Return(loss), last)]
                 needed = names_in([loss])
             case ast.With():
@@ -387,6 +346,7 @@ class _LoopReader:
         """
         kept: list[ast.stmt] = []
         dropped: list[ast.stmt] = []
+        trained = {self.training.module, self.training.optimizer}
         for statement in reversed(block):
             if isinstance(statement, ast.With):
                 inside, after, left = self._needed_of(statement.body, needed)
@@ -395,19 +355,18 @@ class _LoopReader:
                     kept.insert(0, ast.copy_location(ast.With(statement.items, inside), statement))
                     needed = after | names_in([item.context_expr for item in statement.items])
                 continue
-            writes = names_set([statement]) | (
-                names_changed(statement) - {self.training.module, self.training.optimizer}
-            )
-            is_role = self._role(statement) or (
-                isinstance(statement, ast.Expr) and self.quiet.allows(statement, needed)
-            )
+
+            writes = names_set([statement]) | (names_changed(statement) - trained)
+            is_role = self._role(statement) != ""
+            if isinstance(statement, ast.Expr) and not is_role:
+                is_role = self.quiet.allows(statement, needed)
             if not writes & needed or is_role:
                 dropped.insert(0, statement)
                 continue
+
             kept.insert(0, statement)
-            if isinstance(statement, ast.Assign) and all(
-                isinstance(each, ast.Name | ast.Tuple) for each in statement.targets
-            ):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [None]
+            if all(isinstance(each, ast.Name | ast.Tuple) for each in targets):
                 needed = needed - names_set([statement])
             needed = needed | names_read(statement)
 
@@ -419,46 +378,44 @@ class _LoopReader:
         """The use of a statement for a trainer: a `step`, one of the `schedule`, `zero` of
         gradients, or `clip`.
         """
-        call, training = (
-            statement.value if isinstance(statement, ast.Expr | ast.Assign) else None,
-            self.training,
-        )
+        training = self.training
+        call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
         if not isinstance(call, ast.Call):
             return ""
-        if isinstance(statement, ast.Assign):
-            return "clip" if method_of(call) == "clip_grad_norm_" else ""
 
-        owner = names_in([call.func])
-        if method_of(call) == "step" and len(owner) == 1 and not call.args and not call.keywords:
+        method, owner = method_of(call), names_in([call.func])
+        if method == "clip_grad_norm_":
+            return "clip"
+        if isinstance(statement, ast.Assign):
+            return ""
+        if method == "step" and len(owner) == 1 and not call.args and not call.keywords:
             return {training.optimizer: "step", training.scheduler: "schedule"}.get(min(owner), "")
 
-        is_zero = method_of(call) == "zero_grad" and owner <= {training.module, training.optimizer}
-        return "zero" if is_zero else "clip" if method_of(call) == "clip_grad_norm_" else ""
+        is_zero = method == "zero_grad" and owner <= {training.module, training.optimizer}
+        return "zero" if is_zero else ""
 
     def _sort(self, statement: ast.stmt, roles: set[str]) -> None:
         """Notes the role of a statement, or the line if it has none and may change the training."""
         training, role = self.training, self._role(statement)
-        if role == "clip" and role in roles:
-            self._clip(statement)
+        if role in roles:
+            if role == "clip":
+                self._clip(statement)
             self.seen.add(role)
-        elif role in roles:
-            self.seen.add(role)
-        elif (
-            isinstance(statement, ast.If)
-            and self._is_counted(statement.test)
-            and not self._is_quiet(statement)
-        ):
+            return
+
+        if isinstance(statement, ast.Break) or self._is_quiet(statement):
+            return
+        if isinstance(statement, ast.If) and self._is_counted(statement.test):
             for inner in (*statement.body, *statement.orelse):
                 self._sort(inner, roles)
-        elif not isinstance(statement, ast.Break) and not self._is_quiet(statement):
-            training.refuse(
-                statement, f"not known to leave the training as it is: {_short(statement)}"
-            )
+            return
+        first, *more = ast.unparse(statement).splitlines()
+        shown = first[:60] + (" ..." if more or len(first) > 60 else "")
+        training.refuse(statement, f"not known to leave the training as it is: {shown}")
 
     def _is_quiet(self, statement: ast.stmt) -> bool:
-        if any(
-            isinstance(node, ast.Break | ast.Return | ast.Continue) for node in own_nodes(statement)
-        ):
+        leaving = (ast.Break, ast.Return, ast.Continue)
+        if any(isinstance(node, leaving) for node in own_nodes(statement)):
             return False
 
         protected = {self.training.module, self.training.optimizer, self.training.scheduler} - {""}
@@ -471,19 +428,12 @@ class _LoopReader:
         (call,) = (call for call in calls_in([statement]) if method_of(call) == "clip_grad_norm_")
         given = {key.arg: key.value for key in call.keywords}
         norm = call.args[1] if len(call.args) > 1 else given.pop("max_norm", None)
-        whole = call.args and ast.unparse(call.args[0]) == f"{self.training.module}.parameters()"
+        clipped = ast.unparse(call.args[0]) if call.args else ""
+        parameters = f"{self.training.module}.parameters()"
 
-        if (
-            not whole
-            or norm is None
-            or len(call.args) > 2
-            or given.keys() - {"max_norm"}
-            or self.training.clip
-        ):
-            self.training.refuse(
-                statement,
-                f"clip_norm clips {self.training.module}.parameters() as a whole, once a step",
-            )
+        is_odd = len(call.args) > 2 or given.keys() - {"max_norm"} or self.training.clip
+        if norm is None or clipped != parameters or is_odd:
+            self.training.refuse(statement, f"clip_norm clips {parameters} as a whole, once a step")
         elif names_in([norm]) & self.changed:
             self.training.refuse(statement, "the largest norm changes during the training")
 
@@ -493,51 +443,38 @@ class _LoopReader:
 
     def _counters(self) -> set[str]:
         """Names whose values depend on how often the loops have run, and on nothing else."""
-        indices = {
-            node.id
-            for loop in self.loops[:-1]
-            if isinstance(loop, ast.For)
-            for node in ast.walk(loop.target)
-            if isinstance(node, ast.Name)
-        }
-
-        if is_call_of(self.training.source, self.inner.iter, "enumerate") and isinstance(
-            self.inner.target, ast.Tuple
-        ):
+        targets = [loop.target for loop in self.loops[:-1] if isinstance(loop, ast.For)]
+        indices = {node.id for node in nodes_of(ast.Name, *targets)}
+        if self.is_numbered and isinstance(self.inner.target, ast.Tuple):
             indices |= names_in([self.inner.target.elts[0]])
 
-        stores = [
-            node
-            for node in ast.walk(self.loops[0])
-            if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
-        ]
+        stores: list[ast.stmt] = []
+        for node in ast.walk(self.loops[0]):
+            if isinstance(node, _GIVES_VALUES):
+                stores.append(node)
+                indices |= names_set([node])
 
-        batch = names_in([self.training.batch])
-        candidates = {name for store in stores for name in names_set([store])} | indices
-        candidates -= batch
+        candidates = indices - names_in([self.training.batch])
         while True:
-            wrong = {
-                name
-                for store in stores
-                for name in names_set([store])
-                if (names_read(store) & (self.changed - candidates))
-                or any(True for _ in calls_in([store]))
-            }
+            wrong = set[str]()
+            for store in stores:
+                depends = names_read(store) & (self.changed - candidates)
+                if depends or calls_in([store]):
+                    wrong |= names_set([store])
             if not wrong & candidates:
                 return candidates
             candidates -= wrong
 
     def _is_counted(self, test: ast.expr) -> bool:
-        lengths = all(
-            is_call_of(self.training.source, call, "len", "min", "max", "int")
-            for call in calls_in([test])
-        )
+        source, calls = self.training.source, calls_in([test])
+        lengths = all(is_call_of(source, call, "len", "min", "max", "int") for call in calls)
         return lengths and not names_in([test]) & (self.changed - self.counters)
 
     def _counted(self, block: Statements) -> list[ast.stmt]:
         statements: list[ast.stmt] = []
         for statement in block:
             role = self._role(statement)
+            is_store = isinstance(statement, _GIVES_VALUES)
             if role in ("step", "schedule"):
                 statements.append(_mark(role, statement))
             elif isinstance(statement, LoopStatement) and has_backward(statement):
@@ -545,48 +482,42 @@ class _LoopReader:
             elif isinstance(statement, ast.If) and self._is_counted(statement.test):
                 body, orelse = self._counted(statement.body), self._counted(statement.orelse)
                 if body or orelse:
-                    statements.append(
-                        ast.copy_location(
-                            ast.If(statement.test, body or [ast.Pass()], orelse), statement
-                        )
-                    )
+                    choice = ast.If(statement.test, body or [ast.Pass()], orelse)
+                    statements.append(ast.copy_location(choice, statement))
             elif isinstance(statement, ast.Break) or (
-                isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign)
-                and names_set([statement]) <= self.counters
+                is_store and names_set([statement]) <= self.counters
             ):
                 statements.append(statement)
 
         return statements
 
     def _counted_loop(self, loop: LoopStatement) -> ast.stmt:
-        body = self._counted(loop.body)
+        source, body = self.training.source, self._counted(loop.body)
+        filled = body or [ast.Pass()]
         if isinstance(loop, ast.While):
-            return ast.copy_location(ast.While(loop.test, body or [ast.Pass()], []), loop)
+            return ast.copy_location(ast.While(loop.test, filled, []), loop)
+
         if loop is not self.inner:
             plain = loop.iter
-            while is_call_of(self.training.source, plain, "tqdm", "trange", "resuming"):
+            while is_call_of(source, plain, "tqdm", "trange", "resuming"):
                 assert isinstance(plain, ast.Call)
-                name = ast.Name("range", ast.Load())
-                plain = (
-                    ast.Call(name, plain.args, [])
-                    if method_of(plain) == "trange"
-                    else plain.args[0]
-                )
-            return ast.copy_location(ast.For(loop.target, plain, body or [ast.Pass()], []), loop)
+                within = plain.args[0]
+                if method_of(plain) == "trange":
+                    within = ast.Call(ast.Name("range", ast.Load()), plain.args, [])
+                plain = within
+            return ast.copy_location(ast.For(loop.target, plain, filled, []), loop)
 
-        batches: ast.expr = ast.Call(
-            ast.Name("range", ast.Load()), [ast.Name("_batches", ast.Load())], []
-        )
+        number = ast.Name("_batches", ast.Load())
+        batches: ast.expr = ast.Call(ast.Name("range", ast.Load()), [number], [])
         target: ast.expr = ast.Name("_batch", ast.Store())
-
-        if is_call_of(self.training.source, loop.iter, "enumerate") and isinstance(
-            loop.target, ast.Tuple
-        ):
-            assert isinstance(loop.iter, ast.Call)
-            batches = ast.Call(loop.iter.func, [batches, *loop.iter.args[1:]], loop.iter.keywords)
+        if self.is_numbered and isinstance(loop.target, ast.Tuple):
+            numbered = loop.iter
+            assert isinstance(numbered, ast.Call)
+            batches = ast.Call(numbered.func, [batches, *numbered.args[1:]], numbered.keywords)
             target = ast.Tuple([loop.target.elts[0], target], ast.Store())
 
-        return ast.copy_location(ast.For(target, batches, [_mark("batch", loop), *body], []), loop)
+        counted = ast.For(target, batches, [_mark("batch", loop), *body], [])
+        return ast.copy_location(counted, loop)
 
 
 class _QuietCode:
@@ -635,11 +566,11 @@ class _QuietCode:
     def _is_container(self, node: ast.expr) -> bool:
         displays = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
         values = self._values.get(node.id, []) if isinstance(node, ast.Name) else []
-        return bool(values) and all(
-            isinstance(value, displays)
-            or (isinstance(value, ast.Call) and method_of(value) in _CONTAINERS)
-            for value in values
-        )
+        for value in values:
+            makes = isinstance(value, ast.Call) and method_of(value) in _CONTAINERS
+            if not makes and not isinstance(value, displays):
+                return False
+        return bool(values)
 
     # Kinds of calls.
     def _allows_call(self, call: ast.Call, evaluated: bool, protected: set[str]) -> bool:  # noqa: PLR0911
@@ -706,7 +637,7 @@ class _QuietCode:
         finally:
             self._open.discard(function.name)
             if modes:
-                last = max(modes, key=lambda call: call.lineno)
+                last = max(modes, key=attrgetter("lineno"))
                 self.returns_to_training = method_of(last) == "train"
 
 
@@ -737,11 +668,10 @@ def slice_of(
         if not ((writes | reached) & needed) - left:
             continue
         if isinstance(statement, ast.Expr | ast.For | ast.With) and quiet is not None:
-            called = (
-                training.source.called(statement.value)
-                if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-                else ""
-            )
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                called = training.source.called(statement.value)
+            else:
+                called = ""
             if (
                 SEEDS.search(called)
                 or called.endswith(".zero_grad")
@@ -778,8 +708,3 @@ def _parts_of_objects(training: ScriptTraining) -> dict[str, set[str]]:
 def _mark(role: str, place: ast.AST) -> ast.stmt:
     call = ast.Call(ast.Name("mark", ast.Load()), [ast.Constant(role)], [])
     return ast.copy_location(ast.Expr(call), place)
-
-
-def _short(statement: ast.stmt) -> str:
-    text = ast.unparse(statement).splitlines()
-    return text[0][:60] + (" ..." if len(text) > 1 or len(text[0]) > 60 else "")

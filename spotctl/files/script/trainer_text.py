@@ -11,7 +11,7 @@ from typing import Any
 
 from spotctl.files.script.job_text import ScriptAnswers, job_name
 from spotctl.files.script.reading import TrainingScript
-from spotctl.files.script.statement_names import Definition, names_in, names_read, names_set
+from spotctl.files.script.source import Definition, names_in, names_read, names_set, nodes_of
 from spotctl.files.script.trainer_loop import SEEDS, ScriptTraining, slice_of
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
@@ -70,55 +70,54 @@ class TrainerText:
 
     def text(self, parts: int) -> str:
         """The file of a trainer whose batches have this number of parts."""
-        training, measured = self._training, self._measured
-        microbatch = measured.batch_size if measured.samples // parts > measured.batch_size else 0
-        options = [
-            *([f"schedule={self._names['schedule']}"] if training.scheduler else []),
-            f"batch_size={measured.samples}",
-            f"parts={parts}",
-            *(['order="loader"'] if measured.own_order else []),
-            *([f"microbatch={microbatch}"] if microbatch else []),
-            *([f"clip_norm={measured.clip_norm!r}"] if training.clip is not None else []),
-        ]
+        training, schedule = self._training, self._training.scheduler
+        names = "TorchModule"
+        if self._measured.schedule_every > 1:
+            names = "StepEvery, TorchModule"
+            schedule = f"StepEvery({schedule}, {self._measured.schedule_every})"
 
-        returned = ast.unparse(training.loader)
-        schedule = training.scheduler
-        if measured.schedule_every > 1:
-            schedule = f"StepEvery({schedule}, {measured.schedule_every})"
-        names = "StepEvery, TorchModule" if measured.schedule_every > 1 else "TorchModule"
-        made = ", ".join(
-            self._names[name] for name in ("network", "dataset", "objective", "optimizer")
-        )
-        uses_namespace = any(
-            "SimpleNamespace(" in ast.unparse(each)
-            for part in self._parts.values()
-            for each in part
-        )
+        head = f"The trainer of {self._script.path}, by spotctl init"
+        lines = [f'"""{head}: machines may join and leave while it trains."""', ""]
+        lines += self._imports()
+        statements = [each for part in self._parts.values() for each in part]
+        if any("SimpleNamespace(" in ast.unparse(each) for each in statements):
+            lines.append("from types import SimpleNamespace")
+        lines += ["", f"from agileml.torch import {names}"]
 
-        lines = [
-            f'"""The trainer of {self._script.path}, by spotctl init: machines may join and leave while it trains."""',
-            "",
-            *self._imports(),
-            *(["from types import SimpleNamespace"] if uses_namespace else []),
-            "",
-            f"from agileml.torch import {names}",
-            *(
-                line
-                for each in self._in_order(Definition)
-                for line in ("", "", *self._definition(each))
-            ),
-            *(["", "", *(ast.unparse(each) for each in self._shared)] if self._shared else []),
-            *self._function("network", "", training.module),
-            *self._function("dataset", "", returned),
-            *self._loss(),
-            *self._function("optimizer", training.module, training.optimizer),
-            *(self._function("schedule", training.optimizer, schedule) if schedule else []),
-            *("", "", "def trainer():", "    return TorchModule(", f"        {made},"),
-            *(f"        {option}," for option in options),
-            "    )",
-        ]
+        for each in self._in_order(Definition):
+            assert isinstance(each, Definition)
+            first = min([each.lineno, *(mark.lineno for mark in each.decorator_list)])
+            written = training.source.lines[first - 1 : each.end_lineno]
+            lines += ["", "", *textwrap.dedent("\n".join(written)).splitlines()]
+        if self._shared:
+            lines += ["", "", *map(ast.unparse, self._shared)]
+        lines += self._function("network", "", training.module)
+        lines += self._function("dataset", "", ast.unparse(training.loader))
+        lines += self._loss()
+        lines += self._function("optimizer", training.module, training.optimizer)
+        if schedule:
+            lines += self._function("schedule", training.optimizer, schedule)
 
+        parts_of_trainer = ("network", "dataset", "objective", "optimizer")
+        made = ", ".join(self._names[name] for name in parts_of_trainer)
+        lines += ["", "", "def trainer():", "    return TorchModule(", f"        {made},"]
+        lines += [f"        {option}," for option in self._options(parts)]
+        lines.append("    )")
         return "\n".join(lines) + "\n"
+
+    def _options(self, parts: int) -> Iterator[str]:
+        """The options of the trainer with this number of parts."""
+        training, measured = self._training, self._measured
+        if training.scheduler:
+            yield f"schedule={self._names['schedule']}"
+        yield f"batch_size={measured.samples}"
+        yield f"parts={parts}"
+        if measured.own_order:
+            yield 'order="loader"'
+        if measured.samples // parts > measured.batch_size > 0:
+            yield f"microbatch={measured.batch_size}"
+        if training.clip is not None:
+            yield f"clip_norm={measured.clip_norm!r}"
 
     # -- statements of the script
 
@@ -145,35 +144,31 @@ class TrainerText:
         return ast.fix_missing_locations(changed)
 
     def _slices(self) -> dict[str, list[ast.stmt]]:
-        training = self._training
-        free = {name for each in self._objective for name in names_read(each)} - names_in(
-            [training.batch]
-        )
-        free -= names_set(self._objective)
+        training, source = self._training, self._training.source
+        module, optimizer = training.module, training.optimizer
+        free = {name for each in self._objective for name in names_read(each)}
+        free -= names_in([training.batch]) | names_set(self._objective)
+        scheduler = {training.scheduler} - {""}
         parts = {
-            "network": slice_of(training, {training.module}),
+            "network": slice_of(training, {module}),
             "dataset": slice_of(training, names_in([training.loader])),
-            "objective": slice_of(training, free - {training.module}, {training.module}),
-            "optimizer": slice_of(training, {training.optimizer}, {training.module}),
-            "schedule": slice_of(
-                training, {training.scheduler} - {""}, {training.module, training.optimizer}
-            ),
+            "objective": slice_of(training, free - {module}, {module}),
+            "optimizer": slice_of(training, {optimizer}, {module}),
+            "schedule": slice_of(training, scheduler, {module, optimizer}),
         }
 
-        seeds = [
-            each
-            for each in training.setup
-            if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)
-        ]
-
-        seeds = [each for each in seeds if SEEDS.search(training.source.called(each.value))]  # type: ignore[arg-type]
+        # What the statements that set seeds need belongs to both.
+        seeding = set[int]()
+        for each in training.setup:
+            call = each.value if isinstance(each, ast.Expr) else None
+            if isinstance(call, ast.Call) and SEEDS.search(source.called(call)):
+                seeding.add(id(each))
+                seeding |= {id(needed) for needed in slice_of(training, names_read(each))}
         for name in ("network", "dataset"):
-            wanted = {id(each) for each in (*parts[name], *seeds)}
-            for seed in seeds:
-                wanted |= {id(each) for each in slice_of(training, names_read(seed))}
+            wanted = seeding | {id(each) for each in parts[name]}
             parts[name] = [each for each in training.setup if id(each) in wanted]
 
-        given = {training.module, training.optimizer, training.scheduler} - {""}
+        given = {module, optimizer} | scheduler
         for name, part in parts.items():
             for each in part:
                 outside = names_read(each) & given
@@ -181,7 +176,7 @@ class TrainerText:
                     self.problems.append(
                         f"line {each.lineno}: {each.name} uses {min(outside)} from outside; pass it"
                     )
-                elif name == "objective" and outside and not isinstance(each, Definition):
+                elif name == "objective" and outside:
                     self.problems.append(
                         f"line {each.lineno}: the loss depends on it, and it on {min(outside)}"
                     )
@@ -192,34 +187,20 @@ class TrainerText:
         """Statements that stand outside of functions: those of the loss, and plain values."""
         training = self._training
         inside = {name for each in self._in_order(Definition) for name in names_read(each)}
-        given = {training.module, training.optimizer, training.scheduler}
-        shared = {
-            id(each) for each in (*self._parts["objective"], *slice_of(training, inside - given))
-        }
-        plain: set[str] = set()
+        inside -= {training.module, training.optimizer, training.scheduler}
+        shared = {id(each) for each in (*self._parts["objective"], *slice_of(training, inside))}
 
+        plain = {"SimpleNamespace", "len", "int", "float"}
         for each in self._in_order(ast.stmt):
+            given = names_set([each])
             if _is_top(each) or id(each) in shared:
-                plain |= names_set([each])
-            elif isinstance(each, ast.Assign) and names_read(each) <= plain | {
-                "SimpleNamespace",
-                "len",
-                "int",
-                "float",
-            }:
-                calls = [node for node in ast.walk(each.value) if isinstance(node, ast.Call)]
-                sets_once = (
-                    sum(
-                        bool(names_set([other]) & names_set([each]))
-                        for other in self._training.setup
-                    )
-                    == 1
-                )
-                if sets_once and all(
-                    _PLAIN_CALLS.search(self._training.source.called(call)) for call in calls
-                ):
+                plain |= given
+            elif isinstance(each, ast.Assign) and names_read(each) <= plain:
+                called = map(training.source.called, nodes_of(ast.Call, each.value))
+                setters = [other for other in training.setup if names_set([other]) & given]
+                if len(setters) == 1 and all(map(_PLAIN_CALLS.search, called)):
                     shared.add(id(each))
-                    plain |= names_set([each])
+                    plain |= given
 
         return [
             each for each in self._in_order(ast.stmt) if id(each) in shared and not _is_top(each)
@@ -236,34 +217,23 @@ class TrainerText:
 
     def _imports(self) -> Iterator[str]:
         """The imports, without names that nothing uses."""
-        read = {
-            name
-            for part in self._parts.values()
-            for each in part
-            if not isinstance(each, _IMPORTS)
-            for name in names_read(each)
-        }
+        read = names_in([self._training.loader])
+        statements = [each for part in self._parts.values() for each in part]
+        for each in (*statements, *self._objective):
+            if not isinstance(each, _IMPORTS):
+                read |= names_read(each)
 
-        read |= {name for each in self._objective for name in names_read(each)} | names_in(
-            [self._training.loader]
-        )
         for each in self._in_order(_IMPORTS):
             assert isinstance(each, ast.Import | ast.ImportFrom)
-            kept = [
-                alias
-                for alias in each.names
-                if (alias.asname or alias.name.partition(".")[0]) in read
-            ]
+            kept = []
+            for alias in each.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                if name in read:
+                    kept.append(alias)
             if kept:
                 statement = copy.copy(each)
                 statement.names = kept
                 yield ast.unparse(statement)
-
-    def _definition(self, each: ast.stmt) -> list[str]:
-        assert isinstance(each, Definition)
-        first = min([each.lineno, *(mark.lineno for mark in each.decorator_list)])
-        lines = self._training.source.lines[first - 1 : each.end_lineno]
-        return textwrap.dedent("\n".join(lines)).splitlines()
 
     # -- functions of the trainer
 
@@ -280,7 +250,7 @@ class TrainerText:
         yield f"    return {returned}"
 
     def _loss(self) -> Iterator[str]:
-        training, measured = self._training, self._measured
+        training, times = self._training, self._measured.per_step
         target = ast.unparse(training.batch).removeprefix("(").removesuffix(")")
         parameter = target if isinstance(training.batch, ast.Name) else "batch"
         first, last = training.objective[0].lineno, training.objective[-1].lineno
@@ -291,13 +261,10 @@ class TrainerText:
 
         for each in self._objective:
             statement = copy.deepcopy(each)
-            if measured.per_step > 1:
-                # The script sums this many gradients; the trainer takes their mean.
-                for node in ast.walk(statement):
-                    if isinstance(node, ast.Return) and node.value is not None:
-                        node.value = ast.BinOp(
-                            node.value, ast.Mult(), ast.Constant(measured.per_step)
-                        )
+            for node in nodes_of(ast.Return, statement):
+                if times > 1 and node.value is not None:
+                    # The script sums this many gradients; the trainer takes their mean.
+                    node.value = ast.BinOp(node.value, ast.Mult(), ast.Constant(times))
             yield from textwrap.indent(ast.unparse(statement), "    ").splitlines()
 
 
@@ -306,41 +273,44 @@ def _is_top(each: ast.stmt) -> bool:
 
 
 def _parses_arguments(value: ast.expr, script: TrainingScript) -> bool:
-    if not isinstance(value, ast.Call):
-        return False
-    if isinstance(value.func, ast.Attribute):
-        return value.func.attr == "parse_args"
-
-    function = (
-        script.source.functions.get(value.func.id) if isinstance(value.func, ast.Name) else None
-    )
-    return function is not None and any(
-        isinstance(node, ast.Attribute) and node.attr == "parse_args" for node in ast.walk(function)
-    )
+    match value:
+        case ast.Call(ast.Attribute(attr=method)):
+            return method == "parse_args"
+        case ast.Call(ast.Name(name)) if name in script.source.functions:
+            inside = nodes_of(ast.Attribute, script.source.functions[name])
+            return any(node.attr == "parse_args" for node in inside)
+    return False
 
 
 def _enlarge_batches(statement: ast.AST, times: int) -> None:
     """Makes a DataLoader read as many samples as a step needs."""
-    for call in ast.walk(statement):
-        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("DataLoader"):
-            for keyword in call.keywords:
-                if keyword.arg == "batch_size":
-                    keyword.value = ast.BinOp(keyword.value, ast.Mult(), ast.Constant(times))
-                    return
-            if len(call.args) > 1:
-                call.args[1] = ast.BinOp(call.args[1], ast.Mult(), ast.Constant(times))
-            else:
-                call.keywords.append(ast.keyword("batch_size", ast.Constant(times)))
-            return
+    for call in nodes_of(ast.Call, statement):
+        if not ast.unparse(call.func).endswith("DataLoader"):
+            continue
+        more = ast.Constant(times)
+        for keyword in call.keywords:
+            if keyword.arg == "batch_size":
+                keyword.value = ast.BinOp(keyword.value, ast.Mult(), more)
+                return
+        if len(call.args) > 1:
+            call.args[1] = ast.BinOp(call.args[1], ast.Mult(), more)
+        else:
+            call.keywords.append(ast.keyword("batch_size", more))
+        return
 
 
 def trainer_job_text(
     script: TrainingScript, answers: ScriptAnswers, module: str, clocks: int
 ) -> str:
     """The job file of a trainer."""
+    types = "{vcpus: 4..16, memory_gib: 8..64}"
+    market = []
+    if answers.is_local:
+        types, market = "[c4.2xlarge]", ["local: {speed: 120}"]
+
+    compared = "which compared three clocks with those of the script."
     lines = [
-        f"# Written by spotctl init {script.path} --trainer, which compared three clocks with "
-        "those of the script.",
+        f"# Written by spotctl init {script.path} --trainer, {compared}",
         "",
         f"name: {job_name(script)}",
         "kind: agileml # loses no work when machines are evicted",
@@ -350,13 +320,12 @@ def trainer_job_text(
         "",
         "resources:",
         f"  clouds: [{answers.cloud}] # or local, aws, gcp, azure",
-        "  types: [c4.2xlarge]"
-        if answers.is_local
-        else "  types: {vcpus: 4..16, memory_gib: 8..64}",
+        f"  types: {types}",
         "  machines: 2..4 # spot machines",
         "  reliable: {machines: 1} # on demand; it keeps the model",
+        *market,
     ]
-    return "\n".join([*lines, *(["local: {speed: 120}"] if answers.is_local else [])]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def refusal_of(script: TrainingScript, lines: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,7 +17,7 @@ from pricing_data.market import is_region_of
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.agent.cloud_parts import clouds_by_scheme
 from spotctl.files.job.conversions import RESERVED_PREFIX, money_text, read_variable
-from spotctl.files.job.forms import JOB_NAME, TAG_NAME, TAG_VALUE, Form
+from spotctl.files.job.forms import JOB_NAME, TAG_NAME, TAG_VALUE
 from spotctl.files.job.spec import data_variable
 from spotctl.files.yaml_file import Loc, Problem, YamlFile, refusal
 from spotctl.home.cloud import mapped_ports, rented_clouds
@@ -107,12 +108,10 @@ class JobDraft:
 
     def set_tags(self, loc: Loc, tags: Mapping[str, object]) -> None:
         """The labels that every cloud accepts."""
-        kept = {
-            name: str(value)
-            for name, value in tags.items()
-            if _is_tag(TAG_NAME, name) and _is_tag(TAG_VALUE, str(value))
-        }
-
+        kept = dict[str, str]()
+        for name, value in tags.items():
+            with suppress(ValueError):
+                kept[TAG_NAME.read(name)] = TAG_VALUE.read(str(value))
         if kept:
             self.options["tags"] = kept
         for name in tags.keys() - kept.keys():
@@ -237,19 +236,11 @@ class JobDraft:
             for name, value in self._variables.items()
             if re.search(rf"\b{name}\b", f"{setup}\n{run}")
         ]
-        for key, text in (("setup", setup), ("run", run)):
-            if not text.strip():
-                continue
-            command = f"bash -c {shlex.quote(text.strip())}" if _BASH.search(text) else text.strip()
-            first = (
-                [*self._links, *used]
-                if key == "run"
-                else used
-                if any(name in text for name in self._variables)
-                else []
-            )
-            target = self.options if key == "setup" else self.program
-            target[key] = "\n".join([*first, command])
+        if setup.strip():
+            needs = any(name in setup for name in self._variables)
+            self.options["setup"] = "\n".join([*(used if needs else ()), _command(setup)])
+        if run.strip():
+            self.program["run"] = "\n".join([*self._links, *used, _command(run)])
 
     def job(self, name: str) -> dict[str, Any]:
         """The job file's content."""
@@ -315,14 +306,6 @@ class JobDraft:
         )
 
 
-def _is_tag(form: Form, text: str) -> bool:
-    try:
-        form.read(text)
-    except ValueError:
-        return False
-    return True
-
-
 class _Dumper(yaml.SafeDumper):
     """Writes commands of several lines as they are typed."""
 
@@ -351,6 +334,12 @@ def job_name(name: str) -> str:
 def own_path(path: str, folder: Path) -> str:
     """A path of a task as the job file names it, relative to the folder of the task."""
     return path if path.startswith(("/", "~")) else str(folder / path)
+
+
+def _command(text: str) -> str:
+    """A script for sh, or one that bash runs."""
+    script = text.strip()
+    return f"bash -c {shlex.quote(script)}" if _BASH.search(text) else script
 
 
 def _link(path: str, variable: str) -> str:

@@ -79,44 +79,44 @@ def dstack_draft(file: YamlFile, folder: Path) -> JobDraft:
     if not commands:
         draft.refuse(("commands",), "is missing: the task runs nothing; write commands: [COMMAND]")
     nodes = task.get("nodes")
-    draft.set_nodes(
-        ("nodes",), int(nodes) if isinstance(nodes, str) and nodes.isdecimal() else nodes
-    )
+    number = int(nodes) if isinstance(nodes, str) and nodes.isdecimal() else nodes
+    draft.set_nodes(("nodes",), number)
     _set_environment(draft, task)
     if isinstance(task.get("image"), str):
         draft.image["container"] = task["image"]
-    draft.options["workdir"] = str(folder)
 
-    if isinstance(place := task.get("working_dir"), str) and not place.startswith(("/", "~")):
+    place = task.get("working_dir")
+    draft.options["workdir"] = str(folder)
+    if isinstance(place, str) and not place.startswith(("/", "~")):
         draft.options["workdir"] = own_path(place, folder)
     elif place is not None:
         draft.leave(("working_dir",), "the job's folder has a path of its own on each machine")
 
-    draft.set_clouds(
-        _texts(draft, task, "backends"),
-        _texts(draft, task, "regions"),
-        _texts(draft, task, "availability_zones"),
-        ("backends",),
-    )
+    clouds, regions = _texts(draft, task, "backends"), _texts(draft, task, "regions")
+    zones = _texts(draft, task, "availability_zones")
+    draft.set_clouds(clouds, regions, zones, ("backends",))
 
     if types := _texts(draft, task, "instance_types"):
         draft.resources["types"] = types
     _set_machine(draft, draft.mapping(("resources",), task.get("resources")))
-    if (policy := task.get("spot_policy") or "on-demand") not in ("spot", "on-demand", "auto"):
+    policy = task.get("spot_policy") or "on-demand"
+    if policy not in ("spot", "on-demand", "auto"):
         draft.refuse(("spot_policy",), "expected spot, on-demand or auto")
     draft.set_spot(("spot_policy",), is_spot=policy != "on-demand")
     draft.set_max_price(("max_price",), task.get("max_price"))
     draft.set_tags(("tags",), draft.mapping(("tags",), task.get("tags")))
 
-    for place in sorted({place for text in commands for place in _FILLED_IN.findall(text)}):
+    for filled in sorted({gap for text in commands for gap in _FILLED_IN.findall(text)}):
         draft.leave(
             ("commands",),
-            f"dstack fills in {place}, and nothing does here; write what belongs there",
+            f"dstack fills in {filled}, and nothing does here; write what belongs there",
         )
 
     commands = [_FILLED_IN.sub("", text) for text in commands]
-    # A command that fails ends the task, as dstack joins them.
-    draft.set_commands("", commands[0] if len(commands) == 1 else "\n".join(["set -e", *commands]))
+    if len(commands) > 1:
+        # A command that fails ends the task, as dstack joins them.
+        commands.insert(0, "set -e")
+    draft.set_commands("", "\n".join(commands))
     return draft
 
 
@@ -184,9 +184,10 @@ def _set_disk(draft: JobDraft, disk: object, loc: Loc) -> None:
     if size is None:
         return
     least, dots, most = _range(draft, size, loc).partition("..")
-    draft.image["disk_gib"] = max(8, round(float(least or most)))
+    gib = max(8, round(float(least or most)))
+    draft.image["disk_gib"] = gib
     if dots and most:
-        draft.leave(loc, f"a disk has one size: {draft.image['disk_gib']} GiB was written")
+        draft.leave(loc, f"a disk has one size: {gib} GiB was written")
 
 
 def _set_gpu(draft: JobDraft, gpu: object, loc: Loc) -> None:

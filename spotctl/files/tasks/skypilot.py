@@ -87,7 +87,12 @@ def skypilot_draft(file: YamlFile, folder: Path) -> JobDraft:
     draft.set_nodes(("num_nodes",), task.get("num_nodes"))
     _set_resources(draft, task)
     _set_variables(draft, task)
-    _set_workdir(draft, task.get("workdir"), folder)
+    workdir = task.get("workdir")
+    if isinstance(workdir, str):
+        draft.options["workdir"] = own_path(workdir, folder)
+    elif workdir is not None:
+        why = "a repository is not fetched; clone it, and name its folder in workdir"
+        draft.leave(("workdir",), why)
     _set_mounts(draft, task, folder)
     if not isinstance(task.get("setup"), str | None) or not isinstance(task.get("run"), str):
         draft.refuse(("run",), "expected commands as text in run, and in setup if it is there")
@@ -102,9 +107,10 @@ def _set_variables(draft: JobDraft, task: dict[str, Any]) -> None:
     for name, value in envs.items():
         draft.set_variable(("envs", name), name, None if value is None else texts.get(name, value))
     secrets = task.get("secrets")
-    names: Iterable[str] = (
-        map(str, secrets) if isinstance(secrets, list) else draft.mapping(("secrets",), secrets)
-    )
+    if isinstance(secrets, list):
+        names: Iterable[str] = map(str, secrets)
+    else:
+        names = draft.mapping(("secrets",), secrets)
 
     for i, name in enumerate(names):
         key = i if isinstance(secrets, list) else name
@@ -115,15 +121,6 @@ def _set_variables(draft: JobDraft, task: dict[str, Any]) -> None:
                 ("secrets", key),
                 f"its value is not copied: export {plain} where you launch the job",
             )
-
-
-def _set_workdir(draft: JobDraft, workdir: object, folder: Path) -> None:
-    if isinstance(workdir, str):
-        draft.options["workdir"] = own_path(workdir, folder)
-    elif workdir is not None:
-        draft.leave(
-            ("workdir",), "a repository is not fetched; clone it, and name its folder in workdir"
-        )
 
 
 def _set_mounts(draft: JobDraft, task: dict[str, Any], folder: Path) -> None:
@@ -173,51 +170,46 @@ def _set_resources(draft: JobDraft, task: dict[str, Any]) -> None:
     resources = draft.mapping(loc, task.get("resources"))
     machines = _alternatives(draft, resources)
     first = machines[0]
-    apart = [
-        machine
-        for machine in machines
-        if any(
-            machine.get(key) != first.get(key)
-            for key in first.keys() | machine.keys()
-            if key not in _PLACE
-        )
-    ]
-
-    regions = [machine.get("region") for machine in machines]
-    if apart or (any(regions) and not all(regions)):
-        key = next(
-            (key for key in ("any_of", "ordered", "accelerators", "gpus") if key in resources),
-            "accelerators",
-        )
-        others = "; ".join(_said(machine) for machine in machines[1:])
+    # Alternatives of one machine differ in their places only, and all name a region or none does.
+    kinds = [{key: machine[key] for key in machine if key not in _PLACE} for machine in machines]
+    is_one_kind = True
+    for kind in kinds:
+        keys = kind.keys() | kinds[0].keys()
+        is_one_kind &= all(kind.get(key) == kinds[0].get(key) for key in keys)
+    regions = [bool(machine.get("region")) for machine in machines]
+    if not is_one_kind or len(set(regions)) > 1:
+        lists = ("any_of", "ordered", "accelerators", "gpus")
+        key = next((key for key in lists if key in resources), "accelerators")
+        taken, *others = map(_said, machines)
         draft.leave(
             (*loc, key),
-            f"a job has one kind of machine: {_said(first)} was taken, and not {others}",
+            f"a job has one kind of machine: {taken} was taken, and not {'; '.join(others)}",
         )
         machines = [first]
 
-    draft.set_clouds(
-        [machine["cloud"] for machine in machines if machine.get("cloud")],
-        [machine["region"] for machine in machines if machine.get("region")],
-        [machine["zone"] for machine in machines if machine.get("zone")],
-        (
-            *loc,
-            next(
-                (
-                    key
-                    for key in ("infra", "region", "cloud", "any_of", "ordered")
-                    if key in resources
-                ),
-                "cloud",
-            ),
-        ),
-    )
+    places = {key: [machine[key] for machine in machines if machine.get(key)] for key in _PLACE}
+    holders = ("infra", "region", "cloud", "any_of", "ordered")
+    where = (*loc, next((key for key in holders if key in resources), "cloud"))
+    draft.set_clouds(places["cloud"], places["region"], places["zone"], where)
 
     _set_machine(draft, first, loc)
     draft.set_spot((*loc, "use_spot"), is_spot=first["use_spot"])
-    _set_image(draft, first, loc)
+    draft.image |= first.get("image") or {}
+    if size := first.get("disk_size"):
+        if not size.isdigit():
+            draft.refuse((*loc, "disk_size"), "expected a whole number of GB")
+        draft.image["disk_gib"] = int(size)
     draft.set_max_price((*loc, "max_hourly_cost"), first.get("max_hourly_cost"))
     draft.set_tags((*loc, "labels"), draft.mapping((*loc, "labels"), first.get("labels")))
+
+
+def _said(machine: dict[str, Any]) -> str:
+    """An alternative, shortly: a100:8 on gcp."""
+    accelerators = machine.get("accelerators") or {}
+    words = [f"{model}:{count:g}" for model, count in accelerators.items()]
+    words = words or [str(machine.get("instance_type") or "CPUs")]
+    place = "/".join(str(machine[key]) for key in _PLACE if machine.get(key))
+    return " on ".join([*words, place] if place else words)
 
 
 def _set_machine(draft: JobDraft, machine: dict[str, Any], loc: Loc) -> None:
@@ -228,44 +220,27 @@ def _set_machine(draft: JobDraft, machine: dict[str, Any], loc: Loc) -> None:
                 draft.leave((*loc, key), f"follows from instance_type: {machine['instance_type']}")
         return
 
-    if machine.get("cpus"):
-        least, plus = (
-            float(machine["cpus"].rstrip("+")),
-            ".." if machine["cpus"].endswith("+") else "",
-        )
-        draft.machine["vcpus"] = f"{ceil(least)}{plus}"
-        if least != ceil(least):
-            draft.leave((*loc, "cpus"), f"vCPUs are whole: {ceil(least)} were written")
+    if cpus := machine.get("cpus"):
+        least = float(cpus.rstrip("+"))
+        whole, more = ceil(least), ".." if cpus.endswith("+") else ""
+        draft.machine["vcpus"] = f"{whole}{more}"
+        if least != whole:
+            draft.leave((*loc, "cpus"), f"vCPUs are whole: {whole} were written")
 
-    if machine.get("memory"):
-        least, plus = (
-            float(machine["memory"].rstrip("+")),
-            ".." if machine["memory"].endswith("+") else "",
-        )
-        draft.machine["memory_gib"] = f"{least:g}{plus}"
+    if memory := machine.get("memory"):
+        more = ".." if memory.endswith("+") else ""
+        draft.machine["memory_gib"] = f"{float(memory.rstrip('+')):g}{more}"
 
-    if machine.get("accelerators"):
-        (model, count), *_ = machine["accelerators"].items()
-        if (
-            count != int(count)
-            or not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", model)
-            or "tpu" in model.lower()
-        ):
+    if accelerators := machine.get("accelerators"):
+        (model, count), *_ = accelerators.items()
+        is_gpu = re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", model) and "tpu" not in model.lower()
+        if is_gpu and count == int(count):
+            draft.machine["accelerators"] = f"{model}:{int(count)}"
+        else:
             draft.leave(
                 (*loc, "accelerators"),
                 f"{model}:{count:g} is nothing that spotctl rents: whole GPUs, no TPUs",
             )
-        else:
-            draft.machine["accelerators"] = f"{model}:{int(count)}"
-
-
-def _set_image(draft: JobDraft, machine: dict[str, Any], loc: Loc) -> None:
-    if image := machine.get("image"):
-        draft.image |= image
-    if size := machine.get("disk_size"):
-        if not size.isdigit():
-            draft.refuse((*loc, "disk_size"), "expected a whole number of GB")
-        draft.image["disk_gib"] = int(size)
 
 
 # -- resources as SkyPilot's parser reads them -----------------------------------------------------
@@ -285,19 +260,19 @@ def _alternatives(draft: JobDraft, resources: dict[str, Any]) -> list[dict[str, 
     listed = resources.get(key)
     if listed is not None and not isinstance(listed, list):
         draft.refuse((*loc, key), "expected a list")
-    machines = []
 
+    machines = []
     for i, other in enumerate(listed or [{}]):
-        given = draft.mapping((*loc, key, i), other)
-        draft.leave_unknown((*loc, key, i), given, _CARRIED, _OF_MACHINES)
-        where = (*loc, key, i) if listed else loc
-        labels = [draft.mapping((*loc, "labels"), part.get("labels")) for part in (base, given)]
-        merged = {**base, **given, "labels": {**labels[0], **labels[1]}}
-        machines += [
-            machine
-            for chosen in _accelerators(draft, merged, where)
-            for machine in [_machine(draft, merged, chosen, where)]
-        ]
+        place = (*loc, key, i)
+        given = draft.mapping(place, other)
+        draft.leave_unknown(place, given, _CARRIED, _OF_MACHINES)
+        labels = draft.mapping((*loc, "labels"), base.get("labels"))
+        more = draft.mapping((*loc, "labels"), given.get("labels"))
+        merged = {**base, **given, "labels": {**labels, **more}}
+        where = place if listed else loc
+        for chosen in _accelerators(draft, merged, where):
+            machine = _machine(draft, merged, chosen, where)
+            machines.append(machine)
 
     return machines
 
@@ -315,12 +290,10 @@ def _accelerators(
     if part is None:
         return [None]
 
+    names = [str(name) for name in part] if isinstance(part, list | dict) else [str(part)]
     if isinstance(part, dict):
-        names = [
-            f"{model}:{count}" if count is not None else str(model) for model, count in part.items()
-        ]
-    else:
-        names = [str(name) for name in part] if isinstance(part, list) else [str(part)]
+        counts = ("" if count is None else f":{count}" for count in part.values())
+        names = [name + count for name, count in zip(names, counts, strict=True)]
 
     models: list[dict[str, float] | None] = []
     for name in dict.fromkeys(names):
@@ -347,26 +320,27 @@ def _machine(
     """One alternative, with values in the form that SkyPilot's parser gives them."""
     kept = ("instance_type", "labels", "max_hourly_cost")
     machine = {key: given[key] for key in kept if given.get(key) is not None}
-    if image := _image(given.get("image_id")):
-        machine["image"] = image
-    elif given.get("image_id") is not None:
+
+    # The job names an image by itself, or of its one region.
+    image = name = given.get("image_id")
+    if isinstance(image, dict) and len(image) == 1:
+        (name,) = image.values()
+    if isinstance(name, str) and name.startswith("docker:"):
+        machine["image"] = {"container": name.removeprefix("docker:")}
+    elif isinstance(name, str) and name.startswith("ami-"):
+        machine["image"] = {"ami": name}
+    elif image is not None:
         draft.leave(
             (*loc, "image_id"), "an image by region or of SkyPilot; image names one for each cloud"
         )
 
-    for key, form, expected in (
-        ("instance_type", str, "text"),
-        ("use_spot", bool, "true or false"),
-    ):
-        if not isinstance(given.get(key), form | None):
-            draft.refuse((*loc, key), f"expected {expected}")
+    if not isinstance(given.get("instance_type"), str | None):
+        draft.refuse((*loc, "instance_type"), "expected text")
+    if not isinstance(given.get("use_spot"), bool | None):
+        draft.refuse((*loc, "use_spot"), "expected true or false")
 
-    machine |= {
-        **_place(draft, given, loc),
-        "accelerators": accelerators,
-        "use_spot": bool(given.get("use_spot")),
-    }
-
+    machine |= _place(draft, given, loc)
+    machine |= {"accelerators": accelerators, "use_spot": bool(given.get("use_spot"))}
     for key in ("cpus", "memory", "disk_size"):
         if given.get(key) is not None:
             machine[key] = _amount(draft, given[key], (*loc, key))
@@ -374,14 +348,6 @@ def _machine(
     if not re.fullmatch(r"\d*[a-z]*", str(given.get("disk_size") or ""), re.IGNORECASE):
         draft.refuse((*loc, "disk_size"), "expected a whole number, with its unit")
     return machine
-
-
-def _image(given: object) -> dict[str, str]:
-    """The job's image, if it can name this one."""
-    name = next(iter(given.values())) if isinstance(given, dict) and len(given) == 1 else given
-    if isinstance(name, str) and name.startswith("docker:"):
-        return {"container": name.removeprefix("docker:")}
-    return {"ami": name} if isinstance(name, str) and name.startswith("ami-") else {}
 
 
 def _place(draft: JobDraft, given: dict[str, Any], loc: Loc) -> dict[str, str]:
@@ -411,27 +377,10 @@ def _amount(draft: JobDraft, written: object, loc: Loc) -> str:
     """An amount such as 8, 8+, 32GB+ or 1TB, in GB where it is one of memory."""
     text = str(written)
     plain, plus = text.removesuffix("+"), "+" if text.endswith("+") else ""
-    matched = _MEMORY.fullmatch(plain)
-    is_memory = loc[-1] != "cpus"
-
-    if (
-        isinstance(written, bool)
-        or matched is None
-        or not float(matched[1])
-        or (matched[2] and not is_memory)
-    ):
+    matched = None if isinstance(written, bool) else _MEMORY.fullmatch(plain)
+    number, unit = (float(matched[1]), matched[2]) if matched else (0.0, "")
+    if not number or (unit and loc[-1] == "cpus"):
         draft.refuse(loc, f"{text!r} is not a number above 0, with + behind it for at least")
 
-    assert matched is not None
-    unit = _UNITS[(matched[2] or "gb").lower().replace("i", "b")]
-    return f"{float(matched[1]) * unit:.12g}{plus}"
-
-
-def _said(machine: dict[str, Any]) -> str:
-    """An alternative, shortly: a100:8 on gcp."""
-    accelerators = machine.get("accelerators") or {}
-    words = [f"{model}:{count:g}" for model, count in accelerators.items()] or [
-        str(machine.get("instance_type") or "CPUs")
-    ]
-    place = "/".join(str(machine[key]) for key in _PLACE if machine.get(key))
-    return " on ".join([*words, place] if place else words)
+    times = _UNITS[(unit or "gb").lower().replace("i", "b")]
+    return f"{number * times:.12g}{plus}"

@@ -231,7 +231,7 @@ def _traces(path: Path, file: RegionsFile) -> list[AvailabilityTrace]:
             raise BadRequest(f"{path}: zones: no record of {zone}; recorded: {known}")
 
     traces = [by_zone[zone] for zone in wanted]
-    gaps = {zone_trace.trace.gap_seconds for zone_trace in traces}
+    gaps = {trace.gap_seconds for trace in traces}
     if len(gaps) > 1:
         raise BadRequest(
             f"{path}: traces: the zones were recorded at different intervals; use those of one "

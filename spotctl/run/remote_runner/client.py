@@ -15,8 +15,8 @@ from functools import cached_property, partial
 
 from agileml.errors import AgileMLError
 from pricing_data.units import SECOND, bid_usd, counted, format_time
-from spotctl.agent.data.patience import PATIENCE_SECONDS, is_temporary
 from spotctl.agent.data.stores import StoreRefused
+from spotctl.agent.data.transfer import PATIENCE_SECONDS, is_temporary
 from spotctl.clouds.errors import ProviderError, Unanswered
 from spotctl.clouds.link import Invocation
 from spotctl.clouds.provider import CloudProvider, Machine, MachineState

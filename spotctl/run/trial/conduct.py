@@ -74,14 +74,11 @@ _ANY = (
 
 def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], None]) -> TrialRecord:
     """Carries out the chosen steps, or all, and reports each result as soon as it is there."""
-    if unknown := [name for name in chosen if name not in STEPS]:
-        raise BadRequest(f"step {unknown[0]!r} is not one of {', '.join(STEPS)}")
-
-    wanted = (
-        {*chosen, *(_NEEDED[name] for name in chosen if name in _NEEDED), "left"}
-        if chosen
-        else set(STEPS)
-    )
+    wanted = {"left"} if chosen else set(STEPS)
+    for name in chosen:
+        if name not in STEPS:
+            raise BadRequest(f"step {name!r} is not one of {', '.join(STEPS)}")
+        wanted |= {name, _NEEDED.get(name, name)}
 
     machines, results = BareMachines(kit), list[StepResult]()
     try:
@@ -96,35 +93,26 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
     finally:
         _end(machines)
 
-    packages = ("spotctl", *cloud_of(kit.cloud).packages.needed)
+    versions = {"python": platform.python_version()}
+    for package in ("spotctl", *cloud_of(kit.cloud).packages.needed):
+        versions[package] = version(package)
     return TrialRecord(
         cloud=kit.cloud,
         region=kit.region,
         endpoint=kit.provider.endpoint,
         date=datetime.now(UTC).date().isoformat(),
-        versions={
-            "python": platform.python_version(),
-            **{name: version(name) for name in packages},
-        },
+        versions=versions,
         steps=tuple(results),
         most_usd=kit.spent_usd,
     )
 
 
 def _steps(kit: Kit, machines: BareMachines) -> Mapping[str, KitStep]:
-    steps: tuple[KitStep, ...] = (
-        check_account(kit),
-        check_orders(kit),
-        machines.boot(),
-        machines.repeat_token(),
-        machines.let_lease_end(),
-        jobs.kill_launcher(kit),
-        jobs.evict(kit),
-        jobs.train(kit),
-        jobs.move_runner(kit),
-        _find_left(kit, machines),
-    )
-    return dict(zip(STEPS, steps, strict=True))
+    # Each begins when its first result is asked for.
+    bare = (machines.boot(), machines.repeat_token(), machines.let_lease_end())
+    with_jobs = (jobs.kill_launcher(kit), jobs.evict(kit), jobs.train(kit), jobs.move_runner(kit))
+    checks, left = (check_account(kit), check_orders(kit)), _find_left(kit, machines)
+    return dict(zip(STEPS, (*checks, *bare, *with_jobs, left), strict=True))
 
 
 def _carried_out(kit: Kit, name: str, step: KitStep) -> Iterator[StepResult]:
@@ -152,22 +140,16 @@ def _find_left(kit: Kit, machines: BareMachines) -> Iterator[StepResult]:
     """Everything that the cloud still lists under the tags of the trial's runs."""
     _end(machines)
     runs = [kit.bare_run, *kit.runs]
-    left = [
-        resource
-        for run in runs
-        for resource in left_under(kit.provider, {**kit.tags, RUN_TAG: run})
-    ]
+    left = list[Resource]()
+    for run in runs:
+        left += left_under(kit.provider, {**kit.tags, RUN_TAG: run})
 
     if left:
         names = ", ".join(f"{resource.kind} {resource.id}" for resource in left)
         raise TrialFailed(f"left: {names} (spotctl gc removes it)")
 
-    yield StepResult(
-        "left",
-        PASSED,
-        f"nothing is left of {counted(len(runs), 'run')}",
-        figures={"runs": len(runs)},
-    )
+    detail = f"nothing is left of {counted(len(runs), 'run')}"
+    yield StepResult("left", PASSED, detail, figures={"runs": len(runs)})
 
 
 def open_kit(
@@ -206,22 +188,21 @@ def _kinds(
     """The named types, or the smallest that suits, and the smallest of another architecture or else
     another type.
     """
+    if len(types) > 2:
+        raise BadRequest("a full trial rents two kinds of machines: --type NAME, once or twice")
     if types:
-        if len(types) > 2:
-            raise BadRequest("a full trial rents two kinds of machines: --type NAME, once or twice")
-        first, second = (known.catalog.instance_type(cloud, name) for name in (types[0], types[-1]))
-        return first, second
+        named = [known.catalog.instance_type(cloud, name) for name in types]
+        return named[0], named[-1]
 
     fitting = fitting_types(_spec(cloud, region), cloud, [region], known)
-    others = [machine for machine in fitting if machine.name != fitting[0].name] or fitting
-    if (
-        getattr(settings.table(cloud, cloud_of(cloud).settings_of_machines.table), "image", None)
-        is None
-    ):
+    first = fitting[0]
+    others = [machine for machine in fitting if machine.name != first.name] or fitting
+    table: Any = settings.table(cloud, cloud_of(cloud).settings_of_machines.table)
+    if getattr(table, "image", None) is None:
         with suppress(BadRequest):  # no price of an ARM machine may be known
             others = fitting_types(_spec(cloud, region, ", arch: arm64"), cloud, [region], known)
 
-    return fitting[0], others[0]
+    return first, others[0]
 
 
 def _spec(cloud: str, region: str, arch: str = "") -> JobSpec:
@@ -248,23 +229,16 @@ def kept_file(settings: Settings, cloud: str) -> Path:
 
 def private_words(kit: Kit) -> tuple[str, ...]:
     """Everything in settings, options and on this computer that names its user or the account."""
-    words = [
-        str(kit.settings.home),
-        str(Path.home()),
-        getpass.getuser(),
-        socket.gethostname(),
-        kit.bucket,
-        kit.identity,
-    ]
+    words = [str(kit.settings.home), str(Path.home()), getpass.getuser(), socket.gethostname()]
+    words += [kit.bucket, kit.identity]
 
     of_cloud = cloud_of(kit.cloud).settings_of_machines
-    words += [
-        kit.settings.text(name) or os.environ.get(of_cloud.variables.get(name, ""), "")
-        for name in of_cloud.keys
-    ]
-    words += [os.environ.get(name, "") for name in of_cloud.variables.values()]
-    table: Any = kit.settings.table(kit.cloud, of_cloud.table)
+    for name in of_cloud.keys:
+        variable = of_cloud.variables.get(name, "")
+        words.append(kit.settings.text(name) or os.environ.get(variable, ""))
+    words += [os.environ.get(variable, "") for variable in of_cloud.variables.values()]
 
+    table: Any = kit.settings.table(kit.cloud, of_cloud.table)
     for field in fields(table):
         value = getattr(table, field.name)
         if isinstance(value, str) and field.name != of_cloud.image:
@@ -272,7 +246,7 @@ def private_words(kit: Kit) -> tuple[str, ...]:
         elif isinstance(value, tuple) and field.name != "regions":
             words += map(str, value)
 
-    return tuple(word for word in words if word)
+    return tuple(filter(None, words))
 
 
 SHARED_USD = 0.2
@@ -302,18 +276,17 @@ def trial_job(cloud: str, regions: Sequence[str], known: Library, home: Path) ->
     values = {"cloud": cloud, "folder": folder, "cap": CAP_USD, "regions": named}
     any_type = loads(_JOB.format(**values, types=""), folder / "job.yaml")
     type_ = fitting_types(any_type, cloud, regions, known)[0].name
-    return loads(_JOB.format(**values, types=f", types: [{type_}]"), folder / "job.yaml")
+    text = _JOB.format(**values, types=f", types: [{type_}]")
+    return loads(text, folder / "job.yaml")
 
 
 def known_types(cloud: str, regions: Sequence[str], known: Library) -> list[InstanceType]:
     """The types with a known price of Linux machines."""
-    chosen = known.select(Selection(clouds=(cloud,), regions=tuple(regions)))
-    names = {market.instance_type for market in chosen if market.os == LINUX}
-    return [
-        known.catalog.instance_type(cloud, name)
-        for name in sorted(names)
-        if known.catalog.knows(cloud, name)
-    ]
+    names = set[str]()
+    for market in known.select(Selection(clouds=(cloud,), regions=tuple(regions))):
+        if market.os == LINUX and known.catalog.knows(cloud, market.instance_type):
+            names.add(market.instance_type)
+    return [known.catalog.instance_type(cloud, name) for name in sorted(names)]
 
 
 def fitting_types(
@@ -322,12 +295,11 @@ def fitting_types(
     """The types without accelerators that suit a job, the smallest first. BadRequest: no price is
     known.
     """
-    now, machines = wall_us(), known_types(cloud, regions, known)
-    fitting = [
-        machine
-        for machine in machines
-        if not machine.accelerators and not why_unsuitable(machine, spec, now)
-    ]
+    now, fitting = wall_us(), list[InstanceType]()
+    for machine in known_types(cloud, regions, known):
+        has_problem = machine.accelerators or why_unsuitable(machine, spec, now)
+        if not has_problem:
+            fitting.append(machine)
 
     if not fitting:
         where = "".join(f" --region {region}" for region in regions)
@@ -364,11 +336,9 @@ class TrialPatience:
 
         if self._now() - state.began.wall_us > GIVE_UP_AFTER and not self._gave_up:
             self._gave_up = True
-            why = (
-                f" (the last refusal: {state.refusal})"
-                if state.refusal
-                else "; spotctl doctor checks the account"
-            )
+            why = "; spotctl doctor checks the account"
+            if state.refusal:
+                why = f" (the last refusal: {state.refusal})"
             type_, minutes = self._spec.resources.types[0], GIVE_UP_AFTER // MINUTE
             message = f"gave up: no {type_} was running after {minutes} minutes{why}"
             request_stop(self._spec.name, self._settings, StopRequested(NO_CAPACITY, message))

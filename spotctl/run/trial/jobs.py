@@ -132,19 +132,21 @@ def seen_of_eviction(held: Held, asked: int) -> tuple[str, dict[str, float | int
 
     After a notice, a run saves its work and may return the machine before the cloud takes it.
     """
-    if held.ended is None or (held.warned_until is None and held.end_reason != EVICTED):
-        raise TrialFailed(
-            f"the machine was neither warned nor evicted: {held.end_reason or 'it is still listed'}"
-        )
+    is_evicted, warned = held.end_reason == EVICTED, held.warned_until
+    if held.ended is None or (warned is None and not is_evicted):
+        why = held.end_reason or "it is still listed"
+        raise TrialFailed(f"the machine was neither warned nor evicted: {why}")
 
-    figures: dict[str, float | int | str] = {"end_seconds": round((held.ended - asked) / SECOND, 1)}
-    how = "taken" if held.end_reason == EVICTED else "saved and returned"
-    detail = f"{how} {figures['end_seconds']:.0f} s after the request"
-    if held.warned_until is None:
+    end_seconds = round((held.ended - asked) / SECOND, 1)
+    figures: dict[str, float | int | str] = {"end_seconds": end_seconds}
+    how = "taken" if is_evicted else "saved and returned"
+    detail = f"{how} {end_seconds:.0f} s after the request"
+    if warned is None:
         return f"{detail}, without a notice", figures
 
-    figures["notice_seconds"] = round((held.warned_until - asked) / SECOND, 1)
-    return f"{detail}, with a notice of {figures['notice_seconds']:.0f} s", figures
+    notice_seconds = round((warned - asked) / SECOND, 1)
+    figures["notice_seconds"] = notice_seconds
+    return f"{detail}, with a notice of {notice_seconds:.0f} s", figures
 
 
 def train(kit: Kit) -> Iterator[StepResult]:
@@ -153,13 +155,9 @@ def train(kit: Kit) -> Iterator[StepResult]:
     with job.launched("--attached") as process:
         state = job.done(process)
     clock = 0 if state.progress is None else state.progress.clock
-    figures = {"clocks": clock, "machines": len(state.machines)}
-    yield StepResult(
-        "training",
-        PASSED,
-        f"{clock} clocks on {counted(len(state.machines), 'machine')}",
-        figures=figures,
-    )
+    number = len(state.machines)
+    detail = f"{clock} clocks on {counted(number, 'machine')}"
+    yield StepResult("training", PASSED, detail, figures={"clocks": clock, "machines": number})
 
 
 def move_runner(kit: Kit) -> Iterator[StepResult]:
@@ -193,18 +191,12 @@ class TrialJob:
     def __init__(self, kit: Kit, name: str, more: str, resources: str = "") -> None:
         self.kit, self.name = kit, f"try-{name}"
         self.file = kit.folder / f"{self.name}.yaml"
-        identity = (
-            f"identity: {{{kit.cloud}: {json.dumps(kit.identity)}}}\n" if kit.identity else ""
-        )
-        head = _HEAD.format(
-            name=self.name,
-            budget=max(kit.cap_usd - kit.spent_usd, 0.01),
-            identity=identity,
-            cloud=kit.cloud,
-            region=kit.region,
-            type=kit.kinds[0].name,
-        )
-
+        identity = ""
+        if kit.identity:
+            identity = f"identity: {{{kit.cloud}: {json.dumps(kit.identity)}}}\n"
+        places = {"cloud": kit.cloud, "region": kit.region, "type": kit.kinds[0].name}
+        budget = max(kit.cap_usd - kit.spent_usd, 0.01)
+        head = _HEAD.format(name=self.name, budget=budget, identity=identity, **places)
         self.file.write_text(f"{head}{resources}{more}")
 
     @contextmanager
@@ -227,11 +219,10 @@ class TrialJob:
                 if state.run not in self.kit.runs:
                     self.kit.runs.append(state.run)
                 # Its machines cost at most their time by list prices.
-                hours = sum(
-                    ((held.ended or state.at) - held.started) / HOUR
-                    for held in state.machines.values()
-                )
-                self.kit.spent_usd += hours * self.kit.usd_per_hour(self.kit.kinds[0].name)
+                usd_per_hour = self.kit.usd_per_hour(self.kit.kinds[0].name)
+                for held in state.machines.values():
+                    hours = ((held.ended or state.at) - held.started) / HOUR
+                    self.kit.spent_usd += hours * usd_per_hour
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs spotctl to its end. TrialFailed: it does not end."""
@@ -259,9 +250,11 @@ class TrialJob:
     def require_done(self, out: str, err: str) -> RunState:
         """The run, if the answer of a command says that it is done."""
         answer: dict[str, Any] = json.loads(out) if out.strip() else {}
-        if answer.get("outcome") != "done":
-            why = answer.get("message") or err.strip().rpartition("\n")[2] or "no answer"
-            raise TrialFailed(f"{self.name}: {answer.get('outcome', 'not launched')}: {why}")
+        outcome = answer.get("outcome", "not launched")
+        if outcome != "done":
+            last_line = err.strip().rpartition("\n")[2]
+            why = answer.get("message") or last_line or "no answer"
+            raise TrialFailed(f"{self.name}: {outcome}: {why}")
         return self.state()
 
     def state(self) -> RunState:

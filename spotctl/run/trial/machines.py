@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import attrgetter
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import CloudError, PricingDataError
@@ -24,6 +23,7 @@ from spotctl.home.installation import INTENT_TAG
 from spotctl.home.wall_clock import wall_us
 from spotctl.run.trial.record import HOUR_SECONDS, PASSED, Kit, StepResult, StepSkipped, TrialFailed
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 BOOT_SECONDS = 600.0
@@ -31,7 +31,7 @@ BOOT_SECONDS = 600.0
 
 _LAST_LEASE_SECONDS = 60.0
 _END_SECONDS = 300.0
-_PAUSE_SECONDS = 2.0
+_PAUSE_SECONDS, _PATIENCE_SECONDS = 2.0, 120.0
 LEASE = 15 * MINUTE
 MAX_FAMILIES = 60
 """The most families that are checked: clouds limit calls, and a trial should take minutes."""
@@ -67,20 +67,17 @@ class BareMachines:
         for number, kind in enumerate(self._kit.kinds):
             self._rented.append(self._rent(number, kind.name))
         _wait(self._all_answer, BOOT_SECONDS, self._late)
+
         for kind, rented in zip(self._kit.kinds, self._rented, strict=True):
             what = "on demand" if rented.request.bid is None else "spot"
             seconds = {"granted": rented.granted, "console": rented.console, "agent": rented.agent}
             figures: dict[str, float | int | str] = {"type": kind.name}
-            figures |= {
-                f"{name}_seconds": round(taken, 1) for name, taken in seconds.items() if taken
-            }
-            detail = (
-                f"{kind.name}, {what}: granted after {rented.granted:.0f} s, console "
-                f"{rented.console:.0f} s, "
-            )
-            yield StepResult(
-                "machines", PASSED, f"{detail}agent {rented.agent:.0f} s", figures=figures
-            )
+            for name, taken in seconds.items():
+                if taken:
+                    figures[f"{name}_seconds"] = round(taken, 1)
+            granted = f"{kind.name}, {what}: granted after {rented.granted:.0f} s"
+            answers = f"console {rented.console:.0f} s, agent {rented.agent:.0f} s"
+            yield StepResult("machines", PASSED, f"{granted}, {answers}", figures=figures)
 
     def _rent(self, number: int, type_: str) -> _Rented:
         """A machine in the first market of its type that has one."""
@@ -91,7 +88,7 @@ class BareMachines:
             )
             began = time.monotonic()
             try:
-                (machine,) = _patiently(partial(kit.provider.create, request))
+                (machine,) = _patiently(kit.provider.create, request)
             except NoCapacity as error:
                 refusal = error
             else:
@@ -104,10 +101,8 @@ class BareMachines:
         another order.
         """
         rented = self._first()
-        again = _patiently(
-            lambda: self._kit.provider.create(replace(rented.request, lease_until=wall_us()))
-        )
-
+        repeated = replace(rented.request, lease_until=wall_us())
+        again = _patiently(self._kit.provider.create, repeated)
         if [machine.id for machine in again] != [rented.machine.id]:
             raise TrialFailed(
                 f"the repeated order returned {len(again)} machines, not the one that it had bought"
@@ -134,35 +129,26 @@ class BareMachines:
         rented, provider = self._first(), self._kit.provider
         end = provider.now() + round(_LAST_LEASE_SECONDS * SECOND)
         _patiently(lambda: provider.link(rented.machine.id).renew(end))
-        _wait(
-            lambda: self._is_gone(rented.machine),
-            _LAST_LEASE_SECONDS + _END_SECONDS,
-            "it still runs",
-        )
+        patience = _LAST_LEASE_SECONDS + _END_SECONDS
+        _wait(self._are_gone, patience, "it still runs", rented)
 
         late = (provider.now() - end) / SECOND
-        yield StepResult(
-            "lease",
-            PASSED,
-            f"the machine was gone {late:.0f} s after its lease",
-            figures={"late_seconds": round(late, 1)},
-        )
+        figures = {"late_seconds": round(late, 1)}
+        detail = f"the machine was gone {late:.0f} s after its lease"
+        yield StepResult("lease", PASSED, detail, figures=figures)
 
     def end(self) -> None:
         """Returns the machines and what belongs to them."""
         provider = self._kit.provider
-        _patiently(lambda: provider.terminate([rented.machine.id for rented in self._rented]))
-        _wait(
-            lambda: all(self._is_gone(rented.machine) for rented in self._rented),
-            _END_SECONDS,
-            "still listed",
-        )
+        _patiently(provider.terminate, [rented.machine.id for rented in self._rented])
+        _wait(self._are_gone, _END_SECONDS, "still listed", *self._rented)
 
         for kind, rented in zip(self._kit.kinds, self._rented, strict=False):
             hours = (time.monotonic() - rented.since) / HOUR_SECONDS
             self._kit.spent_usd += self._kit.usd_per_hour(kind.name) * hours
 
-        _patiently(lambda: provider.remove(provider.resources(self._kit.tags)))
+        left = _patiently(provider.resources, self._kit.tags)
+        _patiently(provider.remove, left)
         self._rented.clear()
 
     def _first(self) -> _Rented:
@@ -171,67 +157,70 @@ class BareMachines:
         return self._rented[0]
 
     def _all_answer(self) -> bool:
+        provider = self._kit.provider
         for rented in self._rented:
-            provider = self._kit.provider
-            if self._is_gone(rented.machine):
-                raise TrialFailed(
-                    f"the {rented.request.market.instance_type} ended before its agent answered"
-                )
+            machine = rented.machine
+            if self._are_gone(rented):
+                type_ = rented.request.market.instance_type
+                raise TrialFailed(f"the {type_} ended before its agent answered")
+
             with suppress(Throttled, Unanswered, NotFound):
-                if (
-                    rented.console is None
-                    and host_key_of(provider.console(rented.machine.id)) is not None
-                ):
+                if rented.console is None and host_key_of(provider.console(machine.id)) is not None:
                     rented.console = time.monotonic() - rented.since
-                provider.prepare(rented.machine, MachineSupplies())
+                provider.prepare(machine, MachineSupplies())
                 if rented.agent is None:
-                    provider.link(rented.machine.id).status()
+                    provider.link(machine.id).status()
                     rented.agent = time.monotonic() - rented.since
                     rented.console = rented.console or rented.agent
         return all(rented.agent is not None for rented in self._rented)
 
     def _late(self) -> str:
-        silent = [rented for rented in self._rented if rented.agent is None]
+        silent = next(rented for rented in self._rented if rented.agent is None)
         try:
-            self._kit.provider.link(silent[0].machine.id).status()
+            self._kit.provider.link(silent.machine.id).status()
         except Unanswered as error:
-            return (
-                f"the agent of the {silent[0].request.market.instance_type} does not answer: "
-                f"{error}"
-            )
+            type_ = silent.request.market.instance_type
+            return f"the agent of the {type_} does not answer: {error}"
         return "an agent answered too late"
 
-    def _is_gone(self, machine: Machine) -> bool:
-        listed = {known.id: known for known in self._kit.provider.list(self._kit.tags)}
-        if (known := listed.get(machine.id)) is not None:
-            return known.state is MachineState.GONE
+    def _are_gone(self, *rented: _Rented) -> bool:
+        """Whether the cloud has taken all of these machines."""
+        for machine in (each.machine for each in rented):
+            listed = {known.id: known for known in self._kit.provider.list(self._kit.tags)}
+            if machine.id in listed:
+                if listed[machine.id].state is not MachineState.GONE:
+                    return False
+                continue
 
-        try:
-            self._kit.provider.link(machine.id).status()
-        except NotFound:
-            return True
-        except (Throttled, Unanswered):
-            pass
+            try:
+                self._kit.provider.link(machine.id).status()
+            except NotFound:
+                continue
+            except (Throttled, Unanswered):
+                pass
+            return False
 
-        return False
+        return True
 
 
-def _patiently(call: Callable[[], T], seconds: float = 120.0) -> T:
+def _patiently(call: Callable[P, T], *given: P.args, **options: P.kwargs) -> T:
     """Makes a call again as long as the cloud is slow or throttles; a run's loop does the same."""
-    give_up = time.monotonic() + seconds
+    give_up = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
-            return call()
+            return call(*given, **options)
         except (Throttled, Unanswered):
             if time.monotonic() >= give_up:
                 raise
             time.sleep(_PAUSE_SECONDS)
 
 
-def _wait(happened: Callable[[], bool], seconds: float, why_not: str | Callable[[], str]) -> None:
+def _wait(
+    happened: Callable[..., bool], seconds: float, why_not: str | Callable[[], str], *of: _Rented
+) -> None:
     """TrialFailed: it has not happened in time."""
     give_up = time.monotonic() + seconds
-    while not happened():
+    while not happened(*of):
         if time.monotonic() >= give_up:
             why = why_not if isinstance(why_not, str) else why_not()
             raise TrialFailed(f"after {seconds:.0f} s: {why}")
@@ -242,23 +231,18 @@ def check_account(kit: Kit) -> Iterator[StepResult]:
     """The checks of `spotctl doctor` for the cloud, and of an order in this region."""
     try:
         findings = list(doctor_of(kit.cloud).findings(kit.settings, Answers()))
-        findings += all_found(
-            kit.cloud, kit.provider.checks(order(kit, kit.kinds[0].name, 0, "check", spot=True))
-        )
+        first = order(kit, kit.kinds[0].name, 0, "check", spot=True)
+        findings += all_found(kit.cloud, kit.provider.checks(first))
     except CloudError as error:
         raise TrialFailed(str(error)) from error
 
-    wrong = [finding for finding in findings if finding.level in (Level.FAILS, Level.NO_ACCESS)]
-    if wrong:
-        raise TrialFailed(f"{wrong[0].what}: {wrong[0].detail} -> {wrong[0].cure}")
-
-    notes = [
-        f"{finding.what}: {finding.detail}" for finding in findings if finding.level is Level.NOTE
-    ]
-    detail = f"spotctl doctor finds no problem in {counted(len(findings), 'check')}"
-    yield StepResult(
-        "account", PASSED, "; ".join((detail, *notes)), figures={"checks": len(findings)}
-    )
+    said = [f"spotctl doctor finds no problem in {counted(len(findings), 'check')}"]
+    for finding in findings:
+        if finding.level in (Level.FAILS, Level.NO_ACCESS):
+            raise TrialFailed(f"{finding.what}: {finding.detail} -> {finding.cure}")
+        if finding.level is Level.NOTE:
+            said.append(f"{finding.what}: {finding.detail}")
+    yield StepResult("account", PASSED, "; ".join(said), figures={"checks": len(findings)})
 
 
 def check_orders(kit: Kit) -> Iterator[StepResult]:
@@ -268,59 +252,52 @@ def check_orders(kit: Kit) -> Iterator[StepResult]:
     absent: list[str] = []
     unusable: list[str] = []
     refused: list[str] = []
-
     for number, machine in enumerate(_one_of_each_family(kit)):
+        name = machine.name
         try:
-            accepted[machine.name] = kit.provider.check_order(
-                order(kit, machine.name, number, "check", spot=True)
-            )
+            asked = order(kit, name, number, "check", spot=True)
+            accepted[name] = kit.provider.check_order(asked)
         except NotFound:
-            absent.append(machine.name)
+            absent.append(name)
         except BadRequest as error:
-            unusable.append(f"{machine.name}: {error}")
+            unusable.append(f"{name}: {error}")
         except (SpotctlError, PricingDataError) as error:
-            refused.append(f"{machine.name}: {error}")
+            refused.append(f"{name}: {error}")
 
+    passed = counted(len(accepted), "order")
     if refused or not accepted:
-        first = (refused or unusable or ["no type has a known price"])[0]
-        raise TrialFailed(
-            f"{counted(len(refused), 'order')} refused, of {counted(len(accepted), 'order')} more "
-            f"none; {first}"
-        )
+        first, *_ = refused or unusable or ["no type has a known price"]
+        number_refused = counted(len(refused), "order")
+        raise TrialFailed(f"{number_refused} refused, of {passed} more none; {first}")
 
-    families = "family" if len(accepted) == 1 else "families"
-    images = counted(len(set(accepted.values())), "image")
-    detail = f"orders of {len(accepted)} {families} of types pass, with {images}"
+    number, different = len(accepted), set(accepted.values())
+    families = "family" if number == 1 else "families"
+    images = counted(len(different), "image")
+    detail = f"orders of {number} {families} of types pass, with {images}"
     if absent:
-        detail += (
-            "; not sold here: "
-            f"{', '.join(absent[:_MAX_NAMED])}{' and more' if len(absent) > _MAX_NAMED else ''}"
-        )
-
+        more = " and more" if len(absent) > _MAX_NAMED else ""
+        detail += f"; not sold here: {', '.join(absent[:_MAX_NAMED])}{more}"
     if unusable:
-        detail += f"; cannot be used: {unusable[0]}" + (
-            f" and {len(unusable) - 1} more" if len(unusable) > 1 else ""
-        )
+        more = f" and {len(unusable) - 1} more" if len(unusable) > 1 else ""
+        detail += f"; cannot be used: {unusable[0]}{more}"
 
-    figures = {"accepted": len(accepted), "absent": len(absent), "unusable": len(unusable)}
+    figures = {"accepted": number, "absent": len(absent), "unusable": len(unusable)}
     yield StepResult("orders", PASSED, detail, figures=figures)
 
 
 def order(kit: Kit, type_: str, number: int, purpose: str, *, spot: bool) -> MachineRequest:
     """An order of one machine without a job. The bid of a spot machine is the list price."""
-    try:
-        bid = kit.list_price(type_) if spot else None
-    except PricingDataError as error:
-        raise BadRequest(str(error)) from error
-    return MachineRequest(
-        token=f"{kit.bare_run}-{purpose}-{number}",
-        market=kit.markets(type_)[0],
-        count=1,
-        bid=bid,
-        lease_until=wall_us() + LEASE,
-        tags={**kit.tags, INTENT_TAG: str(number)},
-        identity=kit.identity or None,
-    )
+    bid: int | None = None
+    if spot:
+        try:
+            bid = kit.list_price(type_)
+        except PricingDataError as error:
+            raise BadRequest(str(error)) from error
+
+    token, tags = f"{kit.bare_run}-{purpose}-{number}", {**kit.tags, INTENT_TAG: str(number)}
+    market, lease_until = kit.markets(type_)[0], wall_us() + LEASE
+    identity = kit.identity or None
+    return MachineRequest(token, market, 1, bid, lease_until, tags=tags, identity=identity)
 
 
 def family_of(name: str) -> str:

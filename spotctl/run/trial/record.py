@@ -74,13 +74,6 @@ class TrialRecord:
         """Whether no step failed."""
         return all(step.outcome != FAILED for step in self.steps)
 
-    @property
-    def is_of_a_real_cloud(self) -> bool:
-        """Whether the cloud itself answered, rather than a server on this computer or in its
-        network.
-        """
-        return not re.fullmatch(r"localhost|[\d.]+|\[?[0-9a-f:]+\]?|[^.]*", self.endpoint)
-
 
 def as_json(record: TrialRecord, private: Sequence[str] = ()) -> dict[str, Any]:
     """The record without anything that identifies the account: words of `private` and what clouds'
@@ -88,18 +81,20 @@ def as_json(record: TrialRecord, private: Sequence[str] = ()) -> dict[str, Any]:
     """
     steps = list[dict[str, Any]]()
     for step in record.steps:
-        shown = {"name": step.name, "outcome": step.outcome}
-        detail, seconds = redacted(step.detail, private), round(step.seconds, 1)
-        figures = dict(step.figures)
-        steps.append({**shown, "detail": detail, "seconds": seconds, "figures": figures})
+        shown: dict[str, Any] = {"name": step.name, "outcome": step.outcome}
+        shown["detail"] = redacted(step.detail, private)
+        shown["seconds"] = round(step.seconds, 1)
+        shown["figures"] = dict(step.figures)
+        steps.append(shown)
 
-    is_real = record.is_of_a_real_cloud
+    # Whether the cloud itself answered, rather than a server on this computer or in its network.
+    here = re.fullmatch(r"localhost|[\d.]+|\[?[0-9a-f:]+\]?|[^.]*", record.endpoint)
     return {
         "format": FORMAT,
         "cloud": record.cloud,
         "region": record.region,
-        "endpoint": record.endpoint if is_real else "a server of tests",
-        "real": is_real,
+        "endpoint": "a server of tests" if here else record.endpoint,
+        "real": here is None,
         "date": record.date,
         "versions": dict(record.versions),
         "passed": record.passed,
@@ -111,16 +106,15 @@ def as_json(record: TrialRecord, private: Sequence[str] = ()) -> dict[str, Any]:
 
 def from_json(record: Mapping[str, Any]) -> TrialRecord:
     """A record that `as_json` wrote."""
-    steps = (StepResult(**{**step, "figures": dict(step["figures"])}) for step in record["steps"])
+    steps = tuple(StepResult(**step) for step in record["steps"])
     names = ("cloud", "region", "endpoint", "date", "versions", "most_usd", "bill")
-    return TrialRecord(**{name: record[name] for name in names}, steps=tuple(steps))
+    return TrialRecord(**{name: record[name] for name in names}, steps=steps)
 
 
 def redacted(text: str, private: Sequence[str] = ()) -> str:
     """A text without the private words and without ids of a cloud."""
-    for word in sorted(
-        {word for word in private if len(word) > 2} - _GENERAL, key=len, reverse=True
-    ):
+    words = {word for word in private if len(word) > 2} - _GENERAL
+    for word in sorted(words, key=len, reverse=True):
         text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "<PRIVATE>", text)
     for name, pattern in _PRIVATE:
         text = pattern.sub(f"<{name}>", text)
@@ -175,7 +169,8 @@ class Kit:
     def markets(self, type_: str) -> list[Market]:
         """The markets of a type in the region."""
         chosen = Selection(clouds=(self.cloud,), regions=(self.region,), types=(type_,))
-        return sorted(market for market in self.known.select(chosen) if market.os == LINUX)
+        listed = self.known.select(chosen)
+        return sorted(market for market in listed if market.os == LINUX)
 
     def list_price(self, type_: str) -> int:
         """Nano-dollars per hour of a type on demand."""

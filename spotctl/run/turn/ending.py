@@ -15,7 +15,7 @@ from bidbrain.strategies.base import Rent
 from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, moment
-from spotctl.agent.data.patience import PATIENCE_SECONDS
+from spotctl.agent.data.transfer import PATIENCE_SECONDS
 from spotctl.agent.errors import AgentError, TransferFailed
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.provider import Resource

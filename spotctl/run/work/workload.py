@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.podman import NO_CONTAINER, Container
 from spotctl.agent.data.locations import StoreIdentity
-from spotctl.agent.data.patience import patiently
-from spotctl.agent.data.transfer import local_copy
+from spotctl.agent.data.transfer import local_copy, patiently
 from spotctl.agent.errors import AgentError
 from spotctl.agent.layout import PYTHON_VARIABLE
 from spotctl.clouds.link import MachineSupplies

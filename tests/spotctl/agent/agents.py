@@ -13,7 +13,7 @@ from typing import Any
 
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.processes import MARK, kill, marked
-from spotctl.agent.link.client import LinkClient
+from spotctl.agent.link.wire import LinkClient
 from tests.waiting import eventually
 
 CODE = Path(__file__).parents[3]

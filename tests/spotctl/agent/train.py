@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spotctl.agent import Checkpoints, LeaseIterator
-from spotctl.agent.lease.iterator import IteratorOptions
+from spotctl.agent.lease.job_lease import IteratorOptions
 
 
 class Loader:

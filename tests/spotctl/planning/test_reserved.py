@@ -15,7 +15,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
-from spotctl.files.job.reservations import NOTICE, Reservation
+from spotctl.files.job.resources import NOTICE, Reservation
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.job.values import Nodes, Range
 from spotctl.home.quotas import Quota, QuotaUnit

@@ -76,7 +76,7 @@ def test_a_command_is_planned_with_the_checkpoints_that_it_wrote(tmp_path: Path)
     )
     path.write_text(path.read_text() + f"checkpoint: {{path: {tmp_path / 'kept'}, every: 10m}}\n")
     said = list[str]()
-    seen = rehearse(load(path), tmp_path / "cache", TrialTerms(10.0), said.append).spec.program
+    seen = rehearse(load(path), tmp_path / "cache", TrialTerms(10.0), said.append)[0].program
     assert isinstance(seen, Command)
     assert seen.checkpoint is not None
     assert seen.checkpoint.size == 3_000_000
@@ -87,9 +87,9 @@ def test_a_command_is_planned_with_the_checkpoints_that_it_wrote(tmp_path: Path)
     again = load(path)
     stated = replace(seen, checkpoint=replace(seen.checkpoint, takes=7 * SECOND))
     assert (
-        rehearse(
-            replace(again, program=stated), tmp_path / "cache", TrialTerms(2.0), print
-        ).spec.program
+        rehearse(replace(again, program=stated), tmp_path / "cache", TrialTerms(2.0), print)[
+            0
+        ].program
         == stated
     ), "the file's stays"
     assert save_time(Job(replace(again, program=stated))) == 7 * SECOND * again.local.speed

@@ -74,7 +74,7 @@ def seen(folder: Path, text: str, run: str = "python train.py", **terms: object)
     path.write_text(path.read_text() + f"checkpoint: {{path: {folder / 'kept'}}}\n")
     said = list[str]()
     chosen = TrialTerms(**{"seconds": SECONDS, "allowed": (), "random": Random(3), **terms})  # type: ignore[arg-type]
-    found = rehearse(load(path), folder / "cache", chosen, said.append).seen
+    _, found = rehearse(load(path), folder / "cache", chosen, said.append)
     place = tempfile.gettempdir()
     assert (running(place), list(Path(place).iterdir())) == ([], [])
     return found

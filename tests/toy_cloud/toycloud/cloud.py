@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pricing_data.known_clouds import CloudMarkets
-from spotctl.home.cloud import Cloud, CloudSettings, CloudWords, JobKeys
-from spotctl.home.cloud_settings import text
+from spotctl.home.cloud import Cloud, CloudSettings, CloudWords, JobKeys, text
 from toycloud.settings import ToySettings
 
 CLOUD = Cloud(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from agileml.runtime.blob_store import FileBlobStore
-from spotctl.agent.checkpoints.interval import CheckpointPlanReader, best_interval
+from spotctl.agent.checkpoints.local import CheckpointPlanReader, best_interval
 from spotctl.agent.checkpoints.stored import (
     StoredCheckpoints,
     discard_checkpoints,

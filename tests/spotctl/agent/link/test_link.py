@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from spotctl.agent.errors import BrokenFrame, LinkLost, RequestRefused, WrongSecret
-from spotctl.agent.link.client import LinkClient
 from spotctl.agent.link.server import MAX_CONNECTIONS, LinkServer
 from spotctl.agent.link.wire import (
     MAX_FRAME_BYTES,
     MAX_HANDSHAKE_BYTES,
     AgentHandshake,
     CallerHandshake,
+    LinkClient,
     LinkFrameReader,
     Seal,
     frame,

@@ -22,7 +22,7 @@ from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.processes import MARK, kill, marked
 from spotctl.agent.files import replace_json
 from spotctl.agent.lease.lease_files import LeaseHolder
-from spotctl.agent.link.client import LinkClient
+from spotctl.agent.link.wire import LinkClient
 from spotctl.clouds.local.clock import MarketClock
 from spotctl.clouds.local.machine_file import HOST, MachineFile, PlannedEnd
 from tests.spotctl.agent.agents import CODE, SECRET, python

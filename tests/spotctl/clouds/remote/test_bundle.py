@@ -38,7 +38,7 @@ def test_the_wheel_runs_with_nothing_but_the_standard_library(tmp_path: Path) ->
         "WHEEL",
         "entry_points.txt",
     }
-    modules = ("spotctl.agent.rented", "spotctl.agent.node", "spotctl.agent.lease.iterator")
+    modules = ("spotctl.agent.rented", "spotctl.agent.node", "spotctl.agent.lease.job_lease")
     # A machine of one cloud may keep its checkpoints in the object store of another.
     clouds = (
         "assert spotctl.agent.lease.notices.poller_of('gcp', {}) and "

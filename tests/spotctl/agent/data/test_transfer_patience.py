@@ -15,7 +15,7 @@ from spotctl.agent.checkpoints.stored import CheckpointRecord, StoredCheckpoints
 from spotctl.agent.checkpoints.sync import CheckpointSync
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.container.processes import MARK
-from spotctl.agent.data import patience, stores
+from spotctl.agent.data import stores, transfer
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.agent.node import CommandNode
@@ -31,7 +31,7 @@ KEPT = "gs://bucket/kept"
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
     monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(patience, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(transfer, "_PAUSE_SECONDS", 0.0)
     monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", "token")
     usual = signal.getsignal(signal.SIGTERM)
     with serving(S3Dialect("bucket", bearer("token"))) as running:

@@ -9,7 +9,7 @@ import pytest
 from pricing_data.market import Market
 from pricing_data.units import parse_time
 from spotctl.files.job.reader import loads, restored, written
-from spotctl.files.job.reservations import clouds_with_reservations
+from spotctl.files.job.resources import clouds_with_reservations
 from spotctl.home.errors import BadRequest
 
 GOOD = (
