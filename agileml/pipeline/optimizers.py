@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agileml.checks import check_number, torch_module
-from agileml.errors import BadArgument
-from agileml.pipeline.model.arrays import ABSENT, BFLOAT16, array_of, is_absent, tensor_of
-from agileml.pipeline.model.base import Array, Weights
+from agileml.errors import BadArgument, check_number, torch_module
+from agileml.pipeline.model.base import (
+    ABSENT,
+    BFLOAT16,
+    Array,
+    Weights,
+    array_of,
+    is_absent,
+    tensor_of,
+)
 from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE
 
 if TYPE_CHECKING:

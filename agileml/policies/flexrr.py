@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
-from agileml.checks import check_number, check_whole
+from agileml.errors import check_number, check_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import get_args
 
-from agileml.checks import check_flag, check_whole
-from agileml.errors import BadArgument, InvalidTransition
+from agileml.errors import BadArgument, InvalidTransition, check_flag, check_whole
 from agileml.params import WIRES
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
@@ -55,7 +54,7 @@ from agileml.protocol.messages import (
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.partitions import ServingRules
 from agileml.roles.server import Server
-from agileml.roles.trust import Forged, check_speaker
+from agileml.roles.server_parts import Forged, check_speaker
 from agileml.roles.version_requests import ServerTimes
 from agileml.roles.work_exchange import Helping, HelpMessage
 from agileml.roles.worker import Worker

@@ -10,9 +10,8 @@ from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost, Stop
 from agileml.errors import JobFailed
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version, Warned
-from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.output import Output, Printed
-from agileml.runtime.reconnection import ControllerConnection
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import (
     Acknowledged,

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.runtime.output import Printed
 from agileml.transport import Endpoint, FrameLimits, NotConnected, QueueFull
-from agileml.transport.buckets import Encoded, split
-from agileml.transport.codec import Codec
+from agileml.transport.codec import Codec, Encoded, split
 
 MAX_WAITING_OUTPUT = 256
 """Messages that may wait for the job loop; if more do, the output of nodes is left out."""

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agileml.checks import torch_module
-from agileml.errors import BadTrainer
+from agileml.errors import BadTrainer, torch_module
 from agileml.params.layout import Array
 
 if TYPE_CHECKING:

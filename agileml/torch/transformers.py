@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agileml.errors import BadArgument, BadTrainer
 from agileml.params.layout import Array
-from agileml.torch.course import Course, OptimizerStep, SteppedSchedules
+from agileml.torch.course import (
+    LOGGED,
+    TRAINING,
+    Course,
+    LoggedRow,
+    LoggedValues,
+    LogKey,
+    Note,
+    OptimizerStep,
+    SteppedSchedules,
+)
 from agileml.torch.framework import NORM, BatchShare, FrameworkTrainer, PreparedTraining
-from agileml.torch.logged import LOGGED, TRAINING, LoggedRow, LoggedValues, LogKey, Note
-from agileml.torch.orders import LoaderOrders, RandomState, loops_of
-from agileml.torch.surroundings import surroundings
+from agileml.torch.orders import LoaderOrders, RandomState, loops_of, surroundings
 from agileml.torch.transformers_arguments import check_trainer
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from agileml.params.layout import state_bytes
 from agileml.protocol.messages import Collected, Handover, Patch, Push, Restore, Snapshot
 from agileml.runtime.mailbox import codec
 from agileml.transport import FrameLimits
-from agileml.transport.buckets import Assembly, Encoded, split
+from agileml.transport.codec import Assembly, Encoded, split
 
 HEADER_BYTES = 64
 """Bytes of a message without its arrays."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic.seats import ALL_LANES, PipelineLayout
-from agileml.pipeline.plan.balance import LayerSpans, balanced_spans
+from agileml.pipeline.plan.candidates import LayerSpans, balanced_spans
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.profile.model_profile import (
     LayerCost,

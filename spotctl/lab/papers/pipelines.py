@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 
-from agileml.pipeline.plan.balance import (
+from agileml.pipeline.plan.candidates import (
     StageCost,
     balanced_spans,
     double_buffered_seconds,
