@@ -350,7 +350,9 @@ arrays = st.sampled_from(DTYPES).flatmap(
         np.dtype(code), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=12)
     )
 )
-messages = st.tuples(st.text(max_size=10), st.binary(max_size=4000), st.lists(arrays, max_size=12))
+described_messages = st.tuples(
+    st.text(max_size=10), st.binary(max_size=4000), st.lists(arrays, max_size=12)
+)
 sizes = st.integers(65, 3000)
 
 
@@ -359,7 +361,7 @@ def assembled(frames: list[Encoded], limits: FrameLimits = LIMITS) -> list[Encod
     return [assembly.add(header, pieces) for _, header, pieces in frames]
 
 
-@given(messages, sizes)
+@given(described_messages, sizes)
 def test_a_message_comes_back_from_its_buckets(message: Encoded, body: int) -> None:
     limits = FrameLimits(header_bytes=1500, body_bytes=body, arrays=5)
     frames = list(split(message, limits))
