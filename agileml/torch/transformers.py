@@ -230,18 +230,15 @@ class TransformersTrainer(FrameworkTrainer):
         given = share.content
         if self._counts_items:
             return 1.0
-        return share.samples / share.of / (1 if self._is_scaled(given.items) else given.batches)
 
-    def _is_scaled(self, items: Any) -> bool:
-        """Whether the Trainer takes its loss for one that is divided by what is counted in all
-        batches of a step.
-        """
+        # Whether the Trainer takes its loss for one that is divided by what is counted in all
+        # batches of a step.
         trainer = self.dataset
-        if getattr(trainer, "loss_is_scaled_for_ga", None) is not None:
-            return bool(trainer.loss_is_scaled_for_ga)
-        return (
-            trainer.model_accepts_loss_kwargs and items is not None
-        ) or trainer.compute_loss_func is not None
+        is_scaled = getattr(trainer, "loss_is_scaled_for_ga", None)
+        if is_scaled is None:
+            counts = trainer.model_accepts_loss_kwargs and given.items is not None
+            is_scaled = counts or trainer.compute_loss_func is not None
+        return share.samples / share.of / (1 if is_scaled else given.batches)
 
     @cached_property
     def _counts_items(self) -> bool:
