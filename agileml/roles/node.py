@@ -154,7 +154,7 @@ class Node:
         self._table = Table(0, (), (), ())
         self._early: list[tuple[object, str | None]] = []
         self._initial = _InitialModel(trainer, settings.seed, rule)
-        chunk_runner = ChunkRunner(
+        self.chunk_runner = ChunkRunner(
             trainer,
             shards,
             ParamCache(layout, wire),
@@ -166,7 +166,13 @@ class Node:
         work = CountedWork(plan, awaits)
         out = self._out
         worker = Worker(
-            name, work, chunk_runner, settings.slack, settings.keeps, out, settings.frame_bytes
+            name,
+            work,
+            self.chunk_runner,
+            settings.slack,
+            settings.keeps,
+            out,
+            settings.frame_bytes,
         )
 
         reassignment = stragglers.reassignment
@@ -183,11 +189,6 @@ class Node:
         self.server = Server(
             name, rules, self._initial.version, out, timer if stragglers.balance_servers else None
         )
-
-    @property
-    def chunk_runner(self) -> ChunkRunner:
-        """Runs the trainer's code."""
-        return self.worker.chunk_runner
 
     def load(self) -> None:
         """Creates the initial model, before this node reports that it is ready."""

@@ -250,10 +250,8 @@ class NodeRole(ABC):
 class JobControl(Protocol):
     """The state machine of a controller: events in, instructions out."""
 
-    @property
-    def members(self) -> Members:
-        """The nodes."""
-        ...
+    members: Members
+    """The nodes."""
 
     @property
     def epoch(self) -> int:
