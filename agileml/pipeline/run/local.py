@@ -317,9 +317,9 @@ def load_checkpoint(
             about = json.loads(file[_ABOUT].tobytes())
             batch = int(about["batch"])
             for name, (numbers, counts) in about["layers"].items():
-                count = sum(1 for key in file.files if key.startswith(f"{name}/"))
+                names = [key for key in file.files if key.startswith(f"{name}/")]
                 head = np.array([*counts, *numbers], np.int64)
-                arrays = [file[f"{name}/{i}"] for i in range(count)]
+                arrays = [file[f"{name}/{i}"] for i in range(len(names))]
                 layers[int(name)] = Version(batch, Tally(0, 0), [head, *arrays])
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise BadArgument(
