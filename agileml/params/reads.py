@@ -62,13 +62,14 @@ class ShardReads:
             return
 
         if name not in self._masks:
-            is_slice = isinstance(selected, slice)
-            size = selected.stop - selected.start if is_slice else selected.size
-            taken = self._few_bytes.get(name, _ARRAY_BYTES) + _ARRAY_BYTES + 8 * size
+            if isinstance(selected, slice):
+                rows = np.arange(selected.start, selected.stop)
+            else:
+                # Copied, as the caller may reuse its array.
+                rows = np.array(selected)
+            taken = self._few_bytes.get(name, _ARRAY_BYTES) + _ARRAY_BYTES + 8 * rows.size
             self._few_bytes[name] = taken
             if taken <= count:
-                # Copied, as the caller may reuse its array.
-                rows = np.arange(selected.start, selected.stop) if is_slice else np.array(selected)
                 self._few.setdefault(name, []).append(rows)
                 return
             self._masks[name] = _flags(self._few.pop(name, ()), count)
