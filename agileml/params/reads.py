@@ -62,11 +62,12 @@ class ShardReads:
             return
 
         if name not in self._masks:
-            if isinstance(selected, slice):
-                rows = np.arange(selected.start, selected.stop)
-            else:
-                # Copied, as the caller may reuse its array.
-                rows = np.array(selected)
+            # Copied, as the caller may reuse its array.
+            rows = (
+                np.arange(selected.start, selected.stop)
+                if isinstance(selected, slice)
+                else np.array(selected)
+            )
             taken = self._few_bytes.get(name, _ARRAY_BYTES) + _ARRAY_BYTES + 8 * rows.size
             self._few_bytes[name] = taken
             if taken <= count:
