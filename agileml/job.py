@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from agileml.apps.registry import TrainerSource
-from agileml.checks import check_number, check_whole
 from agileml.core.events import Iteration
-from agileml.errors import BadArgument, Unrecoverable
+from agileml.errors import BadArgument, Unrecoverable, check_number, check_whole
 from agileml.params.layout import Params
 from agileml.policies.stage import StageByRatio, Thresholds, TrainingPolicy
 from agileml.roles.node import JobSettings

@@ -16,7 +16,6 @@ from agileml.engines.base import Engine
 from agileml.engines.chaos import QUIET, Chaos, FaultSchedule
 from agileml.errors import BadArgument, BadTrainer
 from agileml.job import Convergence, Listener, Stopping, Trained, TrainingJob
-from agileml.params.layout import Params
 from agileml.policies.stage import Thresholds, TrainingPolicy, stage_policy
 from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
@@ -141,16 +140,12 @@ def train(
     script = FaultSchedule(faults) if faults.rules else QUIET
     trained = engine_of(engine, given.get("address")).run(job, script, finished, output)
     if job.source.has_loop:
-        _run_rest(job.source, trained.model, output)
+        # What follows the loop of a script runs in this process, with the trained model.
+        try:
+            cast("Any", job.source.load()).finish(trained.model)
+        except Exception as error:  # noqa: BLE001 - the model is trained all the same
+            output(Printed("job", f"the code after the loop failed: {described(error)}"))
     return replace(trained, history=tuple(losses))
-
-
-def _run_rest(source: TrainerSource, model: Params, output: Output) -> None:
-    """Runs the code after the loop of a script, in this process, with the trained model."""
-    try:
-        cast("Any", source.load()).finish(model)
-    except Exception as error:  # noqa: BLE001 - the model is trained all the same
-        output(Printed("job", f"the code after the loop failed: {described(error)}"))
 
 
 def parse_nodes(text: str) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from dataclasses import is_dataclass
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import ControllerSettings
-from agileml.engines.sim.simulation import Simulation
+from agileml.engines.sim.fleet import Simulation
 from agileml.protocol import messages
 from agileml.roles.node import JobSettings
 from agileml.transport import codec as codec_module

@@ -15,9 +15,9 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import ControllerSettings, Iteration
 from agileml.engines.chaos import QUIET
 from agileml.engines.local import LocalEngine
+from agileml.engines.sim.fleet import Simulation
 from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
-from agileml.engines.sim.simulation import Simulation
 from agileml.job import Stopping, TrainingJob
 from agileml.roles.node import JobSettings
 from agileml.trainer import ParamView

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agileml.checks import torch_module
 from agileml.engines.chaos import Act, RunningMachine
+from agileml.errors import torch_module
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel

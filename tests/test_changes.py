@@ -73,7 +73,7 @@ SAMPLES = (
         ("Thresholds",),
         elsewhere={
             "spotctl/lab/papers/agileml": REPRODUCED,
-            "agileml/protocol/plain": "a role as data names its classes",
+            "agileml/runtime/attach": "a role as data names its classes",
         },
     ),
     Sample("an eviction model", ("boosted", "boosting"), "boosting"),

@@ -19,8 +19,14 @@ from typing import Any, TypeVar, cast
 
 from agileml.apps import BUILT_IN, FRAMEWORKS
 from agileml.apps.code import content_digest, digest_of, files_of, split, text_of, unpack
-from agileml.checks import NEEDS_TORCH
-from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
+from agileml.errors import (
+    NEEDS_TORCH,
+    AgileMLError,
+    BadArgument,
+    BadTrainer,
+    TrainerFailed,
+    UnknownApp,
+)
 from agileml.trainer import Trainer
 from agileml.user_code import described
 

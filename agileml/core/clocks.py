@@ -272,28 +272,20 @@ class CheckpointSchedule:
 
     def request(self, stable: int, before: int, now: float) -> bool:
         """Whether the version that became stable after `before` is to be saved."""
-        due = (
-            bool(every := self.rules.every)
-            and stable // every > before // every
-            and now >= self._next_at
-        )
+        every = self.rules.every
+        if not every or stable // every <= before // every or now < self._next_at:
+            return False
 
-        if due and self._storage_keeps_up(stable):
+        # Storage keeps up, or the last requested checkpoint is so late that it no longer holds up
+        # the next.
+        is_written = self.latest >= self._requested
+        if is_written or stable >= self._requested + MAX_SKIPPED * every:
             self._requested = stable
             self._requested_at = now
             self._next_at = now + self.rules.pause
             self._began = min(self._began, now)
             return True
         return False
-
-    def _storage_keeps_up(self, clock: int) -> bool:
-        """Whether the last requested checkpoint is complete, or so late that it no longer holds up
-        the next.
-        """
-        return (
-            self.latest >= self._requested
-            or clock >= self._requested + MAX_SKIPPED * self.rules.every
-        )
 
     def add(self, clock: int, partition: int, now: float) -> bool:
         """A partition is written; whether that completes a checkpoint later than the last one."""

@@ -25,7 +25,7 @@ from agileml.core.events import (
     RememberCheckpoint,
     StopJob,
 )
-from agileml.core.members import IN_EPOCH, Members, NodePhase, may_send
+from agileml.core.members import IN_EPOCH, NodePhase, may_send
 from agileml.core.placement import Stages
 from agileml.core.planned_changes import PlannedChanges
 from agileml.core.recovery import CHECKPOINT, INIT, Epochs, Mode, common_version, rollback_point
@@ -87,6 +87,7 @@ class Controller:
     ) -> None:
         self.settings = settings
         self.roll_call = RollCall(settings)
+        self.members = self.roll_call.members
         self.epochs = Epochs()
         self.stages = Stages(settings.policy, settings.uneven)
         self.planned = PlannedChanges.none(partition_bytes, len(plan.lengths))
@@ -126,11 +127,6 @@ class Controller:
     def table(self) -> Table:
         """Servers, backups and workers, as confirmed."""
         return self.planned.assignment.table
-
-    @property
-    def members(self) -> Members:
-        """The nodes."""
-        return self.roll_call.members
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -269,9 +265,9 @@ class Controller:
             case LostNodes():
                 self._lose(answer)
             case Failed():
-                self._fail(
-                    answer.why + "".join(f"; {event}" for event in self.clocks.log.recent_events)
-                )
+                events = "".join(f"; {event}" for event in self.clocks.log.recent_events)
+                why = answer.why + events
+                self._end(Failed(why), why)
 
     def _gather(self) -> None:
         """Starts once the first nodes are ready; continues once a node is there that can hold the
@@ -513,9 +509,7 @@ class Controller:
 
     def _report_broken(self, event: messages.Broken) -> None:
         named = event.node in event.message
-        self._fail(event.message if named else f"{event.message}, on node {event.node}")
-
-    def _fail(self, why: str) -> None:
+        why = event.message if named else f"{event.message}, on node {event.node}"
         self._end(Failed(why), why)
 
     def _end(self, ended: Finished | Failed, why: str) -> None:

@@ -16,8 +16,7 @@ from agileml.engines.base import FleetEvent, Gone
 from agileml.engines.chaos import QUIET, Script
 from agileml.engines.interrupts import until_done
 from agileml.engines.job_loop import TURN_SECONDS, JobLoop
-from agileml.engines.local.fleet import CONTROLLER_MEMORY, LocalFleet, prepare_job
-from agileml.engines.local.processes import Processes
+from agileml.engines.local.fleet import CONTROLLER_MEMORY, LocalFleet, Processes, prepare_job
 from agileml.errors import AgileMLError, BadArgument, BadInput, Unrecoverable
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.params.layout import Params

@@ -224,19 +224,23 @@ def square(delta: Delta | None) -> float:
 
 def inner(left: Delta | None, right: Delta | None) -> float:
     """The inner product of all numbers of two deltas of the same partition."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        pairs = zip(left or (), right or (), strict=False)
-        return sum(_inner(a, b) for a, b in pairs if a is not None and b is not None)
+    products = []
+    for a, b in zip(left or (), right or (), strict=False):
+        if a is None or b is None:
+            continue
 
+        mine, theirs = a.values, b.values
+        if a.rows is not None and b.rows is not None:
+            _, of_a, of_b = np.intersect1d(a.rows, b.rows, assume_unique=True, return_indices=True)
+            mine, theirs = mine[of_a], theirs[of_b]
+        elif b.rows is not None:
+            mine = mine[b.rows]
+        elif a.rows is not None:
+            theirs = theirs[a.rows]
+        with np.errstate(over="ignore", invalid="ignore"):
+            products.append(float(np.dot(mine.ravel(), theirs.ravel())))
 
-def _inner(left: RowDelta, right: RowDelta) -> float:
-    if left.rows is None and right.rows is None:
-        return float(np.dot(left.values.ravel(), right.values.ravel()))
-    if left.rows is None or right.rows is None:
-        whole, some = (left, right) if left.rows is None else (right, left)
-        return float(np.dot(whole.values[some.rows].ravel(), some.values.ravel()))
-    _, mine, theirs = np.intersect1d(left.rows, right.rows, assume_unique=True, return_indices=True)
-    return float(np.dot(left.values[mine].ravel(), right.values[theirs].ravel()))
+    return sum(products)
 
 
 def nbytes(delta: Delta | None) -> int:

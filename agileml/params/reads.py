@@ -60,32 +60,24 @@ class ShardReads:
         if isinstance(selected, slice) and selected == slice(0, count):
             self._masks[name] = None
             return
-        if name not in self._masks and self._kept_as_numbers(name, selected):
-            return
 
         if name not in self._masks:
+            # Copied, as the caller may reuse its array.
+            rows = (
+                np.arange(selected.start, selected.stop)
+                if isinstance(selected, slice)
+                else np.array(selected)
+            )
+            taken = self._few_bytes.get(name, _ARRAY_BYTES) + _ARRAY_BYTES + 8 * rows.size
+            self._few_bytes[name] = taken
+            if taken <= count:
+                self._few.setdefault(name, []).append(rows)
+                return
             self._masks[name] = _flags(self._few.pop(name, ()), count)
+
         mask = self._masks[name]
         if mask is not None:
             mask[selected] = True
-
-    def _kept_as_numbers(self, name: str, selected: slice | RowNumbers) -> bool:
-        size = selected.stop - selected.start if isinstance(selected, slice) else selected.size
-        self._few_bytes[name] = taken = (
-            self._few_bytes.get(name, _ARRAY_BYTES) + _ARRAY_BYTES + 8 * size
-        )
-        if taken > self._counts[name]:
-            return False
-
-        # Copied, as the caller may reuse its array.
-        rows = (
-            np.arange(selected.start, selected.stop)
-            if isinstance(selected, slice)
-            else np.array(selected)
-        )
-
-        self._few.setdefault(name, []).append(rows)
-        return True
 
     def passed(self, low: int, high: int) -> bool:
         """Records that a chunk is done; returns whether the pass over the shard is complete."""

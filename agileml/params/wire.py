@@ -73,12 +73,20 @@ class HalfWire:
 
     def received(self, partition: int, delta: Delta) -> Delta:
         """Rows of a partition that were sent, in the types of its parameters."""
-        return [
-            None
-            if part is None
-            else RowDelta(part.rows, self._widened(partition, index, part.values))
-            for index, part in enumerate(delta)
-        ]
+        received: Delta = []
+        for segment, part in zip(self.layout.partitions[partition], delta, strict=False):
+            if part is None:
+                received.append(None)
+                continue
+
+            values = part.values
+            target = self.types[segment.name]
+            # Others travelled unchanged: the final model, for its loss, and integers.
+            if _is_long(target) and values.dtype == self.half.dtype:
+                values = self.half.widen(values).astype(target, copy=False)
+            received.append(RowDelta(part.rows, values))
+
+        return received
 
     def _narrowed(self, partition: int, index: int, values: Array, clock: int) -> Array:
         if not _is_long(values.dtype):
@@ -110,13 +118,6 @@ class HalfWire:
                 half[np.isnan(values)] = _BF16_NAN
 
         return half
-
-    def _widened(self, partition: int, index: int, values: Array) -> Array:
-        target = self.types[self.layout.partitions[partition][index].name]
-        if not _is_long(target) or values.dtype != self.half.dtype:
-            # These values travelled unchanged: the final model, for its loss, and integers.
-            return values
-        return self.half.widen(values).astype(target, copy=False)
 
 
 def _is_long(dtype: np.dtype) -> bool:

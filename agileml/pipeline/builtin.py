@@ -11,8 +11,7 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 
-from agileml.checks import torch_module
-from agileml.errors import BadArgument, TrainerFailed
+from agileml.errors import BadArgument, TrainerFailed, torch_module
 from agileml.pipeline.layers import Dense, Dropout, cross_entropy
 from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel
 from agileml.pipeline.tensor_parts import split_layer

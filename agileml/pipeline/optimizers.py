@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agileml.checks import check_number, torch_module
-from agileml.errors import BadArgument
-from agileml.pipeline.model.arrays import ABSENT, BFLOAT16, array_of, is_absent, tensor_of
-from agileml.pipeline.model.base import Array, Weights
+from agileml.errors import BadArgument, check_number, torch_module
+from agileml.pipeline.model.base import (
+    ABSENT,
+    BFLOAT16,
+    Array,
+    Weights,
+    array_of,
+    is_absent,
+    tensor_of,
+)
 from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE
 
 if TYPE_CHECKING:
@@ -62,8 +68,15 @@ class Optimizer:
             if self.kind == "momentum":
                 pairs = zip(state, gradients, strict=True)
                 gradients = speed = tuple(self.momentum * v + g for v, g in pairs)
-            pairs = zip(weights, gradients, strict=True)
-            return tuple(_less(w, self.rate * g) for w, g in pairs), speed
+
+            stepped = []
+            for weight, gradient in zip(weights, gradients, strict=True):
+                step = self.rate * gradient
+                # In the memory of the step: new memory takes as long as the subtraction.
+                has_room = isinstance(step, np.ndarray) and step.dtype == weight.dtype
+                room = step if has_room else None
+                stepped.append(np.asarray(np.subtract(weight, step, out=room)))
+            return tuple(stepped), speed
 
         pairs = zip(state[:count], gradients, strict=True)
         first = tuple(_decayed(m, g, self.momentum) for m, g in pairs)
@@ -77,16 +90,6 @@ class Optimizer:
             moved.append(np.asarray(weight - self.rate * mean / (spread + self.epsilon)))
 
         return tuple(moved), first + squares
-
-
-def _less(weight: Array, step: Array) -> Array:
-    """The weight after a step, in the memory of the step: new memory takes as long as the
-    subtraction.
-    """
-    has_room = isinstance(step, np.ndarray) and step.dtype == weight.dtype
-    if has_room:
-        return np.subtract(weight, step, out=step)
-    return np.asarray(weight - step)
 
 
 def _decayed(mean: Array, value: Array, keep: float) -> Array:

@@ -9,10 +9,15 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agileml.checks import torch_module
-from agileml.errors import BadArgument
-from agileml.pipeline.model.arrays import (
+from agileml.errors import BadArgument, torch_module
+from agileml.pipeline.model.base import (
     ABSENT,
+    Array,
+    DrawKey,
+    PipelineModel,
+    Stash,
+    Values,
+    Weights,
     array_of,
     arrays_of_layer,
     is_absent,
@@ -22,7 +27,6 @@ from agileml.pipeline.model.arrays import (
     tensors_of,
     unpacked,
 )
-from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Values, Weights
 
 __all__ = ["TorchLayer", "TorchLoss", "modules_from", "modules_with", "torch_layers"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
-from agileml.checks import check_number, check_whole
+from agileml.errors import check_number, check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,22 @@ class Reassignment:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnProgress:
-    """How far this worker is at a time of its timer. `pace`: seconds of a clock at the speed of its
-    last chunk.
+class WorkerProgress:
+    """How far a worker is at a time of this worker's timer. `pace`: seconds of a clock at the speed
+    of its last chunk.
     """
 
     progress: float
     timer: float
     pace: float = 0.0
+
+    def ahead(self, own: WorkerProgress) -> float:
+        """By how much another worker is expected to be ahead of this one at the end of its clock,
+        or now if that has passed.
+        """
+        end = ceil(self.progress)
+        until = max(0.0, self.timer + (end - self.progress) * self.pace - own.timer)
+        return end - own.progress - (until / own.pace if own.pace else inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +70,6 @@ class Lend:
 
     to: str
     share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """How far another worker was at a time of this worker's timer, and its seconds of a clock."""
-
-    progress: float
-    at: float
-    pace: float
-
-    def ahead(self, own: OwnProgress) -> float:
-        """By how much the worker is expected to be ahead at the end of its clock, or now if that
-        has passed.
-        """
-        end = ceil(self.progress)
-        until = max(0.0, self.at + (end - self.progress) * self.pace - own.timer)
-        return end - own.progress - (until / own.pace if own.pace else inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +83,7 @@ class FlexRR:
     settings: Reassignment = field(default_factory=Reassignment)
     usual: float = 0.0
     offsets: Mapping[str, float] = field(default_factory=dict)
-    heard: Mapping[str, Heard] = field(default_factory=dict)
+    heard: Mapping[str, WorkerProgress] = field(default_factory=dict)
 
     def clock_took(self, seconds: float) -> FlexRR:
         """This worker has finished its part of a clock, after `seconds` of work."""
@@ -104,7 +95,7 @@ class FlexRR:
         progress: float,
         timer: float,
         pace: float,
-        own: OwnProgress,
+        own: WorkerProgress,
         *,
         busy: bool = False,
     ) -> tuple[FlexRR, tuple[Lend, ...]]:
@@ -120,7 +111,7 @@ class FlexRR:
         policy = replace(self.without(worker), offsets={**self.offsets, worker: offset})
 
         if pace:
-            heard = Heard(progress, own.timer - (apart - offset), pace)
+            heard = WorkerProgress(progress, own.timer - (apart - offset), pace)
             policy = replace(policy, heard={**policy.heard, worker: heard})
             ahead = max(ahead, heard.ahead(own))
 
@@ -131,7 +122,7 @@ class FlexRR:
         """Another worker has begun what it was lent: proposes to lend more."""
         return (Lend(worker, self.settings.first * self.settings.follow_up),)
 
-    def went_on(self, own: OwnProgress, busy: Set[str] = frozenset()) -> tuple[Lend, ...]:
+    def went_on(self, own: WorkerProgress, busy: Set[str] = frozenset()) -> tuple[Lend, ...]:
         """This worker has gone on: proposes what to lend to those that are not `busy` with what was
         lent before.
         """

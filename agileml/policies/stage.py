@@ -16,8 +16,7 @@ from math import log
 from statistics import median
 from typing import Any, Protocol, Self, cast
 
-from agileml.checks import check_number
-from agileml.errors import BadArgument
+from agileml.errors import BadArgument, check_number
 
 
 @dataclass(slots=True)

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from agileml.checks import check_flag
-from agileml.errors import BadArgument
+from agileml.errors import BadArgument, check_flag
 from agileml.policies.dbw import DBW, FixedWait, WaitPolicy
 from agileml.policies.flexrr import Reassignment
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import get_args
 
-from agileml.checks import check_flag, check_whole
-from agileml.errors import BadArgument, InvalidTransition
+from agileml.errors import BadArgument, InvalidTransition, check_flag, check_whole
 from agileml.params import WIRES
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations
@@ -55,7 +54,7 @@ from agileml.protocol.messages import (
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.partitions import ServingRules
 from agileml.roles.server import Server
-from agileml.roles.trust import Forged, check_speaker
+from agileml.roles.server_parts import Forged, check_speaker
 from agileml.roles.version_requests import ServerTimes
 from agileml.roles.work_exchange import Helping, HelpMessage
 from agileml.roles.worker import Worker
@@ -155,7 +154,7 @@ class Node:
         self._table = Table(0, (), (), ())
         self._early: list[tuple[object, str | None]] = []
         self._initial = _InitialModel(trainer, settings.seed, rule)
-        chunk_runner = ChunkRunner(
+        self.chunk_runner = ChunkRunner(
             trainer,
             shards,
             ParamCache(layout, wire),
@@ -167,7 +166,13 @@ class Node:
         work = CountedWork(plan, awaits)
         out = self._out
         worker = Worker(
-            name, work, chunk_runner, settings.slack, settings.keeps, out, settings.frame_bytes
+            name,
+            work,
+            self.chunk_runner,
+            settings.slack,
+            settings.keeps,
+            out,
+            settings.frame_bytes,
         )
 
         reassignment = stragglers.reassignment
@@ -184,11 +189,6 @@ class Node:
         self.server = Server(
             name, rules, self._initial.version, out, timer if stragglers.balance_servers else None
         )
-
-    @property
-    def chunk_runner(self) -> ChunkRunner:
-        """Runs the trainer's code."""
-        return self.worker.chunk_runner
 
     def load(self) -> None:
         """Creates the initial model, before this node reports that it is ready."""

@@ -55,7 +55,6 @@ from agileml.roles.server_parts import (
     PartitionMessage,
     Place,
     Restoring,
-    WorkerTraffic,
 )
 
 
@@ -79,7 +78,12 @@ class Server:
         self.backups = Backups()
         self.transit = InTransit()
         self.restoring = Restoring(initial)
-        self.traffic = WorkerTraffic(timer)
+        self._timer = timer
+        """Measures how long pushes wait for others; None if that is not asked for."""
+        self._pushed: dict[str, float] = {}
+        """By worker, when its last request came with a push."""
+        self._pulled: dict[int, int] = {}
+        """Bytes of each partition that were sent to workers since its last report."""
 
     def holds(self) -> tuple[tuple[int, int], ...]:
         """Every version on this node, as (partition, clock)."""
@@ -101,8 +105,8 @@ class Server:
     def push(self, message: Push) -> None:
         """Adds a contribution; parts whose partition has moved away are forwarded."""
         elsewhere: dict[str, list[PartitionUpdate]] = {}
-        if message.want >= 0 and self.traffic.timer is not None:
-            self.traffic.pushed[message.worker] = self.traffic.timer()
+        if message.want >= 0 and self._timer is not None:
+            self._pushed[message.worker] = self._timer()
         for part in message.parts:
             served = self.served.get(part.partition)
             if served is not None:
@@ -168,7 +172,7 @@ class Server:
         """Forgets what a leaving worker reads."""
         for served in self.served.values():
             served.readers.rows.pop(worker, None)
-        self.traffic.pushed.pop(worker, None)
+        self._pushed.pop(worker, None)
 
     # -- messages for partitions that are not served here ------------------------------------------
 
@@ -205,7 +209,7 @@ class Server:
         """
         for commit in outcome.commits:
             sent = self._patch(served, commit) if served.backup else 0
-            pulled = self.traffic.pulled.pop(served.partition, 0)
+            pulled = self._pulled.pop(served.partition, 0)
             report = (served.partition, commit.version.clock, False, pulled, sent, commit.sums)
             progress = PartitionProgress(self.node, self.epoch, *report)
             self.out.append(Send(CONTROLLER, progress))
@@ -218,8 +222,8 @@ class Server:
             keep_from(served.versions, self.stable)
         if outcome.replies:
             total = 0
-            timer = self.traffic.timer
-            pushed = self.traffic.pushed
+            timer = self._timer
+            pushed = self._pushed
             last = None
             size = 0
             for worker, values in outcome.replies:
@@ -234,9 +238,7 @@ class Server:
                     self.epoch, served.partition, served.clock, self.stable, values, waited=waited
                 )
                 self.out.append(Send(worker, snapshot))
-            self.traffic.pulled[served.partition] = (
-                self.traffic.pulled.get(served.partition, 0) + total
-            )
+            self._pulled[served.partition] = self._pulled.get(served.partition, 0) + total
 
     def _patch(self, served: ServedPartition, commit: Commit) -> int:
         """Sends the changes of a clock to the backup; returns their size."""
@@ -398,7 +400,7 @@ class Server:
         self.served = {}
         self.backups.begin(table, self.node)
         self.transit.begin()
-        self.traffic.pulled.clear()
+        self._pulled.clear()
 
         for partition, (owner, backup) in enumerate(zip(table.owners, table.backups, strict=True)):
             if self.node not in (owner, backup):

@@ -1,13 +1,31 @@
-"""Parts of a server: partitions on their way, versions from which epochs start, and traffic with
-workers.
+"""Parts of a server: partitions on their way, versions from which epochs start, and whom it
+believes.
+
+A worker sends its contributions to the server of a partition. While the partition moves, they may
+reach a server that had it before, which forwards them. So a contribution is believed if it comes
+from the worker that it names, or from a node that has had the partition in this epoch. The handover
+of the partition says which nodes these are.
+
+What must never happen: a node adds updates in the name of another one.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from agileml.errors import InvalidTransition
 from agileml.params.deltas import assigned
-from agileml.protocol.messages import Handover, Patch, Pull, Push, Reads, Recover, Table, Version
+from agileml.protocol.messages import (
+    Collect,
+    Handover,
+    Patch,
+    Pull,
+    Push,
+    Reads,
+    Recover,
+    Table,
+    Version,
+)
 from agileml.roles.partitions import ServedPartition
 
 
@@ -161,14 +179,26 @@ class Restoring:
         return version
 
 
-@dataclass(slots=True)
-class WorkerTraffic:
-    """Traffic with workers. `timer` measures how long their pushes wait for others; None if that is
-    not asked for.
-    """
+class Forged(InvalidTransition):
+    """A node says what is not for it to say."""
 
-    timer: Callable[[], float] | None = None
-    pushed: dict[str, float] = field(default_factory=dict)
-    """By worker, when its last request came with a push."""
-    pulled: dict[int, int] = field(default_factory=dict)
-    """Bytes of each partition that were sent to workers since its last report."""
+
+def check_speaker(sender: str, message: object, former: Mapping[int, tuple[str, ...]]) -> None:
+    """Raises Forged if a node may not send this message; `former` has the earlier servers of
+    partitions.
+    """
+    match message:
+        case Handover():
+            believed = message.former[-1:] == (sender,)
+        case Push():
+            believed = sender == message.worker or all(
+                sender in former.get(part.partition, ()) for part in message.parts
+            )
+        case Pull() | Reads():
+            believed = sender == message.worker or sender in former.get(message.partition, ())
+        case Collect():
+            believed = sender in former.get(message.partition, ())
+        case _:
+            return
+    if not believed:
+        raise Forged(f"{sender} sent a {type(message).__name__} of another node")

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from agileml.policies.flexrr import FlexRR, Lend, OwnProgress
+from agileml.policies.flexrr import FlexRR, Lend, WorkerProgress
 from agileml.protocol.actions import CONTROLLER, Chunk
 from agileml.protocol.messages import (
     BegunHelping,
@@ -133,8 +133,13 @@ class Helping:
         match message:
             case HelpGroup():
                 self.group = message.workers
-            case ProgressReport():
-                self._compare(message)
+            case ProgressReport() if self.pace.total:
+                own = WorkerProgress(self.pace.progress, self.timer(), self.pace.latest)
+                busy = message.worker in {loan.to for loan in self.loans.lent.values()}
+                self.policy, proposals = self.policy.other_reported(
+                    message.worker, message.progress, message.timer, message.pace, own, busy=busy
+                )
+                self._lend(proposals)
             case DoThis():
                 self._accept(message)
             case BegunHelping():
@@ -154,16 +159,6 @@ class Helping:
         """A node leaves: nothing is sent to it any more."""
         self.group = tuple(name for name in self.group if name != node)
         self.policy = self.policy.without(node)
-
-    def _compare(self, report: ProgressReport) -> None:
-        if not self.pace.total:
-            return
-        own = OwnProgress(self.pace.progress, self.timer(), self.pace.latest)
-        busy = report.worker in {loan.to for loan in self.loans.lent.values()}
-        self.policy, proposals = self.policy.other_reported(
-            report.worker, report.progress, report.timer, report.pace, own, busy=busy
-        )
-        self._lend(proposals)
 
     def _lend(self, proposals: Iterable[Lend]) -> None:
         context = self.context
@@ -392,7 +387,7 @@ class Helping:
             self._cancel(*waiting[-1])
 
         if self.policy.heard and self.pace.latest:
-            own = OwnProgress(self.pace.progress, self.timer(), self.pace.latest)
+            own = WorkerProgress(self.pace.progress, self.timer(), self.pace.latest)
             self._lend(self.policy.went_on(own, {loan.to for loan in self.loans.lent.values()}))
 
     def _cancel(self, number: int, loan: Loan) -> None:

@@ -10,9 +10,8 @@ from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost, Stop
 from agileml.errors import JobFailed
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import Version, Warned
-from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.output import Output, Printed
-from agileml.runtime.reconnection import ControllerConnection
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import (
     Acknowledged,
@@ -57,7 +56,9 @@ class ControllerClient:
         self._linked = False
         self._parts: dict[int, Version] = {}
         self._ended: Result | None = None
-        self._progress = 0
+        self.progress = 0
+        """Grows whenever a clock is finished or workers report more work, also of a clock that is
+        done again."""
         self._chunks = 0
         """Chunks that workers have reported to the controller, as of its last word."""
         self.linked_nodes: tuple[str, ...] = ()
@@ -73,13 +74,6 @@ class ControllerClient:
     def last_clock(self) -> int:
         """The last finished clock that was passed on."""
         return self._clocks.last
-
-    @property
-    def progress(self) -> int:
-        """Grows whenever a clock is finished or workers report more work, also of a clock that is
-        done again.
-        """
-        return self._progress
 
     @property
     def result(self) -> Result | None:
@@ -160,7 +154,7 @@ class ControllerClient:
             case RepeatedIteration() if message.iteration.clock > self._clocks.last:
                 return self._accept(message.iteration)
             case ClockRepeated():
-                self._progress += 1
+                self.progress += 1
             case Iteration():
                 return self._accept(message)
             case Failed():
@@ -174,7 +168,7 @@ class ControllerClient:
             case Attendance():
                 self.linked_nodes = message.nodes
                 self.expelled = message.expelled
-                self._progress += message.chunks > self._chunks
+                self.progress += message.chunks > self._chunks
                 self._chunks = message.chunks
             case ModelPart():
                 self._parts[message.partition] = message.version
@@ -186,7 +180,7 @@ class ControllerClient:
         """The iteration, if it is new."""
         if not self._clocks.accept(iteration):
             return None
-        self._progress += 1
+        self.progress += 1
         if iteration.clock % ACKNOWLEDGE_EVERY == 0:
             self._mailbox.send(CONTROLLER, Acknowledged(iteration.clock))
         return iteration

@@ -33,10 +33,9 @@ from agileml.protocol.messages import Heartbeat, Hello, Leave, Saved, Unlinked
 from agileml.runtime.blob_store import PIECE_BYTES
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
 from agileml.runtime.ground import replaced
-from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.mailbox import BrokenLinks, Envelope, Mailbox
 from agileml.runtime.node_loop import described
 from agileml.runtime.output import Printed
-from agileml.runtime.reconnection import BrokenLinks
 from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobRequest, BlobServer, blobs_of
 from agileml.runtime.results import (
     Acknowledged,

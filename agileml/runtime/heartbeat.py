@@ -22,11 +22,9 @@ from agileml.core.events import NodeLost
 from agileml.core.members import heartbeat_name
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Heartbeat, Leave
-from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.output import OutputTail, Printed
-from agileml.runtime.reconnection import ControllerConnection
-from agileml.runtime.role_specs import NodeRole
-from agileml.runtime.vitals import Vitals
+from agileml.runtime.role_specs import NodeRole, Vitals
 from agileml.user_code import condensed, has_crashed
 
 HEARTBEATS = 4

@@ -16,14 +16,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 from agileml.errors import AgileMLError, ControllerUnreachable, DeclaredLost, PeerRefused
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Fetch, Save, Send
 from agileml.protocol.messages import Broken, Hello, Leave, Ready, Unlinked, Warned
-from agileml.roles.trust import Forged
+from agileml.roles.server_parts import Forged
 from agileml.runtime.checkpoints import WRITERS, CheckpointQueue, ModelCheckpoints
-from agileml.runtime.mailbox import Envelope, Mailbox
-from agileml.runtime.reconnection import ControllerConnection
+from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.remote_blobs import blobs_of
 from agileml.runtime.rights import MISCONDUCT
-from agileml.runtime.role_specs import NodeRole, NodeT
-from agileml.runtime.vitals import Vitals
+from agileml.runtime.role_specs import NodeRole, NodeT, Vitals
 from agileml.transport import Connected, Lost, Rejected
 
 LONGEST_TURN = 1.0

@@ -20,8 +20,7 @@ from agileml.protocol.messages import Broken, Ready, Recover, Version
 from agileml.roles.node import Node
 from agileml.runtime.node_loop import NodeLoop, T, described
 from agileml.runtime.results import model_of
-from agileml.runtime.role_specs import NodeRole
-from agileml.runtime.vitals import Vitals
+from agileml.runtime.role_specs import NodeRole, Vitals
 from agileml.slowdowns import Slowness
 from agileml.trainer import shards_of
 from agileml.user_code import beginning_of, users_traceback, whereabouts

@@ -7,24 +7,15 @@ the controller both sides start over.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from itertools import chain
 
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.runtime.output import Printed
 from agileml.transport import Endpoint, FrameLimits, NotConnected, QueueFull
-from agileml.transport.buckets import Encoded, split
-from agileml.transport.codec import Codec
+from agileml.transport.codec import Codec, Encoded, split
 
 MAX_WAITING_OUTPUT = 256
 """Messages that may wait for the job loop; if more do, the output of nodes is left out."""
-
-
-@dataclass(slots=True)
-class SentInPart:
-    """A message in frames; `next` is the first frame that is not queued yet."""
-
-    next: Encoded | None
-    others: Iterator[Encoded]
 
 
 class Outbox:
@@ -111,20 +102,22 @@ class Outbox:
     def _send_all(self, to: str, pending: list[object]) -> None:
         """Queues messages on the link as far as there is room; the others wait."""
         for number, message in enumerate(pending):
-            if isinstance(message, SentInPart):
-                begun = message
-            else:
-                frames = split(self._codec.encode(message), self._limits)
-                begun = SentInPart(next(frames), frames)
+            # What is left of a message of which some frames are queued already are its frames.
+            frames = (
+                message
+                if isinstance(message, Iterator)
+                else split(self._codec.encode(message), self._limits)
+            )
+            frame: Encoded | None = None
             try:
-                while begun.next is not None:
-                    self._endpoint.send(to, *begun.next)
-                    begun.next = next(begun.others, None)
+                for frame in frames:
+                    self._endpoint.send(to, *frame)
             except QueueFull as error:
                 if self._name == CONTROLLER and to != JOB_LOOP:
                     self._endpoint.drop(to, f"it does not read its messages: {error}")
                 else:
-                    self._waiting[to] = [begun, *pending[number + 1 :]]
+                    left = chain([frame], frames)
+                    self._waiting[to] = [left, *pending[number + 1 :]]
                 return
             except NotConnected:
                 # The link was opened and lost before its opening was reported here; `Lost` comes

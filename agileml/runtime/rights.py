@@ -4,7 +4,7 @@ Names are proven by certificates between computers (`agileml.transport.certifica
 machine is a stranger's: it may do its own share of the work wrongly, and nothing else. So each
 process checks at its own door that a message is one that its sender may send, and that it speaks
 for no other process; a sender that breaks the rules is shut out. What only the receiver's state can
-tell, such as who serves a partition, is checked in `agileml.roles.trust`.
+tell, such as who serves a partition, is checked in `agileml.roles.server_parts`.
 
 What must never happen: a process acts on a message whose sender had no right to send it. The table
 of these rights is in docs/internals/threats.md.

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agileml.checks import torch_module
-from agileml.errors import BadArgument, BadTrainer, TrainerFailed
+from agileml.errors import BadArgument, BadTrainer, TrainerFailed, torch_module
 from agileml.params.declarations import calling
 from agileml.torch.loaders import BatchKey, Loaders, Streams
-from agileml.torch.orders import EpochOrders, Numbers, RandomState
-from agileml.torch.surroundings import surroundings
+from agileml.torch.orders import EpochOrders, Numbers, RandomState, surroundings
 from agileml.trainer import Piece
 from agileml.user_code import described
 from agileml.work import WorkPlan

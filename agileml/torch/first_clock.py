@@ -23,8 +23,8 @@ from agileml.errors import BadTrainer
 from agileml.params.commit import clip_factor, shrunk, square_of
 from agileml.params.layout import Array
 from agileml.torch.network import BatchObjective, TorchNetwork, array_of, on_device
+from agileml.torch.orders import surroundings
 from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
-from agileml.torch.surroundings import surroundings
 from agileml.user_code import beginning_of
 
 

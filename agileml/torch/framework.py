@@ -21,12 +21,21 @@ import numpy as np
 from agileml.errors import BadTrainer, NotFinite
 from agileml.params.declarations import calling
 from agileml.params.layout import Array, Params
-from agileml.torch.course import Course, OptimizerStep, ValidationPart
+from agileml.torch.course import (
+    LOGGED,
+    TRAINING,
+    Course,
+    LoggedRow,
+    LoggedValues,
+    LogKey,
+    LogTable,
+    Note,
+    OptimizerStep,
+    ValidationPart,
+)
 from agileml.torch.data import BatchPart, TorchData
-from agileml.torch.logged import LOGGED, TRAINING, LoggedRow, LoggedValues, LogKey, LogTable, Note
 from agileml.torch.network import BatchObjective, TorchNetwork, check_hooks, check_module, on_device
-from agileml.torch.orders import LoaderOrders
-from agileml.torch.surroundings import checksum, surroundings
+from agileml.torch.orders import LoaderOrders, checksum, surroundings
 from agileml.torch.trainer import MAX_SEEDS, SEED, TorchModule
 from agileml.trainer import ParamReader, ParamView, Sample
 from agileml.user_code import beginning_of

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agileml.errors import BadTrainer
 from agileml.params.layout import Array
-from agileml.torch.course import SteppedSchedules
+from agileml.torch.course import LOGGED, TRAINING, LoggedValues, LogKey, Note, SteppedSchedules
 from agileml.torch.framework import BatchShare, FrameworkTrainer, PreparedTraining
 from agileml.torch.lightning_arguments import (
     check_hooks,
@@ -29,9 +29,7 @@ from agileml.torch.lightning_arguments import (
     listed,
     overrides,
 )
-from agileml.torch.logged import LOGGED, TRAINING, LoggedValues, LogKey, Note
-from agileml.torch.orders import LoaderOrders, RandomState, loops_of
-from agileml.torch.surroundings import surroundings
+from agileml.torch.orders import LoaderOrders, RandomState, loops_of, surroundings
 
 if TYPE_CHECKING:
     import torch

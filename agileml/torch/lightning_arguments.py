@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from typing import Any
 
-from agileml.checks import check_number, check_whole
-from agileml.errors import AgileMLError, BadArgument, BadTrainer
+from agileml.errors import AgileMLError, BadArgument, BadTrainer, check_number, check_whole
 from agileml.torch.course import Course
 from agileml.torch.framework import shortened
 

@@ -31,10 +31,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from agileml.checks import torch_module
-from agileml.errors import AgileMLError, BadTrainer, TrainerFailed
+from agileml.errors import AgileMLError, BadTrainer, TrainerFailed, torch_module
 from agileml.params.layout import Array
-from agileml.torch.surroundings import renew_lock
+from agileml.torch.orders import renew_lock
 from agileml.user_code import described
 
 if TYPE_CHECKING:

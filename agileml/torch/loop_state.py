@@ -131,7 +131,8 @@ class OptimizerCopies:
             id(each): each for group in optimizer.param_groups for each in group["params"]
         }
         self._optimizer = self(None, optimizer)
-        self._schedulers = self._for(self._optimizer, optimizer, schedulers)
+        memo = {**self._memo, id(optimizer): self._optimizer}
+        self._schedulers = copy.deepcopy(list(schedulers), memo)
         self._by_clock: dict[int, StepRates] = {}
         self._replay()
 
@@ -150,7 +151,8 @@ class OptimizerCopies:
 
     def schedule(self, optimizer: Optimizer) -> Schedulers:
         """New schedulers for a copy."""
-        return Schedulers(self._for(optimizer, self._optimizer, self._schedulers))
+        memo = {**self._memo, id(self._optimizer): optimizer}
+        return Schedulers(copy.deepcopy(self._schedulers, memo))
 
     def resting_schedule(self, optimizer: Optimizer) -> Schedulers:
         """New schedulers, for a copy that never takes a step on the parameters, which are those of
@@ -195,11 +197,6 @@ class OptimizerCopies:
         self._resting_schedulers = self.resting_schedule(self._resting)
         self._clock = 0
         self._by_clock.clear()
-
-    def _for(
-        self, copied: Optimizer, original: Optimizer, schedulers: Sequence[LRScheduler]
-    ) -> list[LRScheduler]:
-        return copy.deepcopy(list(schedulers), {**self._memo, id(original): copied})
 
 
 class Schedulers:

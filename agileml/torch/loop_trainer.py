@@ -31,8 +31,8 @@ from agileml.torch.data import BatchPart
 from agileml.torch.elastic import CURE, Computed, Elastic, LoopThread, Work
 from agileml.torch.loop_state import OptimizerCopies, content_of, restore
 from agileml.torch.network import TorchNetwork, check_hooks, check_module, sparse_names
+from agileml.torch.orders import surroundings
 from agileml.torch.row_optimizers import RowOptimizers
-from agileml.torch.surroundings import surroundings
 from agileml.torch.trainer import MAX_SEEDS, SEED, TorchModule
 from agileml.trainer import ParamReader, ParamView, Sample, init_rng, random_generator
 

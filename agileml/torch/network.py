@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agileml.checks import torch_module
-from agileml.errors import BadTrainer, NotFinite, TrainerFailed
+from agileml.errors import BadTrainer, NotFinite, TrainerFailed, torch_module
 from agileml.params.layout import Array, Params
-from agileml.torch.surroundings import Unchanged
+from agileml.torch.orders import Unchanged
 from agileml.user_code import beginning_of, described
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import torch
 
 from agileml.errors import BadArgument
 from agileml.torch.network import TorchNetwork, on_device
-from agileml.torch.surroundings import surroundings
+from agileml.torch.orders import surroundings
 from agileml.torch.trainer import MAX_SEEDS, TorchModule
 from agileml.trainer import init_rng, random_generator, sample_of
 

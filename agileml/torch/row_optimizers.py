@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agileml.checks import torch_module
-from agileml.errors import BadTrainer
+from agileml.errors import BadTrainer, torch_module
 from agileml.params.layout import Array
 
 if TYPE_CHECKING:
@@ -144,7 +143,12 @@ class RowOptimizers:
         names = self._names[number, group]
         arrays = part.slots[: len(names.arrays)]
         numbers = part.slots[self.slots :]
-        state = _restored(names, arrays, numbers) if numbers and numbers[0][0] else {}
+        state: dict[str, Any] = {}
+        if numbers and numbers[0][0]:
+            for key, slot in zip(names.arrays, arrays, strict=True):
+                state[key] = torch.from_numpy(slot)
+            for key, slot in zip(names.numbers, numbers[1:], strict=False):
+                state[key] = torch.tensor(slot[0], dtype=torch.get_default_dtype())
         return _RowStep(
             parameter, self._schedule.at(clock)[number][group], names, arrays, numbers, state
         )
@@ -471,19 +475,6 @@ def _run_step(optimizer: Optimizer, steps: Sequence[_RowStep]) -> None:
     for step in steps:
         after = optimizer.state.get(step.parameter, {})
         step.state = {key: value for key, value in after.items() if value is not None}
-
-
-def _restored(
-    names: StateNames, arrays: Sequence[Array], numbers: Sequence[Array]
-) -> dict[str, Any]:
-    torch = torch_module()
-    state: dict[str, Any] = {
-        key: torch.from_numpy(slot) for key, slot in zip(names.arrays, arrays, strict=True)
-    }
-    return state | {
-        key: torch.tensor(slot[0], dtype=torch.get_default_dtype())
-        for key, slot in zip(names.numbers, numbers[1:], strict=False)
-    }
 
 
 def _is_untouched(gradient: Array) -> Array:

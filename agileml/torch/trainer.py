@@ -19,8 +19,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from agileml.checks import check_number, check_whole, torch_module
-from agileml.errors import BadArgument, BadTrainer, NotFinite
+from agileml.errors import (
+    BadArgument,
+    BadTrainer,
+    NotFinite,
+    check_number,
+    check_whole,
+    torch_module,
+)
 from agileml.params import FULL, WIRES
 from agileml.params.declarations import calling
 from agileml.params.layout import Array, Params
@@ -33,8 +39,8 @@ from agileml.torch.network import (
     check_module,
     sparse_names,
 )
+from agileml.torch.orders import surroundings
 from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
-from agileml.torch.surroundings import surroundings
 from agileml.trainer import ParamReader, ParamView, Sample, init_rng
 from agileml.user_code import beginning_of
 

@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agileml.errors import BadArgument, BadTrainer
 from agileml.params.layout import Array
-from agileml.torch.course import Course, OptimizerStep, SteppedSchedules
+from agileml.torch.course import (
+    LOGGED,
+    TRAINING,
+    Course,
+    LoggedRow,
+    LoggedValues,
+    LogKey,
+    Note,
+    OptimizerStep,
+    SteppedSchedules,
+)
 from agileml.torch.framework import NORM, BatchShare, FrameworkTrainer, PreparedTraining
-from agileml.torch.logged import LOGGED, TRAINING, LoggedRow, LoggedValues, LogKey, Note
-from agileml.torch.orders import LoaderOrders, RandomState, loops_of
-from agileml.torch.surroundings import surroundings
+from agileml.torch.orders import LoaderOrders, RandomState, loops_of, surroundings
 from agileml.torch.transformers_arguments import check_trainer
 
 if TYPE_CHECKING:
@@ -222,18 +230,15 @@ class TransformersTrainer(FrameworkTrainer):
         given = share.content
         if self._counts_items:
             return 1.0
-        return share.samples / share.of / (1 if self._is_scaled(given.items) else given.batches)
 
-    def _is_scaled(self, items: Any) -> bool:
-        """Whether the Trainer takes its loss for one that is divided by what is counted in all
-        batches of a step.
-        """
+        # Whether the Trainer takes its loss for one that is divided by what is counted in all
+        # batches of a step.
         trainer = self.dataset
-        if getattr(trainer, "loss_is_scaled_for_ga", None) is not None:
-            return bool(trainer.loss_is_scaled_for_ga)
-        return (
-            trainer.model_accepts_loss_kwargs and items is not None
-        ) or trainer.compute_loss_func is not None
+        is_scaled = getattr(trainer, "loss_is_scaled_for_ga", None)
+        if is_scaled is None:
+            counts = trainer.model_accepts_loss_kwargs and given.items is not None
+            is_scaled = counts or trainer.compute_loss_func is not None
+        return share.samples / share.of / (1 if is_scaled else given.batches)
 
     @cached_property
     def _counts_items(self) -> bool:

@@ -92,7 +92,15 @@ def check_arguments(arguments: Any) -> list[str]:
     ignored = []
     for field in fields(arguments):
         value = getattr(arguments, field.name)
-        if field.name in _CARRIED or _is_default(arguments, field.name, value):
+        if field.name == "accelerator_config":
+            default = type(value)()
+        elif field.default_factory is MISSING:
+            default = field.default
+        else:
+            default = field.default_factory()
+        is_default = value == default or (not value and not default)
+
+        if field.name in _CARRIED or is_default:
             continue
         if field.name in _WITHOUT_EFFECT:
             ignored.append(field.name)
@@ -108,15 +116,6 @@ def check_arguments(arguments: Any) -> list[str]:
         )
 
     return ignored
-
-
-def _is_default(arguments: Any, name: str, value: object) -> bool:
-    """Whether an argument has the value that it has if it is left out."""
-    field = next(each for each in fields(arguments) if each.name == name)
-    if name == "accelerator_config":
-        return value == type(value)()
-    default = field.default if field.default_factory is MISSING else field.default_factory()
-    return value == default or (not value and not default)
 
 
 def check_trainer(trainer: Any) -> list[str]:

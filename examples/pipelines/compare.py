@@ -76,7 +76,7 @@ def clip(modules: nn.ModuleList, largest: float) -> None:
 
 def _seed(*key: int) -> None:
     """Dropout draws for the seed, the microbatch and the layer, as in a pipeline."""
-    from agileml.pipeline.model.arrays import seed_torch
+    from agileml.pipeline.model.base import seed_torch
 
     seed_torch(key)
 

@@ -20,10 +20,9 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from agileml.checks import check_whole, torch_module
 from agileml.engines.interrupts import ignored_by_children
-from agileml.engines.local.processes import NODE_ENVIRONMENT
-from agileml.errors import JobFailed
+from agileml.engines.local.fleet import NODE_ENVIRONMENT
+from agileml.errors import JobFailed, check_whole, torch_module
 from agileml.pipeline.builtin import ModelFactory
 from agileml.pipeline.elastic.seats import (
     INITIAL,
@@ -32,8 +31,8 @@ from agileml.pipeline.elastic.seats import (
     TakeSeat,
     work_orders,
 )
-from agileml.pipeline.model.arrays import BFLOAT16, added, nbytes, packed
 from agileml.pipeline.model.base import (
+    BFLOAT16,
     Array,
     Passed,
     PipelineLayer,
@@ -41,6 +40,9 @@ from agileml.pipeline.model.base import (
     UpdateRule,
     Values,
     Weights,
+    added,
+    nbytes,
+    packed,
     users_code,
 )
 from agileml.pipeline.optimizers import Optimizer, TorchOptimizer

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from agileml.checks import check_whole
-from agileml.errors import BadArgument
+from agileml.errors import BadArgument, check_whole
 
 _SECONDS_PER_DAY = 86_400
 

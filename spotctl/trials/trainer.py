@@ -294,8 +294,7 @@ class _Trial:
         """Whether the trainer reads the samples of the script."""
         import torch
 
-        from agileml.torch.orders import EpochOrders, RandomState
-        from agileml.torch.surroundings import surroundings
+        from agileml.torch.orders import EpochOrders, RandomState, surroundings
 
         size = min(loader.batch_size, len(loader.dataset))
 
@@ -454,7 +453,7 @@ class _FedLoader:
 
 def _seeded(make: Callable[[], Any], seed: int) -> Any:  # noqa: ANN401 - data, or a network
     """Has a part of a trainer make something, with random numbers from this seed."""
-    from agileml.torch.surroundings import surroundings
+    from agileml.torch.orders import surroundings
 
     with surroundings(seed, 0):
         return make()

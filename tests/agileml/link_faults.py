@@ -13,7 +13,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
-from agileml.engines.sim.simulation import Simulation
+from agileml.engines.sim.fleet import Simulation
 from agileml.protocol.actions import CONTROLLER
 from tests.agileml.schedules import Schedule
 from tests.agileml.watch import Trigger

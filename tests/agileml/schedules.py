@@ -14,9 +14,9 @@ from typing import cast
 import numpy as np
 
 from agileml.core.events import CheckpointRules, ControllerSettings, NodeLost
+from agileml.engines.sim.fleet import Simulation
 from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
-from agileml.engines.sim.simulation import Simulation
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations, name_of
 from agileml.params.layout import Layout, Params

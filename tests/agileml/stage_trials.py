@@ -16,9 +16,9 @@ from statistics import median
 import numpy as np
 
 from agileml.core.events import ControllerSettings, Iteration
+from agileml.engines.sim.fleet import Simulation
 from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import HEADER_BYTES, Network
-from agileml.engines.sim.simulation import Simulation
 from agileml.params.deltas import nbytes
 from agileml.params.layout import state_bytes
 from agileml.policies.stage import FixedStage, LearnedStage, TrainingPolicy

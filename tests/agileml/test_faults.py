@@ -15,7 +15,7 @@ from agileml.protocol.actions import WorkUnit
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.partitions import PendingClock
 from agileml.transport import FrameLimits
-from agileml.transport.buckets import Encoded, split
+from agileml.transport.codec import Encoded, split
 from tests.agileml import faults
 from tests.agileml.schedules import Schedule
 from tests.agileml.targets import EVENTS, KINDS, OUTSIDE, PHASES, STAGES, Target, sought_by, targets

@@ -23,8 +23,8 @@ from agileml.core.recovery import Mode
 from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.chaos import QUIET
 from agileml.engines.job_loop import MAX_FROM_OUTSIDE, JobLoop
+from agileml.engines.sim.fleet import Simulation
 from agileml.engines.sim.job import Machines
-from agileml.engines.sim.simulation import Simulation
 from agileml.job import Stopping, TrainingJob
 from agileml.policies.stage import FixedStage
 from agileml.protocol.actions import CONTROLLER, WorkUnit

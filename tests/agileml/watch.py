@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from agileml.core.recovery import Mode
-from agileml.engines.sim.simulation import Simulation
+from agileml.engines.sim.fleet import Simulation
 from agileml.params.layout import Params, PartitionState
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import (

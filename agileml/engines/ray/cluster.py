@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from agileml.engines.base import Gone
-from agileml.engines.local.processes import end_of
+from agileml.engines.local.fleet import end_of
 from agileml.engines.ray import role_task
 from agileml.errors import AgileMLError, BadInput
 from agileml.runtime.folders import own_folder

@@ -13,8 +13,7 @@ from pathlib import Path
 from agileml.engines.attached import nodes_so_far, prepare_state
 from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.chaos import Script
-from agileml.engines.local.fleet import SECRET_BYTES, LocalFleet, prepare_job, run_job
-from agileml.engines.local.processes import Processes
+from agileml.engines.local.fleet import SECRET_BYTES, LocalFleet, Processes, prepare_job, run_job
 from agileml.engines.ray.cluster import (
     LOOK_SECONDS,
     HeadLost,

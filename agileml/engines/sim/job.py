@@ -35,7 +35,7 @@ from agileml.engines.sim.network import Messages, Network, VirtualTime, Wire
 from agileml.errors import JobFailed, Unrecoverable
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send
 from agileml.protocol.messages import Ready, Unlinked, Version, Warned
-from agileml.runtime.reconnection import BrokenLinks
+from agileml.runtime.mailbox import BrokenLinks
 from agileml.runtime.results import Result
 from agileml.runtime.role_specs import JobControl, NodeT
 from agileml.transport import FrameLimits

@@ -18,7 +18,7 @@ from agileml.params.layout import state_bytes
 from agileml.protocol.messages import Collected, Handover, Patch, Push, Restore, Snapshot
 from agileml.runtime.mailbox import codec
 from agileml.transport import FrameLimits
-from agileml.transport.buckets import Assembly, Encoded, split
+from agileml.transport.codec import Assembly, Encoded, split
 
 HEADER_BYTES = 64
 """Bytes of a message without its arrays."""
@@ -42,22 +42,23 @@ _OF_SERVERS = (Snapshot, Patch, Handover)
 
 def size_of(message: object) -> int:
     """Bytes of a message: the arrays it carries, and a header."""
-    size = HEADER_BYTES
     if type(message) not in _CARRIERS:
-        return size
+        return HEADER_BYTES
 
-    match message:
-        case Push():
-            size += sum([nbytes(entry.delta) for part in message.parts for entry in part.entries])
-        case Snapshot() | Patch():
-            size += nbytes(message.values)
-        case Restore() | Collected():
-            size += state_bytes(message.version.state)
-        case Handover():
-            size += sum(nbytes(entry.delta) for push in message.pending for entry in push.entries)
-            size += sum(state_bytes(version.state) for version in message.versions)
-        case MessageBucket():
-            size += sum(piece.nbytes for piece in message.frame[2])
+    # Pushes and snapshots come first: nearly all messages with arrays are one of them.
+    size = HEADER_BYTES
+    if isinstance(message, Push):
+        size += sum([nbytes(entry.delta) for part in message.parts for entry in part.entries])
+    elif isinstance(message, (Snapshot, Patch)):
+        size += nbytes(message.values)
+    elif isinstance(message, (Restore, Collected)):
+        size += state_bytes(message.version.state)
+    elif isinstance(message, Handover):
+        size += sum(nbytes(entry.delta) for push in message.pending for entry in push.entries)
+        size += sum(state_bytes(version.state) for version in message.versions)
+    elif isinstance(message, MessageBucket):
+        size += sum(piece.nbytes for piece in message.frame[2])
+
     return size
 
 
@@ -220,14 +221,11 @@ class Messages:
     def send(self, sender: str, receiver: str, message: object) -> None:
         """Puts a message on the wire, in buckets if it is larger than a frame."""
         size = size_of(message) if sender != receiver else 0
-        if size > self._limits.body_bytes:
+        if size > self._limits.body_bytes and not isinstance(message, MessageBucket):
             for frame in split(self._codec.encode(message), self._limits):
-                bucket = MessageBucket(frame, message)
-                self._put_on_wire(sender, receiver, bucket, size_of(bucket))
-        else:
-            self._put_on_wire(sender, receiver, message, size)
+                self.send(sender, receiver, MessageBucket(frame, message))
+            return
 
-    def _put_on_wire(self, sender: str, receiver: str, message: object, size: int) -> None:
         at, seconds = self._wire.reached(sender, receiver, message, size, self._time.now)
         self._time.at(at, _Delivery(self, sender, receiver, message, seconds))
 

@@ -20,7 +20,7 @@ from agileml.core.events import (
     RememberDecision,
     StopJob,
 )
-from agileml.core.members import Members, NodePhase, may_send
+from agileml.core.members import NodePhase, may_send
 from agileml.core.roll_call import (
     Consequence,
     Leaving,
@@ -96,10 +96,13 @@ class PipelineControl:
 
     def __post_init__(self) -> None:
         self._roll_call = RollCall(self.settings)
+        self.members = self._roll_call.members
         self._updates = self._saved = self.elastic.batch
         self._noted_epoch = self.epoch
         self._logged_at: float | None = None
-        self._redone = self._work = 0
+        self._redone = 0
+        self.reported = 0
+        """Reports of finished work."""
         self._losses: dict[int, float] = {}
         """Losses of microbatches that were not reported yet."""
         self._reported_epochs = 0
@@ -132,17 +135,8 @@ class PipelineControl:
         return control
 
     @property
-    def members(self) -> Members:
-        return self._roll_call.members
-
-    @property
     def epoch(self) -> int:
         return self.elastic.epoch
-
-    @property
-    def reported(self) -> int:
-        """Reports of finished work."""
-        return self._work
 
     def handle(
         self, event: object, now: float, sender: str | None = None
@@ -175,7 +169,7 @@ class PipelineControl:
             return
 
         if isinstance(event, NodeReport):
-            self._work += 1
+            self.reported += 1
             self._carry_out(self.elastic.report(event, now), now)
         elif isinstance(event, Broken):
             self._end(Failed(event.message), event.message)

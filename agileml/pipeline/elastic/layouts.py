@@ -10,7 +10,7 @@ import numpy as np
 
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic.seats import ALL_LANES, PipelineLayout
-from agileml.pipeline.plan.balance import LayerSpans, balanced_spans
+from agileml.pipeline.plan.candidates import LayerSpans, balanced_spans
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.profile.model_profile import (
     LayerCost,
@@ -65,7 +65,9 @@ def update_seconds(layout: PipelineLayout, seconds: Sequence[float], scheme: str
         slowest = max(
             sum(seconds[a : b + 1]) / count for (a, b), count in zip(spans, replicas, strict=True)
         )
-        times.append((layout.shares[q] + (layout.depth(q) - 1) * bubble) * slowest * layout.chunks)
+        waiting = (layout.depth(q) - 1) * bubble
+        microbatches = layout.shares[q] + waiting
+        times.append(microbatches * slowest * layout.chunks)
 
     return max(times) / layout.tensor
 
@@ -82,16 +84,21 @@ def planned_layout(plan: ParallelPlan) -> PipelineLayout:
 def over_layers(layout: PipelineLayout, pieces: Sequence[range], tensor: int) -> PipelineLayout:
     """A layout of pieces as one of layers; each of `tensor` lanes has consecutive parts of a
     piece."""
-    pipelines = tuple(
-        tuple((pieces[a][0], pieces[b][-1]) for a, b in spans) for spans in layout.pipelines
-    )
-    lanes = tuple(
-        i * tensor // len(piece) if len(piece) > 1 else ALL_LANES
-        for piece in pieces
-        for i in range(len(piece))
-    )
+    pipelines = []
+    for spans in layout.pipelines:
+        of_layers = tuple((pieces[a][0], pieces[b][-1]) for a, b in spans)
+        pipelines.append(of_layers)
+    if tensor <= 1:
+        return replace(layout, pipelines=tuple(pipelines), lanes=())
 
-    return replace(layout, pipelines=pipelines, lanes=lanes if tensor > 1 else ())
+    lanes: list[int] = []
+    for piece in pieces:
+        parts = len(piece)
+        if parts > 1:
+            lanes += [part * tensor // parts for part in range(parts)]
+        else:
+            lanes += [ALL_LANES] * parts
+    return replace(layout, pipelines=tuple(pipelines), lanes=tuple(lanes))
 
 
 def check_cuts(layout: PipelineLayout, pieces: Sequence[range]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from agileml.errors import BadArgument
-from agileml.pipeline.plan.balance import LayerSpans
+from agileml.pipeline.plan.candidates import LayerSpans
 from agileml.pipeline.schedule.schedules import (
     Pass,
     PipelineStep,

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agileml.checks import check_whole
-from agileml.errors import BadArgument
+from agileml.errors import BadArgument, check_whole
 from agileml.pipeline.profile.model_profile import (
     OPTIMIZER_STATE,
     BadProfile,

@@ -242,23 +242,19 @@ class _FlatSearch:
             last = np.full(self._count, self._count - 1)
             return _Suffix(times[:, -1], last, np.zeros(self._count, dtype=np.int64))
 
-        following, chosen = self._following(workers, rest)
+        # For a cut after each layer: seconds of the cut and all that follows, and the replicas of
+        # the next stage. The most replicas first: among equals they make the fewest stages.
+        next_replicas = np.arange(rest, 0, -1)
+        bandwidths = self._slowest[rest - next_replicas, workers - 1]
+        sending = 2 * self._tables.outputs / bandwidths[:, np.newaxis]
+        seconds = np.maximum(sending, self._after[rest])
+        best = seconds.argmin(axis=0)
+        following = seconds[best, np.arange(self._count)]
+        chosen = next_replicas[best]
+
         total = np.maximum(times, following[np.newaxis, :])
         cut = total.argmin(axis=1)
         return _Suffix(total[np.arange(self._count), cut], cut, chosen[cut])
-
-    def _following(self, workers: int, rest: int) -> tuple[Vector, NDArray[np.int64]]:
-        """For a cut after each layer: seconds of the cut and all that follows, and the replicas of
-        the next stage.
-        """
-        # The most replicas first: among equals they make the fewest stages.
-        replicas = np.arange(rest, 0, -1)
-        bandwidths = self._slowest[rest - replicas, workers - 1]
-        seconds = np.maximum(
-            2 * self._tables.outputs / bandwidths[:, np.newaxis], self._after[rest]
-        )
-        best = seconds.argmin(axis=0)
-        return seconds[best, np.arange(self._count)], replicas[best]
 
 
 Indices = NDArray[np.int64]

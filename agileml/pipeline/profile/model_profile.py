@@ -9,8 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from agileml.checks import check_number, check_whole
-from agileml.errors import BadArgument, BadInput
+from agileml.errors import BadArgument, BadInput, check_number, check_whole
 
 FORMAT = "spotctl-profile-1"
 

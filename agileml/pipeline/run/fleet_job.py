@@ -39,8 +39,13 @@ from agileml.runtime.node_loop import NodeLoop
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Result
 from agileml.runtime.rights import Bounds
-from agileml.runtime.role_specs import UNLIMITED, ControllerRole, NodeRole, controller_settings
-from agileml.runtime.vitals import Vitals
+from agileml.runtime.role_specs import (
+    UNLIMITED,
+    ControllerRole,
+    NodeRole,
+    Vitals,
+    controller_settings,
+)
 from agileml.user_code import copy_of, original
 
 PIPELINE_MESSAGES = (*get_args(NodeInstruction), BatchesDone, CopyKept, FramesLost, PipelineFrame)

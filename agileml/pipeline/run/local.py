@@ -16,7 +16,6 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from agileml.checks import check_whole
 from agileml.core.events import Iteration
 from agileml.core.members import Members
 from agileml.engines.chaos import (
@@ -28,17 +27,21 @@ from agileml.engines.chaos import (
     KillNodes,
     RunningMachine,
 )
-from agileml.engines.local.fleet import CONTROLLER_MEMORY, SECRET_BYTES, LocalFleet, run_job
-from agileml.engines.local.processes import Processes
+from agileml.engines.local.fleet import (
+    CONTROLLER_MEMORY,
+    SECRET_BYTES,
+    LocalFleet,
+    Processes,
+    run_job,
+)
 from agileml.engines.sim.fleet import SimulatedEngine
 from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
-from agileml.errors import BadArgument, JobFailed
+from agileml.errors import BadArgument, JobFailed, check_whole
 from agileml.job import GaveUp, Stopping, TrainingJob
 from agileml.pipeline.elastic.control import PipelineProgress
 from agileml.pipeline.elastic.controller import ElasticSettings
-from agileml.pipeline.model.arrays import named_arrays
-from agileml.pipeline.model.base import PipelineModel, UpdateRule
+from agileml.pipeline.model.base import PipelineModel, UpdateRule, named_arrays
 from agileml.pipeline.run.fleet_job import (
     ModelSource,
     PreparedPipeline,
@@ -314,9 +317,9 @@ def load_checkpoint(
             about = json.loads(file[_ABOUT].tobytes())
             batch = int(about["batch"])
             for name, (numbers, counts) in about["layers"].items():
-                count = sum(1 for key in file.files if key.startswith(f"{name}/"))
+                names = [key for key in file.files if key.startswith(f"{name}/")]
                 head = np.array([*counts, *numbers], np.int64)
-                arrays = [file[f"{name}/{i}"] for i in range(count)]
+                arrays = [file[f"{name}/{i}"] for i in range(len(names))]
                 layers[int(name)] = Version(batch, Tally(0, 0), [head, *arrays])
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise BadArgument(

@@ -14,19 +14,22 @@ from math import sqrt
 
 import numpy as np
 
-from agileml.checks import check_number
-from agileml.errors import BadArgument, NotFinite
+from agileml.errors import BadArgument, NotFinite, check_number
 from agileml.pipeline.elastic.seats import WorkOrder, oldest_needed
-from agileml.pipeline.model.arrays import (
+from agileml.pipeline.model.base import (
     ABSENT,
+    Array,
+    PipelineLayer,
+    Values,
+    Weights,
     added,
     mean_of,
     packed,
     scaled,
     squared_norm,
     unpacked,
+    users_code,
 )
-from agileml.pipeline.model.base import Array, PipelineLayer, Values, Weights, users_code
 from agileml.pipeline.run.stage_state import StageState
 from agileml.pipeline.schedule.schedules import STASHING, Pass, PipelineStep
 from agileml.pipeline.tensor_parts import Awaiting, FrameKey, PipelineFrame

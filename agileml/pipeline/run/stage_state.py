@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from agileml.pipeline.model.arrays import ABSENT, added, is_absent
 from agileml.pipeline.model.base import (
+    ABSENT,
     AddingLayer,
     Array,
     BufferedLayer,
@@ -17,6 +17,8 @@ from agileml.pipeline.model.base import (
     UpdateRule,
     Values,
     Weights,
+    added,
+    is_absent,
     users_code,
 )
 from agileml.pipeline.tensor_parts import Awaiting, PipelineFrame, TensorPart, pieces, sum_of_parts

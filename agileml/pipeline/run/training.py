@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from agileml.checks import check_whole
-from agileml.errors import BadArgument
+from agileml.errors import BadArgument, check_whole
 from agileml.params.layout import Params
 from agileml.pipeline.elastic.control import PipelineProgress
 from agileml.pipeline.elastic.controller import ElasticSettings, EpochRecord
@@ -18,8 +17,14 @@ from agileml.pipeline.elastic.layouts import (
     update_seconds,
 )
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.model.arrays import arrays_of_layer, named_arrays
-from agileml.pipeline.model.base import BufferedLayer, PipelineModel, Weights, users_code
+from agileml.pipeline.model.base import (
+    BufferedLayer,
+    PipelineModel,
+    Weights,
+    arrays_of_layer,
+    named_arrays,
+    users_code,
+)
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.run.stage_state import layer_state
 from agileml.pipeline.schedule.schedules import STASHING, check_scheme

@@ -188,6 +188,14 @@ class _Play:
 
 _COLORS = {Pass.FORWARD: "#4c78a8", Pass.BACKWARD: "#72b7b2", Pass.UPDATE: "#e45756"}
 _ROW, _GAP, _LEFT, _WIDTH = 26, 6, 90, 1400
+_STYLE = (
+    "body{font:14px sans-serif;margin:16px}text{font-size:12px}"
+    ".label{fill:#fff;pointer-events:none}"
+)
+_LEGEND = (
+    "Rows: stage.replica. Blue: forward, green: backward, red: update. "
+    "Numbers are microbatches, from 0."
+)
 _NAMES = {Pass.FORWARD: "forward", Pass.BACKWARD: "backward", Pass.UPDATE: "update"}
 
 
@@ -220,15 +228,12 @@ def timeline_page(run: PipelineRun, title: str) -> str:
         shapes.append(f'<text x="4" y="{y}">{stage + 1}.{replica + 1}</text>')
     shapes += [_box(span, rows[span.stage, span.replica], scale) for span in run.spans]
 
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title><style>'
-        "body{font:14px "
-        "sans-serif;margin:16px}text{font-size:12px}.label{fill:#fff;pointer-events:none}</style></head>"
-        f"<body><h1>{escape(title)}</h1><p>{run.seconds:.4g} s, {run.idle:.1%} idle. Rows: "
-        "stage.replica."
-        " Blue: forward, green: backward, red: update. Numbers are microbatches, from 0.</p>"
-        f'<svg width="{_WIDTH}" height="{height}" role="img">{"".join(shapes)}</svg></body></html>\n'
-    )
+    name = escape(title)
+    head = f'<meta charset="utf-8"><title>{name}</title><style>{_STYLE}</style>'
+    speed = f"{run.seconds:.4g} s, {run.idle:.1%} idle."
+    drawing = f'<svg width="{_WIDTH}" height="{height}" role="img">{"".join(shapes)}</svg>'
+    body = f"<h1>{name}</h1><p>{speed} {_LEGEND}</p>{drawing}"
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'
 
 
 def _label(span: PipelineSpan) -> str:
@@ -238,15 +243,15 @@ def _label(span: PipelineSpan) -> str:
 
 def _box(span: PipelineSpan, row: int, scale: float) -> str:
     x = _LEFT + span.start * scale
-    width = max((span.end - span.start) * scale, 0.5)
     y = _GAP + row * (_ROW + _GAP)
-    label = (
-        f'<text class="label" x="{x + 2:.2f}" y="{y + 17}">{span.step.microbatch}</text>'
-        if width > 16
-        else ""
-    )
+    seconds = span.end - span.start
+    width = max(seconds * scale, 0.5)
+    place = f'x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW}"'
+    color = _COLORS[span.step.kind]
+    title = f"{_label(span)}: {span.start:.6g} to {span.end:.6g} s"
 
-    return (
-        f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW}" fill="{_COLORS[span.step.kind]}"'
-        f' stroke="#fff"><title>{_label(span)}: {span.start:.6g} to {span.end:.6g} s</title></rect>{label}'
-    )
+    label = ""
+    if width > 16:
+        microbatch = span.step.microbatch
+        label = f'<text class="label" x="{x + 2:.2f}" y="{y + 17}">{microbatch}</text>'
+    return f'<rect {place} fill="{color}" stroke="#fff"><title>{title}</title></rect>{label}'

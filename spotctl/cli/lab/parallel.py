@@ -212,7 +212,7 @@ def simulate(
 
     Example: spotctl lab parallel simulate plan.json --trace fleet.csv --warning 30s
     """
-    from agileml.checks import check_whole
+    from agileml.errors import check_whole
     from agileml.pipeline.plan.parallel_plan import simulate as play
     from agileml.pipeline.plan.planner import summary
     from agileml.pipeline.schedule.simulator import timeline_page, trace_json
@@ -266,7 +266,7 @@ def transformer(
     Example: spotctl lab parallel transformer --layers 96 --hidden 12288 --vocabulary 51200
     --sequence 2048 --devices 1536 --tflops 141
     """
-    from agileml.checks import check_number, check_whole
+    from agileml.errors import check_number, check_whole
     from spotctl.lab import parallel
     from spotctl.lab.transformer import TransformerShape, layout_by_rule, traffic
     from spotctl.show.columns import as_json

@@ -74,8 +74,7 @@ def train(
     Example: spotctl lab parallel train mlp --nodes 4 --split stages=2 --faults "kill 5, warn 9,
     join 12"
     """
-    from agileml.checks import check_whole
-    from agileml.errors import JobFailed
+    from agileml.errors import JobFailed, check_whole
     from agileml.pipeline.builtin import model_factory
     from agileml.pipeline.model.base import UpdateRule
     from agileml.pipeline.optimizers import Optimizer

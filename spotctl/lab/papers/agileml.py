@@ -17,9 +17,9 @@ from functools import partial
 import numpy as np
 
 from agileml.core.events import ControllerSettings
+from agileml.engines.sim.fleet import Simulation
 from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import HEADER_BYTES, Network
-from agileml.engines.sim.simulation import Simulation
 from agileml.params.layout import Params
 from agileml.policies.stage import StageByRatio, Thresholds
 from agileml.protocol.messages import (

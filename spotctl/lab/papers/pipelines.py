@@ -12,7 +12,7 @@ from itertools import pairwise
 from operator import attrgetter
 from statistics import median
 
-from agileml.pipeline.plan.balance import (
+from agileml.pipeline.plan.candidates import (
     StageCost,
     balanced_spans,
     double_buffered_seconds,

@@ -316,7 +316,7 @@ def test_a_learned_stage_is_logged_with_its_reason_and_survives_a_restart() -> N
 def test_a_broken_node_ends_the_job() -> None:
     control = running("r", "t")
     sent = handle(control, Broken("t", "app: clock 3: NaN"))
-    assert sent[0] == Failed("app: clock 3: NaN (node t says so)")
+    assert sent[0] == Failed("app: clock 3: NaN, on node t")
     assert mode_of(control) is Mode.OVER
 
 

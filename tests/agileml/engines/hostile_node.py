@@ -39,9 +39,8 @@ from agileml.runtime.mailbox import codec
 from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobPiece, BlobRequest, NextPiece
 from agileml.runtime.rendezvous import Directory
 from agileml.transport import FrameLimits, Identity, TcpAddress, new_instance
-from agileml.transport.buckets import BUCKET
 from agileml.transport.certificates import Credentials, contexts_of, credentials_of
-from agileml.transport.codec import Codec
+from agileml.transport.codec import BUCKET, Codec
 from agileml.transport.framing import Array, encode
 from agileml.transport.handshake import BLOB_CLIENT, Failure, Handshake
 from tests.agileml.engines.attached_jobs import (

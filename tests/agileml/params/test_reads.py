@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from agileml.core.events import ControllerSettings
-from agileml.engines.sim.simulation import Simulation
+from agileml.engines.sim.fleet import Simulation
 from agileml.params.deltas import Delta, RowDelta, Rows
 from agileml.params.layout import Array, ArraySpec, Layout
 from agileml.params.reads import MAX_PICKED, MissingRows, RowsRead, picked

@@ -20,10 +20,9 @@ from agileml.pipeline.run.fleet_job import ModelSource, PipelineRole
 from agileml.policies.dbw import DBW
 from agileml.policies.stage import FixedStage
 from agileml.policies.stragglers import Stragglers
-from agileml.protocol.plain import read, written
 from agileml.roles.node import JobSettings
 from agileml.runtime import attach
-from agileml.runtime.attach import PublishedJob, publish, published_in
+from agileml.runtime.attach import PublishedJob, publish, published_in, read, written
 from agileml.runtime.blob_store import FileBlobStore
 from agileml.runtime.node_process import TrainerRole
 from agileml.runtime.rendezvous import FolderRendezvous

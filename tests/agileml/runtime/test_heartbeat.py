@@ -18,7 +18,7 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import NodeLost
 from agileml.core.members import heartbeat_name
 from agileml.engines.base import Gone
-from agileml.engines.local.processes import Processes
+from agileml.engines.local.fleet import Processes
 from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Params
 from agileml.protocol.actions import CONTROLLER

@@ -30,9 +30,8 @@ from agileml.protocol.messages import (
     Version,
     Warned,
 )
-from agileml.runtime.mailbox import Envelope, Mailbox, codec
+from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox, codec
 from agileml.runtime.output import Printed
-from agileml.runtime.reconnection import ControllerConnection
 from agileml.runtime.rendezvous import Directory, FolderRendezvous, Rendezvous
 from agileml.runtime.results import Acknowledged
 from agileml.runtime.rights import MISCONDUCT

@@ -32,13 +32,12 @@ from agileml.protocol.messages import (
     WorkDone,
 )
 from agileml.roles.node import JobSettings, Node
-from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.node_loop import tells_of_a_broken_link
 from agileml.runtime.node_process import NodeProcess, TrainerRole
 from agileml.runtime.prepared_job import JobShape, PreparedJob
-from agileml.runtime.reconnection import ControllerConnection
 from agileml.runtime.rendezvous import FolderRendezvous
-from agileml.runtime.vitals import Vitals
+from agileml.runtime.role_specs import Vitals
 from agileml.trainer import plan_of
 from agileml.transport import Lost, Rejected
 from tests.agileml.toys import Scripted

@@ -96,7 +96,7 @@ _INTERRUPTED = """\
 import os, signal, sys, threading, time
 from pathlib import Path
 from agileml.apps.registry import TrainerSource
-from agileml.engines.local.processes import Processes
+from agileml.engines.local.fleet import Processes
 from agileml.job import JobSettings, Stopping, TrainingJob
 from agileml.runtime.prepared_job import isolated_shape_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from agileml.core.members import Members, NodePhase
 from agileml.protocol.messages import Unlinked
-from agileml.runtime.reconnection import BrokenLinks
+from agileml.runtime.mailbox import BrokenLinks
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from agileml import reference
 from agileml.errors import AgileMLError
 from agileml.torch.network import TorchNetwork
-from agileml.torch.surroundings import Unchanged
+from agileml.torch.orders import Unchanged
 from agileml.torch.trainer import SEED
 from tests.agileml.torch.nets import (
     SAMPLES,

@@ -19,8 +19,11 @@ from torch import nn  # noqa: E402  # torch may be missing
 from agileml.errors import BadArgument, JobFailed  # noqa: E402
 from agileml.pipeline.elastic.seats import PipelineLayout  # noqa: E402
 from agileml.pipeline.layers import squared_error  # noqa: E402
-from agileml.pipeline.model.arrays import ABSENT  # noqa: E402
-from agileml.pipeline.model.base import PipelineModel, UpdateRule  # noqa: E402
+from agileml.pipeline.model.base import (  # noqa: E402
+    ABSENT,
+    PipelineModel,
+    UpdateRule,
+)
 from agileml.pipeline.optimizers import Optimizer, TorchOptimizer  # noqa: E402
 from agileml.pipeline.run.local import save_weights, train_local, train_simulated  # noqa: E402
 from agileml.pipeline.run.training import PipelinePlan  # noqa: E402

@@ -20,8 +20,7 @@ import torch
 from torch import nn
 
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.model.arrays import seed_torch, tensor_of
-from agileml.pipeline.model.base import Microbatches, PipelineModel
+from agileml.pipeline.model.base import Microbatches, PipelineModel, seed_torch, tensor_of
 from agileml.pipeline.optimizers import TorchOptimizer
 from agileml.pipeline.run.local import train_simulated
 from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline

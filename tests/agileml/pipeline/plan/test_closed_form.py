@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agileml.errors import BadArgument
-from agileml.pipeline.plan.balance import (
+from agileml.pipeline.plan.candidates import (
     StageCost,
     double_buffered_seconds,
     flush_batch_seconds,

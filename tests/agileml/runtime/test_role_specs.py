@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from agileml.protocol.messages import UNKNOWN_STEP
-from agileml.runtime.vitals import RECENT_STEPS, Vitals
+from agileml.runtime.role_specs import RECENT_STEPS, Vitals
 
 
 def clock(*times: float) -> Callable[[], float]:
