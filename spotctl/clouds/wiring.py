@@ -26,9 +26,9 @@ from spotctl.clouds.errors import (
 )
 from spotctl.clouds.provider import (
     CloudProvider,
+    Forwarded,
     Machine,
     MachineRequest,
-    PassingProvider,
     Resource,
 )
 from spotctl.home.cloud import rented_clouds
@@ -241,10 +241,31 @@ def focus_exports() -> tuple[FocusExport, ...]:
 T = TypeVar("T")
 
 
-class SeveralClouds(WallClock, PassingProvider):
+class ToItsCloud(Forwarded):
+    """A call that is passed on to the cloud of its first argument: a market, a machine, or the id
+    of a machine.
+    """
+
+    def __get__(self, provider: Any, owner: type) -> Any:  # noqa: ANN401 - what the cloud has
+        return self if provider is None else partial(provider.pass_on, self._name)
+
+
+class SeveralClouds(WallClock, CloudProvider):
     """Passes each call to the cloud that it concerns; lists combine the answers of all clouds that
     answer.
     """
+
+    prices: Any = ToItsCloud()
+    holdings: Any = ToItsCloud()
+    hosts: Any = ToItsCloud()
+    raise_bid: Any = ToItsCloud()
+    link: Any = ToItsCloud()
+    prepare: Any = ToItsCloud()
+    boot_sign: Any = ToItsCloud()
+    console: Any = ToItsCloud()
+    invocation: Any = ToItsCloud()
+    output: Any = ToItsCloud()
+    output_times: Any = ToItsCloud()
 
     def __init__(self, clouds: Mapping[str, CloudProvider]) -> None:
         self._clouds = clouds
@@ -346,11 +367,19 @@ class SeveralClouds(WallClock, PassingProvider):
         refusing.discard(cloud)
         return answer
 
-    def _of(self, subject: Market | str) -> CloudProvider:
-        cloud = subject.cloud if isinstance(subject, Market) else subject.partition(":")[0]
+    def _of(self, subject: Market | Machine | str) -> CloudProvider:
+        """The cloud of a market, of a machine, or of a machine's id. NotFound: it is none of these."""
+        about = subject.id if isinstance(subject, Machine) else subject
+        cloud = about.cloud if isinstance(about, Market) else about.partition(":")[0]
         if cloud not in self._clouds:
             raise NotFound(f"{cloud!r} is not one of {', '.join(self._clouds)}")
         return self._clouds[cloud]
+
+    def pass_on(
+        self, name: str, subject: Market | Machine | str, *arguments: object, **named: object
+    ) -> object:
+        """The answer to a call of this name, by the cloud that the call is about."""
+        return getattr(self._of(subject), name)(subject, *arguments, **named)
 
 
 def _by_cloud(named: Iterable[tuple[str, T]]) -> Iterable[tuple[str, list[T]]]:
