@@ -49,7 +49,7 @@ class Buyer:
     """Buys for one account. It caches only to save calls."""
 
     def __init__(self, calls: AwsCalls, settings: AwsMachineSettings) -> None:
-        self._calls, self._settings = calls, settings
+        self.calls, self._settings = calls, settings
         self._hardware: dict[tuple[str, str, str], Ec2Hardware] = {}
         self._images: dict[tuple[str, str, Ec2Hardware], MachineImage] = {}
         self.forget()
@@ -92,7 +92,7 @@ class Buyer:
         because of a quota says how to raise it."""
         market = request.market
         try:
-            return self._calls.ec2(market.region, "RunInstances", str(market), **arguments)
+            return self.calls.ec2(market.region, "RunInstances", str(market), **arguments)
         except SpotctlError as error:
             code, pool = code_of(error), pool_of(market.instance_type)
             if code == _WOULD_SUCCEED:
@@ -107,7 +107,7 @@ class Buyer:
         """From now on looks for subnets and groups again, or makes them: they may have been
         removed.
         """
-        self.networks = Networks(self._calls, self._settings)
+        self.networks = Networks(self.calls, self._settings)
 
     def _place(self, request: MachineRequest) -> LaunchPlace:
         hardware = self.hardware_of(request.market)
@@ -134,14 +134,14 @@ class Buyer:
             by_zone = by_type | {"location": [market.zone]}
             operation, holding = "DescribeInstanceTypeOfferings", "InstanceTypeOfferings"
             where = {"LocationType": "availability-zone"}
-            if market.os != LINUX or not self._calls.described(
+            if market.os != LINUX or not self.calls.described(
                 market.region, operation, holding, by_zone, **where
             ):
                 raise NotFound(
                     f"{market}: EC2 has no such market; spotctl lab prices ls "
                     f"aws/{market.region}/* lists them"
                 )
-            (row,) = self._calls.described(
+            (row,) = self.calls.described(
                 market.region, "DescribeInstanceTypes", "InstanceTypes", by_type
             )
             self._hardware[key] = Ec2Hardware.of(row)
@@ -156,7 +156,7 @@ class Buyer:
             id_, about = named, str(request.market)
             if named.startswith("/"):
                 id_ = str(
-                    self._calls.call("ssm", region, "GetParameter", about, Name=named)["Parameter"][
+                    self.calls.call("ssm", region, "GetParameter", about, Name=named)["Parameter"][
                         "Value"
                     ]
                 )
@@ -165,7 +165,7 @@ class Buyer:
                     f"image {named!r} is neither an AMI (ami-...) nor the name of an SSM parameter "
                     "(/...)"
                 )
-            images = self._calls.ec2(region, "DescribeImages", about, ImageIds=[id_])["Images"]
+            images = self.calls.ec2(region, "DescribeImages", about, ImageIds=[id_])["Images"]
             if not images:
                 raise BadRequest(f"{request.market}: image {id_} does not exist in {region}")
             self._images[key] = MachineImage.of(images[0], hardware)

@@ -5,29 +5,22 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from spotctl.clouds.aws.buyer import Buyer
-from spotctl.clouds.aws.calls import AwsCalls, code_of
+from spotctl.clouds.aws.calls import code_of
 from spotctl.clouds.aws.cloud import AwsMachineSettings, partition_of
 from spotctl.clouds.aws.orders import pool_of, raise_command
-from spotctl.clouds.doctor import RESERVED, Requirement
+from spotctl.clouds.doctor import RESERVED, OrderNeeds, Requirement
 from spotctl.clouds.errors import NotFound, QuotaReached, Scope
-from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
-@dataclass(frozen=True, slots=True)
-class AwsChecks:
-    """The checks of one request."""
-
-    calls: AwsCalls
-    settings: AwsMachineSettings
-    buyer: Buyer
-    request: MachineRequest
+class AwsNeeds(OrderNeeds[Buyer, AwsMachineSettings]):
+    """The needs of one order, by describe calls and dry runs."""
 
     @property
     def rows(self) -> Sequence[Requirement]:
@@ -56,9 +49,9 @@ class AwsChecks:
         about = f"region {region}"
         asked = {"RegionNames": [region], "AllRegions": True}
         try:
-            answer = self.calls.ec2(partition_of(region).home, "DescribeRegions", about, **asked)[
-                "Regions"
-            ]
+            answer = self.buyer.calls.ec2(
+                partition_of(region).home, "DescribeRegions", about, **asked
+            )["Regions"]
         except SpotctlError as error:
             if code_of(error) == "InvalidParameterValue":
                 raise NotFound(f"AWS has no {about}; correct regions") from error
@@ -93,7 +86,9 @@ class AwsChecks:
         subnet, region = self.buyer.networks.subnet(self.request), self.request.market.region
         own = {"association.subnet-id": [subnet["SubnetId"]]}
         main = {"association.main": ["true"], "vpc-id": [subnet["VpcId"]]}
-        described = partial(self.calls.described, region, "DescribeRouteTables", "RouteTables")
+        described = partial(
+            self.buyer.calls.described, region, "DescribeRouteTables", "RouteTables"
+        )
 
         for table in described(own) or described(main):
             for route in table.get("Routes", ()):
@@ -134,7 +129,7 @@ class AwsChecks:
 
         code, kind = pool.code(spot=spot), "spot" if spot else "on-demand"
         named = {"ServiceCode": "ec2", "QuotaCode": code}
-        answer = self.calls.call("service-quotas", market.region, "GetServiceQuota", **named)
+        answer = self.buyer.calls.call("service-quotas", market.region, "GetServiceQuota", **named)
         quota = answer["Quota"]["Value"]
         needed = self.buyer.hardware_of(market).vcpus * self.request.count
 
@@ -148,7 +143,7 @@ class AwsChecks:
         return f"{quota:,.0f} {kind} vCPUs of {pool.name}, {needed} needed"
 
     def _key(self, key: str) -> str:
-        state = self.calls.call("kms", self.request.market.region, "DescribeKey", KeyId=key)[
+        state = self.buyer.calls.call("kms", self.request.market.region, "DescribeKey", KeyId=key)[
             "KeyMetadata"
         ]["KeyState"]
         if state != "Enabled":

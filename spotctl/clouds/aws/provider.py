@@ -16,7 +16,7 @@ from pricing_data.units import MINUTE
 from spotctl.clouds.aws import inventory
 from spotctl.clouds.aws.buyer import Buyer, Networks
 from spotctl.clouds.aws.calls import AwsCalls, code_of, in_each
-from spotctl.clouds.aws.checks import AwsChecks
+from spotctl.clouds.aws.checks import AwsNeeds
 from spotctl.clouds.aws.cloud import AwsMachineSettings, AwsSettings, partition_of
 from spotctl.clouds.aws.inventory import machine_of, needs_spot_request, order_of, started_of
 from spotctl.clouds.aws.orders import (
@@ -40,8 +40,8 @@ from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import Answers, NotFound, ProviderError, TokenTaken, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
-from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
+from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 
@@ -211,7 +211,7 @@ class AwsProvider(RentingProvider):
 
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         """See `CloudProvider`."""
-        return AwsChecks(self._calls, self._settings, self._buyer, request).rows
+        return AwsNeeds(self._buyer, self._settings, request).rows
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`; a dry run of RunInstances. It makes the security group of the

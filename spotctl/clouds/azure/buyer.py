@@ -62,7 +62,7 @@ class AzureBuyer:
         poll_seconds: float,
     ) -> None:
         self.inventory, self.groups = Inventory(calls), RunGroups(calls, settings.tags)
-        self._calls, self._settings, self._agents = calls, settings, agents
+        self.calls, self._settings, self._agents = calls, settings, agents
         self._patience_seconds, self._poll_seconds = patience_seconds, poll_seconds
         self._sizes: dict[str, dict[str, AzureSize]] = {}
         self._networks: set[tuple[str, str]] = set()
@@ -72,17 +72,17 @@ class AzureBuyer:
         again."""
         group, identity = group_name(request.tags), self.identity_of(request)
         order = AzureOrder.of(request, identity)
-        served = self._calls.find(Operation.GET_DEPLOYMENT, group, deployment_name(request.token))
+        served = self.calls.find(Operation.GET_DEPLOYMENT, group, deployment_name(request.token))
         if served is None:
             image = self._image(request)
             self._refuse_tokens_of_other_runs(order, group)
             if request.reservation:
-                request = replace(request, count=available(self._calls, request))
+                request = replace(request, count=available(self.calls, request))
                 order = replace(order, count=request.count)
             self.groups.ensure(request, group)
             self.groups.assign_role(group, identity)
             body = self._deployment(request, order, group, image)
-            self._calls.send(Operation.DEPLOY, group, deployment_name(request.token), body)
+            self.calls.send(Operation.DEPLOY, group, deployment_name(request.token), body)
         else:
             order = _same(served, order)
 
@@ -95,7 +95,7 @@ class AzureBuyer:
         self.groups.ensure(request, group)
         body = self._deployment(request, order, group, image)
         name = deployment_name(request.token)
-        answer = self._calls.send(TrialOperation.VALIDATE, group, name, body)
+        answer = self.calls.send(TrialOperation.VALIDATE, group, name, body)
         if answer.status == 202:
             raise Unanswered(f"Azure has not validated {name} after {VALIDATION_SECONDS:g} s")
 
@@ -114,7 +114,7 @@ class AzureBuyer:
         """
         if region not in self._sizes:
             sizes: dict[str, AzureSize] = {}
-            for sku in self._calls.sizes(region):
+            for sku in self.calls.sizes(region):
                 if sku.resource_type != "virtualMachines" or not sku.name:
                     continue
                 barred: set[str] = set()
@@ -170,7 +170,7 @@ class AzureBuyer:
             name = str(other["name"])
             if name == group or (other.get("tags") or {}).get(INSTALLATION_TAG) != installation:
                 continue
-            served = self._calls.find(Operation.GET_DEPLOYMENT, name, deployment_name(order.token))
+            served = self.calls.find(Operation.GET_DEPLOYMENT, name, deployment_name(order.token))
             if served is not None:
                 _same(served, order)
 
@@ -181,8 +181,8 @@ class AzureBuyer:
         own_network = not (request.network or self._settings.subnet)
         if own_network and (group, region) not in self._networks:
             # The first machines of a run in a region bring the run's network.
-            id_ = network_id(self._calls.group_id(group), region)
-            is_made = self._calls.find(Operation.GET_NETWORK, id_) is not None
+            id_ = network_id(self.calls.group_id(group), region)
+            is_made = self.calls.find(Operation.GET_NETWORK, id_) is not None
             if is_made:
                 self._networks.add((group, region))
             own_network = not is_made
@@ -190,7 +190,7 @@ class AzureBuyer:
             own_network = False
 
         plan = DeploymentPlan(
-            group_id=self._calls.group_id(group),
+            group_id=self.calls.group_id(group),
             order=order,
             image=image,
             identity=order.identity,
@@ -230,7 +230,7 @@ class AzureBuyer:
         give_up = time.monotonic() + self._patience_seconds
         name = deployment_name(order.token)
         while True:
-            served = self._calls.send(Operation.GET_DEPLOYMENT, group, name).body
+            served = self.calls.send(Operation.GET_DEPLOYMENT, group, name).body
             outcome = self.inventory.outcome(group, served)
             if outcome.ended or time.monotonic() >= give_up:
                 return outcome
@@ -241,9 +241,9 @@ class AzureBuyer:
     def _clear_refused(self, order: AzureOrder, outcome: OrderOutcome, group: str) -> None:
         """Deletes the remains of machines that Azure could not allocate."""
         for name in order.machine_names:
-            if name not in outcome.granted and self._calls.find(Operation.GET_MACHINE, group, name):
+            if name not in outcome.granted and self.calls.find(Operation.GET_MACHINE, group, name):
                 delete_machine(
-                    self._calls, self.inventory, MachineId(order.market.region, group, name)
+                    self.calls, self.inventory, MachineId(order.market.region, group, name)
                 )
 
 

@@ -70,7 +70,7 @@ class Creation:
         start_up: Callable[[], str],
         now: Callable[[], int],
     ) -> None:
-        self._calls, self._settings, self._request = calls, settings, request
+        self.calls, self._settings, self._request = calls, settings, request
         self._start_up, self._now = start_up, now
         self._order = orders.OrderName.of(request)
 
@@ -111,7 +111,7 @@ class Creation:
             method, named = calls.GET_IMAGE_OF_FAMILY, "family"
         asked = {"project": where["project"], named: where["name"]}
         try:
-            image = self._calls.call(method, f"image {path}", **asked)
+            image = self.calls.call(method, f"image {path}", **asked)
         except NotFound as error:
             raise BadRequest(str(error)) from error
 
@@ -120,7 +120,7 @@ class Creation:
     def _find_attempts(self) -> dict[tuple[str, str], Past]:
         """The creations of earlier attempts with this token, by zone and name."""
         chosen = f'targetLink eq ".*/instances/{self._order.any_print}"'
-        operations, failure = self._calls.listed_everywhere(
+        operations, failure = self.calls.listed_everywhere(
             calls.LIST_OPERATIONS, "list of operations", chosen
         )
         region = f"{orders.CLOUD}:{self._request.market.region}"
@@ -143,7 +143,7 @@ class Creation:
         """Waits until a creation has succeeded or failed."""
         if not past.pending:
             return past
-        operation = self._calls.wait_for(
+        operation = self.calls.wait_for(
             past.operation, f"creation of machine {past.name}", past.zone
         )
         return replace(past, pending=False, failure=failure_of(operation))
@@ -156,7 +156,7 @@ class Creation:
             if refused is None:
                 self._admit(zone)
             if self._request.close:
-                ensure_policy(self._calls, self._request, self._order.scope, zone)
+                ensure_policy(self.calls, self._request, self._order.scope, zone)
             failures = {
                 name: past.failure
                 for (where, name), past in tried.items()
@@ -186,7 +186,7 @@ class Creation:
         if market.zone == NO_ZONE:
             zones = []
             with suppress(NotFound, BadRequest):
-                region = self._calls.call(
+                region = self.calls.call(
                     calls.GET_REGION, f"region {market.region}", region=market.region
                 )
                 zones = sorted(last_part(zone) for zone in region.zones)
@@ -200,7 +200,7 @@ class Creation:
         for zone in sorted(zones[start:] + zones[:start], key=dead.__contains__):
             what = f"machine type {name} in {zone}"
             try:
-                type_ = self._calls.call(calls.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)
+                type_ = self.calls.call(calls.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)
             except (NotFound, BadRequest):
                 continue
             is_found = True
@@ -251,7 +251,7 @@ class Creation:
         what = f"creation of a machine of {self._request.market} in {zone}"
 
         try:
-            operation = self._calls.call(
+            operation = self.calls.call(
                 calls.INSERT_INSTANCE,
                 what,
                 zone=zone,
@@ -288,7 +288,7 @@ class Creation:
         tags, network = run_tags(self._request.tags), self._network(zone)
         rules = orders.firewalls(self._order.scope, network, self._settings.ssh_from, tags)
         chosen = f'name eq "{orders.network_tag(self._order.scope)}-.*"'
-        listed = self._calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", chosen)
+        listed = self.calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", chosen)
         existing = {firewall.name for firewall in listed}
 
         for rule in rules:
@@ -297,10 +297,10 @@ class Creation:
             what = f"firewall rule {rule['name']}"
             request_id = orders.create_id(str(rule["name"]), "global", rule)
             with suppress(NameTaken):
-                operation = self._calls.call(
+                operation = self.calls.call(
                     calls.INSERT_FIREWALL, what, firewall_resource=rule, request_id=request_id
                 )
-                self._calls.finish(operation.name, what)
+                self.calls.finish(operation.name, what)
 
     def _network(self, zone: str) -> str:
         """The network of the machines, to which the rules belong."""
@@ -310,7 +310,7 @@ class Creation:
 
         region, name = path.split("/")[-3], path.split("/")[-1]
         what = f"subnetwork {name}"
-        subnetwork = self._calls.unless_missing(
+        subnetwork = self.calls.unless_missing(
             calls.GET_SUBNETWORK, what, region=region, subnetwork=name
         )
 
@@ -322,7 +322,7 @@ class Creation:
 
     def _machine(self, past: Past) -> tuple[Machine, Any | None]:
         what = f"machine {past.name}"
-        instance = self._calls.unless_missing(
+        instance = self.calls.unless_missing(
             calls.GET_INSTANCE, what, zone=past.zone, instance=past.name
         )
 

@@ -23,7 +23,7 @@ from spotctl.clouds.gcp import calls, orders
 from spotctl.clouds.gcp.calls import GcpCalls
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
 from spotctl.clouds.gcp.creation import Creation
-from spotctl.clouds.gcp.doctor import GoogleRequirements
+from spotctl.clouds.gcp.doctor import GoogleNeeds, project_quotas, region_quotas
 from spotctl.clouds.gcp.inventory import (
     Past,
     failure_of,
@@ -35,7 +35,6 @@ from spotctl.clouds.gcp.inventory import (
     shared_resource,
 )
 from spotctl.clouds.gcp.orders import selection
-from spotctl.clouds.gcp.quotas import project_quotas, region_quotas
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.provider import (
     EndReason,
@@ -46,8 +45,8 @@ from spotctl.clouds.provider import (
     Resource,
 )
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
-from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
+from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.quotas import Quota
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ class GcpProvider(RentingProvider):
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         # Nothing boots, so no script is needed: `str` makes an empty one.
         creation = Creation(self._calls, self._settings, request, str, self.now)
-        return GoogleRequirements(self._calls, self._settings, request, creation.check).rows
+        return GoogleNeeds(creation, self._settings, request).rows
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`. Compute Engine has no dry run, so only the type and the image are

@@ -5,7 +5,7 @@ SHA-256.
   installed.
 - The packages that a payload imports, with their requirements. Packages contain machine code: for
   machines with the Python version and processor of this computer as they are installed here, for
-  others from wheels of a package index.
+  others from wheels of a package index. Files that machines do not load are left out.
 
 Both are zip files with fixed dates and order, so that the same content gives the same archive.
 """
@@ -17,11 +17,13 @@ import hashlib
 import importlib.metadata
 import io
 import os
+import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +35,6 @@ from pricing_data.atomic_write import atomic_write
 from spotctl.agent.cloud_parts import GROUP, MACHINE, SCHEME, STORAGE, cloud_packages, cloud_part
 from spotctl.agent.data.wheel_files import place_of
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.remote.left_out import RULES, is_left_out
 from spotctl.clouds.remote.platforms import MachinePlatform, here, markers_here
 from spotctl.clouds.remote.wheels import (
     Wheel,
@@ -281,3 +282,47 @@ def _store(folder: Path, files: Mapping[str, bytes]) -> Archive:
             new.write_bytes(content)
 
     return Archive(digest, path)
+
+
+_PATTERNS = (
+    *("*.pyc", "*.pyi", "*.pyx", "*.pxd", "*.a", "*.h", "*.hpp"),
+    # RPC, and an object store for which machines have obstore.
+    *("pyarrow/*flight*", "pyarrow/libarrow_s3.*", "pyarrow/_s3fs.*"),
+    *("pyarrow/_pyarrow_cpp_tests.*", "pyarrow/src/*"),
+)
+
+_SERVICES = (
+    "ec2",
+    "iam",
+    "kms",
+    "pricing",
+    "s3",
+    "service-quotas",
+    "sso",
+    "sso-oidc",
+    "ssm",
+    "sts",
+)
+"""The services of AWS that spotctl or the SDK's sign-in uses; the SDK has a folder for each
+service."""
+
+RULES = " ".join((*_PATTERNS, *_SERVICES))
+"""The rules as part of an archive's key: other rules make other archives."""
+
+_SERVICE = re.compile(r"botocore/data/([^/]+)/.+")
+_LIBRARY = re.compile(r"(?P<name>.+\.so)(\.\d+){0,3}")
+
+
+def is_left_out(name: str, names: Collection[str]) -> bool:
+    """Whether a file is not sent; `names` are all files of its package."""
+    if "tests" in name.split("/") or any(fnmatchcase(name, pattern) for pattern in _PATTERNS):
+        return True
+    service, library = _SERVICE.fullmatch(name), _LIBRARY.fullmatch(name)
+    if service is not None and service[1] not in _SERVICES:
+        return True
+    if library is None:
+        return False
+
+    # Of the copies of a library, only lib.so.MAJOR is loaded.
+    loaded = re.compile(re.escape(library["name"]) + r"\.\d+")
+    return loaded.fullmatch(name) is None and any(loaded.fullmatch(other) for other in names)

@@ -19,7 +19,6 @@ from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import ErrorAction, ProviderError, Unanswered, Unusable, action_for
 from spotctl.clouds.link import MachineSupplies, ReverseTunnel
 from spotctl.clouds.remote.home import RemoteHome
-from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.machine_setup import Bringing
 from spotctl.clouds.remote.peer_copy import Spreading
 from spotctl.clouds.remote.ssh import (
@@ -29,6 +28,7 @@ from spotctl.clouds.remote.ssh import (
     StepFailed,
     host_key_of,
 )
+from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.errors import SpotctlError
 
 WAIT_SECONDS = 2.0

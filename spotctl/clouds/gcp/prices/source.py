@@ -1,4 +1,4 @@
-"""`GcpSource`: the tasks of a fetch from Google Cloud."""
+"""`GcpSource`: the tasks of a fetch from Google Cloud, and the four queries that they ask."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.errors import BadInput, CloudError, RequestRejected
+from pricing_data.errors import BadInput, CloudError, RequestRejected, UnknownResource
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.market import LINUX
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span
-from spotctl.clouds.errors import Answers
+from spotctl.clouds.errors import Answers, ApiCall
 from spotctl.clouds.gcp.cloud import GcpSettings
 from spotctl.clouds.gcp.prices.records import (
     CLOUD,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _SPOT_PRICES = "spot prices and preemption rates"
 PUBLIC_PRICES = "public price list"
+_COMPUTE_SERVICE = "services/6F81-5844-456A"
+"""Compute Engine in the Cloud Billing catalog."""
 _Listed = tuple[list[GcpMachine], Rejects, CloudError | None]
 
 LATE = 7 * DAY
@@ -84,10 +86,8 @@ class GcpSource:
 
         regions: Sequence[str] = request.regions
         if not regions:
-            from spotctl.clouds.gcp.prices import queries
-
             with _open_session(self._settings) as session:
-                regions = queries.regions(session)
+                regions = project_regions(session)
 
         return [
             FetchTask(
@@ -114,8 +114,6 @@ class GcpSource:
     def _spot_history(
         self, answers: Answers, region: str, request: FetchRequest
     ) -> Iterator[FetchedRows]:
-        from spotctl.clouds.gcp.prices import queries
-
         history = request.history(CLOUD, region)
         start = request.start_of(history)
         window = Span(max(request.since, start - LATE), request.until)
@@ -132,7 +130,7 @@ class GcpSource:
         with _open_session(self._settings) as session:
             for machine in machines:
                 try:
-                    answer = queries.capacity_history(session, region, machine.name)
+                    answer = capacity_history(session, region, machine.name)
                 except Unsupported as refusal:
                     refusals.append(refusal)
                     unpriced.append(machine)
@@ -221,16 +219,12 @@ class GcpSource:
 
 
 def _read_rates(settings: GcpSettings) -> Rates:
-    from spotctl.clouds.gcp.prices import queries
-
     with _open_session(settings) as session:
-        return rates_of(queries.skus(session))
+        return rates_of(price_list(session))
 
 
 def _read_machines(settings: GcpSettings, region: str, request: FetchRequest) -> _Listed:
     """Each type once, those that cannot be read, and the error after which the list ends."""
-    from spotctl.clouds.gcp.prices import queries
-
     rejects, machines, names = (
         Rejects(f"gcp/{region}: machine types"),
         list[GcpMachine](),
@@ -239,7 +233,7 @@ def _read_machines(settings: GcpSettings, region: str, request: FetchRequest) ->
 
     try:
         with _open_session(settings) as session:
-            for page in queries.machine_types(session, region):
+            for page in machine_types(session, region):
                 fresh = {
                     kind.name: kind
                     for kind in page
@@ -251,6 +245,68 @@ def _read_machines(settings: GcpSettings, region: str, request: FetchRequest) ->
         return machines, rejects, error
 
     return machines, rejects, None
+
+
+def project_regions(session: GcpSession) -> list[str]:
+    """Every region that the project sees."""
+    call = ApiCall("list of regions", "compute.regions.list (in roles/compute.viewer)")
+    pages = session.pages(call, "Regions", {"project": session.project})
+    return sorted(region.name for page in pages for region in page)
+
+
+def machine_types(session: GcpSession, region: str) -> Iterator[list[Any]]:
+    """The machine types of a region, page by page and zone by zone; most appear once in every
+    zone."""
+    call = ApiCall(f"zones of region {region}", "compute.regions.get (in roles/compute.viewer)")
+    from spotctl.clouds.gcp.session import checked_name
+
+    answer = session.answer(
+        call,
+        "Regions",
+        "get",
+        {"project": session.project, "region": checked_name("region", region)},
+    )
+
+    for zone in (url.rsplit("/", 1)[-1] for url in answer.zones):
+        call = ApiCall(
+            f"machine types of zone {zone}", "compute.machineTypes.list (in roles/compute.viewer)"
+        )
+        yield from session.pages(call, "MachineTypes", {"project": session.project, "zone": zone})
+
+
+# The SDK's messages are not annotated.
+def capacity_history(session: GcpSession, region: str, machine_type: str) -> Any:  # noqa: ANN401
+    """Spot prices and preemption rates of a machine type in a region.
+
+    Raises `Unsupported` where the API rejects the machine type.
+    """
+    call = ApiCall(
+        f"capacity history of {machine_type} in {region}",
+        "compute.advice.capacityHistory (in roles/compute.viewer)",
+    )
+    instances = {"machine_type": machine_type, "scheduling": {"provisioning_model": "SPOT"}}
+    request = {
+        "project": session.project,
+        "region": region,
+        "capacity_history_request_resource": {
+            "types": ["PRICE", "PREEMPTION"],
+            "instance_properties": instances,
+        },
+    }
+
+    try:
+        return session.answer(call, "Advice", "capacity_history", request)
+    except (RequestRejected, UnknownResource) as error:
+        raise Unsupported(error.problem, "check the type", error.code) from error
+
+
+def price_list(session: GcpSession) -> Iterator[Any]:
+    """All entries of Compute Engine's public price list, in US dollars."""
+    call = ApiCall(
+        "price list of Compute Engine",
+        "the Cloud Billing API (cloudbilling.googleapis.com), enabled",
+    )
+    return session.price_list(call, _COMPUTE_SERVICE)
 
 
 def _open_session(settings: GcpSettings) -> GcpSession:
