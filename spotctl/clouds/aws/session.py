@@ -106,11 +106,9 @@ class AwsClient:
         """All pages of an operation, as botocore follows them; each must contain the field
         `holding`.
         """
-
-        def ask(**asked: object) -> AwsAnswer:
-            # botocore repeats no answer that it cannot parse.
-            return self.retrying.on(ResponseParserError)(self._page, operation, holding, asked)
-
+        # botocore repeats no answer that it cannot parse.
+        repeated = self.retrying.on(ResponseParserError)
+        ask: Callable[..., AwsAnswer] = partial(repeated, self._page, operation, holding)
         if not self.sdk.can_paginate(xform_name(operation)):
             with translated(self.region, self._permission(operation)):
                 only = ask(**arguments)
@@ -130,7 +128,7 @@ class AwsClient:
                 return
             yield page
 
-    def _page(self, operation: str, holding: str, arguments: dict[str, object]) -> AwsAnswer:
+    def _page(self, operation: str, holding: str, /, **arguments: object) -> AwsAnswer:
         """One page. botocore accepts an answer that was cut short: it parses badly, or to
         nothing."""
         page = self._answer(operation, arguments)

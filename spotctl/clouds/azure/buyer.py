@@ -11,6 +11,7 @@ before it buys. Two orders at the same moment may still get one machine too many
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,7 @@ from spotctl.clouds.azure.prices.records import machine_of
 from spotctl.clouds.azure.session import VALIDATION_SECONDS
 from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached, TokenTaken, Unanswered
 from spotctl.clouds.provider import Machine, MachineRequest
+from spotctl.clouds.remote.home import host_key
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG
 
@@ -68,21 +70,31 @@ class AzureBuyer:
         self._networks: set[tuple[str, str]] = set()
 
     def buy(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """The machines that Azure allocates; those that a token bought before, if it is sent
-        again."""
+        """The machines that Azure allocates; those that a token bought before, if it is sent again.
+
+        TokenTaken: the token was used for another run.
+        """
         group, identity = group_name(request.tags), self.identity_of(request)
-        order = AzureOrder.of(request, identity)
-        served = self.calls.find(Operation.GET_DEPLOYMENT, group, deployment_name(request.token))
+        order, name = AzureOrder.of(request, identity), deployment_name(request.token)
+        served = self.calls.find(Operation.GET_DEPLOYMENT, group, name)
         if served is None:
             image = self._image(request)
-            self._refuse_tokens_of_other_runs(order, group)
+            # A deployment of this token in another group was made for another run.
+            for other in self.groups.listed({}):
+                other_name, tags = str(other["name"]), other.get("tags") or {}
+                is_ours = tags.get(INSTALLATION_TAG) == order.tags.get(INSTALLATION_TAG)
+                if is_ours and other_name != group:
+                    known = self.calls.find(Operation.GET_DEPLOYMENT, other_name, name)
+                    if known is not None:
+                        _same(known, order)
+
             if request.reservation:
                 request = replace(request, count=available(self.calls, request))
                 order = replace(order, count=request.count)
             self.groups.ensure(request, group)
             self.groups.assign_role(group, identity)
             body = self._deployment(request, order, group, image)
-            self.calls.send(Operation.DEPLOY, group, deployment_name(request.token), body)
+            self.calls.send(Operation.DEPLOY, group, name, body)
         else:
             order = _same(served, order)
 
@@ -161,19 +173,6 @@ class AzureBuyer:
 
         return identity
 
-    def _refuse_tokens_of_other_runs(self, order: AzureOrder, group: str) -> None:
-        """TokenTaken: another group has a deployment of this token, so the token was used for
-        another run.
-        """
-        installation = order.tags.get(INSTALLATION_TAG)
-        for other in self.groups.listed({}):
-            name = str(other["name"])
-            if name == group or (other.get("tags") or {}).get(INSTALLATION_TAG) != installation:
-                continue
-            served = self.calls.find(Operation.GET_DEPLOYMENT, name, deployment_name(order.token))
-            if served is not None:
-                _same(served, order)
-
     def _deployment(
         self, request: MachineRequest, order: AzureOrder, group: str, image: Mapping[str, str]
     ) -> Body:
@@ -189,21 +188,35 @@ class AzureBuyer:
         else:
             own_network = False
 
+        # Azure insists on an account with a key; the private half is thrown away.
+        _, unusable_key = host_key(secrets.token_bytes(32))
         plan = DeploymentPlan(
             group_id=self.calls.group_id(group),
             order=order,
             image=image,
             identity=order.identity,
             start_up=self._agents.start_up(request, _CLOUD).encode(),
-            admin_key=unusable_key(),
+            admin_key=unusable_key,
             own_network=own_network,
         )
 
         return deployment(request, plan, self._settings)
 
     def _collect(self, order: AzureOrder, group: str) -> tuple[Machine, ...]:
-        """Waits for the machines of an order. Raises Azure's refusal if none was granted."""
-        outcome = self._wait_for_outcome(order, group)
+        """Waits until an order has ended or all its machines are allocated, up to the limit.
+
+        Raises Azure's refusal if none was granted.
+        """
+        give_up, name = time.monotonic() + self._patience_seconds, deployment_name(order.token)
+        while True:
+            served = self.calls.send(Operation.GET_DEPLOYMENT, group, name).body
+            outcome = self.inventory.outcome(group, served)
+            if outcome.ended or time.monotonic() >= give_up:
+                break
+            if all(self.inventory.is_allocated(group, machine) for machine in order.machine_names):
+                break
+            time.sleep(self._poll_seconds)
+
         if outcome.ended:
             self._clear_refused(order, outcome, group)
             if not outcome.granted:
@@ -222,21 +235,6 @@ class AzureBuyer:
             )
 
         return machines
-
-    def _wait_for_outcome(self, order: AzureOrder, group: str) -> OrderOutcome:
-        """An order's outcome once the order has ended or all machines are allocated; after the
-        limit, as it is.
-        """
-        give_up = time.monotonic() + self._patience_seconds
-        name = deployment_name(order.token)
-        while True:
-            served = self.calls.send(Operation.GET_DEPLOYMENT, group, name).body
-            outcome = self.inventory.outcome(group, served)
-            if outcome.ended or time.monotonic() >= give_up:
-                return outcome
-            if all(self.inventory.is_allocated(group, machine) for machine in order.machine_names):
-                return outcome
-            time.sleep(self._poll_seconds)
 
     def _clear_refused(self, order: AzureOrder, outcome: OrderOutcome, group: str) -> None:
         """Deletes the remains of machines that Azure could not allocate."""
@@ -258,17 +256,6 @@ def _same(served: Body, order: AzureOrder) -> AzureOrder:
             f"token {order.token} was used for {what}; a different request needs a token of its own"
         )
     return known
-
-
-def unusable_key() -> str:
-    """A public key for the account that Azure insists on; its private half is thrown away."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    public = Ed25519PrivateKey.generate().public_key()
-    return public.public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    ).decode()
 
 
 _CORRECT: Final = "correct the job's reservations"

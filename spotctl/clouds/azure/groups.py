@@ -179,12 +179,8 @@ class Removal:
         for others in by_kind.values():
             self._left += others
         self._left += groups.values()
-        self._accepted = set[str]()
-
-    @property
-    def is_accepted(self) -> bool:
-        """Whether nothing remains but groups that Azure is deleting, which takes minutes."""
-        return all(resource.id in self._accepted for resource in self._left)
+        self.accepted = set[str]()
+        """The ids of groups that Azure is deleting."""
 
     def advance(self) -> list[str]:
         """Asks for the deletion of all remaining resources, and returns their ids. A failure is
@@ -238,7 +234,7 @@ class Removal:
 
         if body["properties"]["provisioningState"] != "Deleting":
             self._calls.send(Operation.DELETE_GROUP, group)
-        self._accepted.add(resource.id)
+        self.accepted.add(resource.id)
         return False
 
 

@@ -32,13 +32,9 @@ _ALLOCATED: Final = frozenset({"PowerState/starting", "PowerState/running"})
 _STATES: Final = {"Creating": MachineState.STARTING, "Deleting": MachineState.LEAVING}
 
 
-class MachineAddresses(NamedTuple):
-    """A machine's address for other machines, and its address for this computer; empty if it has no
-    public one.
-    """
-
-    private: str
-    public: str
+MachineAddresses = tuple[str, str]
+"""A machine's address for other machines, and its address for this computer; empty if it has no
+public one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,8 @@ class Inventory:
         self._started: dict[MachineId, int] = {}
         self._seen_alive: set[MachineId] = set()
         self._returned: dict[MachineId, int] = {}
-        self._ends: dict[MachineId, MachineEnd] = {}
+        self.known_ends: dict[MachineId, MachineEnd] = {}
+        """The machines that have been seen to be gone."""
         self._names_in_log: dict[str, frozenset[str]] = {}
         self._log_read: dict[str, float] = {}
 
@@ -167,10 +164,6 @@ class Inventory:
         """
         return wall_us() - self._returned.get(machine, 0) < _DELETION_LISTED_AFTER
 
-    def known_gone(self, machine: MachineId) -> bool:
-        """Whether this machine has been seen to be gone."""
-        return machine in self._ends
-
     def address(self, vm: Body) -> MachineAddresses | None:
         """The addresses of a machine's interface, which Azure makes with the machine; None: it has
         none yet.
@@ -192,11 +185,8 @@ class Inventory:
 
         outside = first.get("publicIPAddress")
         public = self._calls.find(Operation.GET_ADDRESS, outside["id"]) if outside else None
-        self._addresses[id_] = MachineAddresses(
-            first["privateIPAddress"],
-            "" if public is None else public["properties"].get("ipAddress", ""),
-        )
-
+        shown = "" if public is None else public["properties"].get("ipAddress", "")
+        self._addresses[id_] = first["privateIPAddress"], shown
         return self._addresses[id_]
 
     def _alive(self, group: str, vms: list[Body]) -> Iterator[Machine]:
@@ -215,7 +205,7 @@ class Inventory:
                 state=MachineState.LEAVING if self._is_being_deleted(id_) else state,
                 started=self._started.setdefault(id_, parse_time(properties["timeCreated"])),
                 tags=dict(order.tags),
-                address="" if address is None else address.private,
+                address="" if address is None else address[0],
             )
 
     # -- machines that do not exist any more -------------------------------------------------------
@@ -228,7 +218,7 @@ class Inventory:
         """
         for machine in missing:
             id_ = machine.id
-            known = id_ in self._ends
+            known = id_ in self.known_ends
             vm = None if known else self._calls.find(Operation.GET_MACHINE, id_.group, id_.name)
             if vm is None:
                 yield machine
@@ -236,10 +226,10 @@ class Inventory:
                 alive[vm["name"].lower()] = vm
 
     def _gone(self, group: str, gone: list[_UnlistedMachine]) -> Iterator[Machine]:
-        self._learn_ends(group, [machine for machine in gone if machine.id not in self._ends])
+        self._learn_ends(group, [machine for machine in gone if machine.id not in self.known_ends])
         for machine in gone:
             order, started = machine.order, self._started.setdefault(machine.id, machine.began)
-            end = self._ends.get(machine.id, MachineEnd(None, None))
+            end = self.known_ends.get(machine.id, MachineEnd(None, None))
             at = None if end.at is None else max(end.at, started)
             yield Machine(
                 str(machine.id),
@@ -258,9 +248,11 @@ class Inventory:
         """
         for machine in unknown:
             if machine.id in self._returned:
-                self._ends[machine.id] = MachineEnd(self._returned[machine.id], EndReason.RETURNED)
+                self.known_ends[machine.id] = MachineEnd(
+                    self._returned[machine.id], EndReason.RETURNED
+                )
 
-        unknown = [machine for machine in unknown if machine.id not in self._ends]
+        unknown = [machine for machine in unknown if machine.id not in self.known_ends]
         if not unknown:
             return
 
@@ -272,7 +264,7 @@ class Inventory:
                 # log is minutes late.
                 end = MachineEnd(wall_us(), EndReason.EVICTED)
             if end is not None:
-                self._ends[machine.id] = end
+                self.known_ends[machine.id] = end
 
     def _read_log(self, group: str, unknown: list[_UnlistedMachine]) -> Mapping[str, MachineEnd]:
         now = time.monotonic()

@@ -210,9 +210,11 @@ class AzureProvider(RentingProvider):
                 if time.monotonic() >= give_up:
                     raise
             else:
-                if not left or (time.monotonic() >= give_up and removal.is_accepted):
+                is_late = time.monotonic() >= give_up
+                # Azure deletes groups that it has accepted, which takes minutes.
+                if not left or (is_late and removal.accepted.issuperset(left)):
                     return
-                if time.monotonic() >= give_up:
+                if is_late:
                     raise ProviderError(
                         f"Azure is still deleting {', '.join(left)}; check again in a few minutes"
                     )
@@ -229,7 +231,7 @@ class AzureProvider(RentingProvider):
 
     def remote(self, machine: str) -> RemoteMachine:
         id_ = MachineId.parse(machine)
-        if id_ is None or self._buyer.inventory.known_gone(id_):
+        if id_ is None or id_ in self._buyer.inventory.known_ends:
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
         if id_ in self._known:
             return self._known[id_]
@@ -242,7 +244,7 @@ class AzureProvider(RentingProvider):
             raise NotFound(f"{id_}: gone (evicted or returned)", (str(id_),))
 
         public = self._settings.public_ip and not self._settings.private_ssh
-        host = address and (address.public if public else address.private)
+        host = address and address[1 if public else 0]
         if not host:
             raise Unanswered(f"{id_}: it has no address yet; try again")
 

@@ -172,7 +172,7 @@ class AzureSession:
         )
 
         with session._translated(ApiCall(f"Azure sign-in for {settings.endpoint}", "a token")):
-            session._credential.get_token(_scope(settings))
+            session._credential.get_token(f"{settings.endpoint}/.default")
         return session
 
     @property
@@ -343,7 +343,7 @@ class AzureSession:
         settings = self._settings
         once = [_AskedOnce(self._answers)] if self._answers.kept else []
         options: dict[str, Any] = {
-            "credential_scopes": [_scope(settings)],
+            "credential_scopes": [f"{settings.endpoint}/.default"],
             "per_call_policies": [_OwnHost(self.host), *once],
             "retry_total": settings.retries,
             "retry_connect": settings.retries,
@@ -386,10 +386,6 @@ def storage_token(
             f"Azure sign-in for Blob Storage: {_shown(error)}", AZURE_SIGN_IN
         ) from error
     return token.token, token.expires_on - time.time()
-
-
-def _scope(settings: AzureSettings) -> str:
-    return f"{settings.endpoint}/.default"
 
 
 def _default_credential(settings: AzureSettings) -> TokenCredential:

@@ -125,7 +125,7 @@ class GcpCalls:
         """Waits for an operation; raises the operation's error if it failed."""
         ended = self.wait_for(operation, what, place)
         if (failure := failure_of(ended)) is not None:
-            raise of_operation(what, failure.code, failure.message)
+            raise of_operation(what, *failure)
 
 
 def _described(method: Method, what: str) -> ApiCall:

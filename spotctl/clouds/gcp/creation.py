@@ -238,7 +238,7 @@ class Creation:
             failed = failed_before[-1:]
         if failed:
             what = f"{self._request.market} in {zone}"
-            problem = calls.of_operation(what, failed[0].code, failed[0].message)
+            problem = calls.of_operation(what, *failed[0])
 
         return [past for past in settled if past.failure is None], problem
 

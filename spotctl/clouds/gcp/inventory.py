@@ -144,12 +144,8 @@ _LISTED_AFTER = 10 * MINUTE
 """A list may lack an existing machine that is younger than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperationFailure:
-    """Why a machine could not be created, in Google's words."""
-
-    code: str
-    message: str
+OperationFailure = tuple[str, str]
+"""Why a machine could not be created: Google's code and words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +209,9 @@ def failure_of(operation: Any) -> OperationFailure | None:  # noqa: ANN401
     """Why an operation failed; None if it has not failed."""
     errors = operation.error.errors
     if errors:
-        return OperationFailure(errors[0].code, errors[0].message)
+        return errors[0].code, errors[0].message
     if operation.http_error_status_code >= 400:
-        return OperationFailure(
-            operation.http_error_message, f"HTTP {operation.http_error_status_code}"
-        )
+        return operation.http_error_message, f"HTTP {operation.http_error_status_code}"
     return None
 
 

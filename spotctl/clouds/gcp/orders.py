@@ -25,7 +25,7 @@ from urllib.parse import unquote
 from pricing_data.catalog import NVIDIA_OLD, driver_of
 from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.gcp.cloud import GcpMachineSettings
-from spotctl.clouds.gcp.machine_types import gpu_name, split_type
+from spotctl.clouds.gcp.machine_types import gpu_name
 from spotctl.clouds.provider import EndReason, MachineRequest, fingerprint
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
@@ -34,7 +34,7 @@ _UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"
 _WITH_DRIVERS = "projects/ubuntu-os-accelerator-images/global/images/family/ubuntu-accelerator-2404-{}-with-nvidia-580"
 """Ubuntu, because its cloud-init runs `user-data`; 24.04, because spotctl needs Python 3.11."""
 
-_SMALLEST_WITH_DRIVERS_GIB = 50
+SMALLEST_WITH_DRIVERS_GIB = 50
 # Series that have no persistent disks, only Hyperdisk, as of November 2026; so have all bare-metal
 # types: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
 _HYPERDISK_ONLY = frozenset("a3-ultragpu a4 a4x c4 c4a c4d g4 h4d m4 n4 n4a n4d x4".split())
@@ -139,7 +139,7 @@ def _disk(
     zone: str,
     labels: Mapping[str, str],
 ) -> dict[str, object]:
-    smallest = _SMALLEST_WITH_DRIVERS_GIB if hardware.has_gpus else 10
+    smallest = SMALLEST_WITH_DRIVERS_GIB if hardware.has_gpus else 10
     image = request.image or settings.image
     if not image:
         if (
@@ -161,7 +161,7 @@ def _disk(
         "initialize_params": {
             "source_image": image,
             "disk_size_gb": max(request.disk_gib or settings.disk_gib, smallest),
-            "disk_type": f"zones/{zone}/diskTypes/{_disk_type(hardware.type)}",
+            "disk_type": f"zones/{zone}/diskTypes/{disk_type(hardware.type)}",
             "labels": dict(labels),
         },
     }
@@ -171,15 +171,8 @@ def _disk(
     return disk
 
 
-def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) -> tuple[str, int]:
-    """The kind of a machine's disk, and its size, counted as that which an image with drivers
-    needs.
-    """
-    name, _ = split_type(market.instance_type)
-    return _disk_type(name), max(wanted or settings.disk_gib, _SMALLEST_WITH_DRIVERS_GIB)
-
-
-def _disk_type(machine_type: str) -> str:
+def disk_type(machine_type: str) -> str:
+    """The kind of disk that machines of a type boot from."""
     series, kind = machine_type.split("-", maxsplit=1)[0], "-".join(machine_type.split("-")[:2])
     only = {series, kind} & _HYPERDISK_ONLY or machine_type.endswith("-metal")
     return "hyperdisk-balanced" if only else "pd-balanced"

@@ -34,6 +34,7 @@ from spotctl.clouds.gcp.inventory import (
     resource_of,
     shared_resource,
 )
+from spotctl.clouds.gcp.machine_types import split_type
 from spotctl.clouds.gcp.orders import selection
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.provider import (
@@ -123,7 +124,8 @@ class GcpProvider(RentingProvider):
         listed = {}
         for instance in living:
             place = last_part(instance.zone), instance.name
-            listed[place] = self._machine(instance, by_place)
+            self._see(instance)
+            listed[place] = machine_of(instance, by_place.get(place), self._settings.labels)
 
         parts = () if failure is None else failure.parts
         missing = []
@@ -183,7 +185,7 @@ class GcpProvider(RentingProvider):
                 return
 
         assert failure is not None
-        raise calls.of_operation(what, failure.code, failure.message)
+        raise calls.of_operation(what, *failure)
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
         own = [rule for rule in self._rules() if tags.items() <= rule.tags.items()]
@@ -263,16 +265,13 @@ class GcpProvider(RentingProvider):
                 self._calls.finish(operation.name, what, None if where is None else place)
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        disk, gib = orders.held_disk(market, disk_gib, self._settings)
+        name, _ = split_type(market.instance_type)
+        disk, wanted = orders.disk_type(name), disk_gib or self._settings.disk_gib
+        # Counted as that which an image with drivers needs.
+        gib = max(wanted, orders.SMALLEST_WITH_DRIVERS_GIB)
         return holdings_of(
             market, self._prices.lists(), disk, gib, spot=spot, public_ip=self._settings.public_ip
         )
-
-    # The SDK's messages.
-    def _machine(self, instance: Any, by_place: Mapping[tuple[str, str], Past]) -> Machine | None:  # noqa: ANN401
-        self._see(instance)
-        place = last_part(instance.zone), instance.name
-        return machine_of(instance, by_place.get(place), self._settings.labels)
 
     def _missing(
         self, missing: Sequence[Past], tags: Mapping[str, str], listed: Sequence[Machine]
@@ -288,14 +287,14 @@ class GcpProvider(RentingProvider):
         for past, scope in known:
             if scope not in scopes:
                 continue
+            machine: Machine | None = None
             end = past.end_if_missing(self.now())
             if end is not None:
                 self._lose(orders.machine_id(past.zone, past.name))
-                machine: Machine | None = gone_machine(past, end, scopes[scope])
-            else:
-                instance = self._instance(past.zone, past.name)
-                place = past.zone, past.name
-                machine = None if instance is None else self._machine(instance, {place: past})
+                machine = gone_machine(past, end, scopes[scope])
+            elif (instance := self._instance(past.zone, past.name)) is not None:
+                self._see(instance)
+                machine = machine_of(instance, past, self._settings.labels)
             if machine is not None and tags.items() <= machine.tags.items():
                 machines.append(machine)
 

@@ -200,7 +200,7 @@ class RemoteAgents:
             if self._code is None:
                 # An upgrade in the middle of a run must not send its machines two versions.
                 self._code = code_wheel(folder)
-            return Archives(self._code, job, packages)
+            return self._code, job, packages
 
     def _packages_for(self, names: tuple[str, ...], machine: MachinePlatform) -> Packages:
         """The packages for a platform, chosen once per process."""

@@ -16,7 +16,6 @@ import base64
 import hashlib
 import importlib.metadata
 import io
-import os
 import re
 import sys
 import tempfile
@@ -183,44 +182,42 @@ def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
         f"{name}=={distribution.version}" for name, distribution in sorted(distributions.items())
     )
 
-    def files() -> dict[str, bytes]:
-        return {name: path.read_bytes() for name, path in files_of(distributions.values())}
+    note, kept = _kept(folder, f"{here()} {versions} {sys.prefix}")
+    if kept is not None:
+        return kept
 
-    return _kept(folder, f"{here()} {versions} {sys.prefix}", files)
+    files = {name: path.read_bytes() for name, path in files_of(distributions.values())}
+    return _store(folder, files, note)
 
 
 def _wheels_archive(folder: Path, wheels: Sequence[Wheel], machine: MachinePlatform) -> Archive:
     """The files of wheels that machines load, in a zip file below `folder`."""
+    note, kept = _kept(folder, digest_of(wheels))
+    if kept is not None:
+        return kept
 
-    def files() -> dict[str, bytes]:
-        loaded = {}
-        with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
-            for path in download(wheels, machine, Path(scratch)):
-                with zipfile.ZipFile(path) as archive:
-                    names = {name for name in archive.namelist() if not name.endswith("/")}
-                    for name in names:
-                        place = place_of(name)
-                        if place is not None and not is_left_out(name, names):
-                            loaded[place] = archive.read(name)
+    loaded = {}
+    with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
+        for path in download(wheels, machine, Path(scratch)):
+            with zipfile.ZipFile(path) as archive:
+                names = {name for name in archive.namelist() if not name.endswith("/")}
+                for name in names:
+                    place = place_of(name)
+                    if place is not None and not is_left_out(name, names):
+                        loaded[place] = archive.read(name)
 
-        return loaded
-
-    return _kept(folder, digest_of(wheels), files)
+    return _store(folder, loaded, note)
 
 
-def _kept(folder: Path, content: str, files: Callable[[], Mapping[str, bytes]]) -> Archive:
-    """The archive of some content, packed unless an earlier one is still there."""
-    known = folder / f"packages-{hashlib.sha256(f'{content} {RULES}'.encode()).hexdigest()[:16]}"
-    try:
-        digest = known.read_text().strip()
-        packed = folder / f"{digest}.zip"
-        os.stat(packed)  # noqa: PTH116 - raises FileNotFoundError, which `Path.exists` does not
-        return Archive(digest, packed)
-    except FileNotFoundError:
-        archive = _store(folder, files())
-        with atomic_write(known) as new:
-            new.write_text(archive.digest)
-        return archive
+def _kept(folder: Path, content: str) -> tuple[Path, Archive | None]:
+    """The note of the archive with some content, and the archive, if it was packed before and is
+    still there.
+    """
+    key = hashlib.sha256(f"{content} {RULES}".encode()).hexdigest()[:16]
+    note = folder / f"packages-{key}"
+    digest = note.read_text().strip() if note.exists() else ""
+    packed = folder / f"{digest}.zip"
+    return note, Archive(digest, packed) if digest and packed.exists() else None
 
 
 def _tree(folder: Path, name: str) -> dict[str, bytes]:
@@ -261,8 +258,8 @@ def files_of(
                 yield name, path
 
 
-def _store(folder: Path, files: Mapping[str, bytes]) -> Archive:
-    """A zip file of these files below a folder, named by its digest."""
+def _store(folder: Path, files: Mapping[str, bytes], note: Path | None = None) -> Archive:
+    """A zip file of these files below a folder, named by its digest, which is written to a `note`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(
         buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL
@@ -281,6 +278,9 @@ def _store(folder: Path, files: Mapping[str, bytes]) -> Archive:
         with atomic_write(path) as new:
             new.write_bytes(content)
 
+    if note is not None:
+        with atomic_write(note) as new:
+            new.write_text(digest)
     return Archive(digest, path)
 
 

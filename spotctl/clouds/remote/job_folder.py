@@ -15,7 +15,6 @@ import os
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from spotctl.clouds.remote.bundle import Archive
@@ -30,21 +29,9 @@ _OF_HOMES = ("installation", "log.sqlite")
 are copied."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
-    """One line of `.spotctlignore`."""
-
-    text: str
-    folders_only: bool
-    anchored: bool
-
-    def matches(self, path: str, *, folder: bool) -> bool:
-        if self.folders_only and not folder:
-            return False
-        subject = path if self.anchored else path.rpartition("/")[2]
-        return fnmatch.fnmatchcase(subject, self.text) and subject.count("/") == self.text.count(
-            "/"
-        )
+_Pattern = tuple[str, bool, bool]
+"""One line of `.spotctlignore`: its text, whether it matches folders only, and whether it is
+relative to the folder."""
 
 
 def check_folder(folder: Path) -> None:
@@ -129,7 +116,13 @@ def _ignored(path: Path, root: Path, patterns: Sequence[_Pattern], *, is_folder:
     relative = path.relative_to(root).as_posix()
     if path.name in _NEVER_COPIED or (is_folder and _is_home(path)):
         return True
-    return any(pattern.matches(relative, folder=is_folder) for pattern in patterns)
+
+    for text, folders_only, is_anchored in patterns:
+        subject = relative if is_anchored else path.name
+        is_deep = subject.count("/") != text.count("/")
+        if (is_folder or not folders_only) and not is_deep and fnmatch.fnmatchcase(subject, text):
+            return True
+    return False
 
 
 def _patterns(path: Path) -> tuple[_Pattern, ...]:
@@ -149,6 +142,6 @@ def _patterns(path: Path) -> tuple[_Pattern, ...]:
                 f"{path}, line {number}: {line}: patterns with '!' or '**' are not supported"
             )
         text = line.rstrip("/")
-        patterns.append(_Pattern(text.lstrip("/"), line.endswith("/"), "/" in text))
+        patterns.append((text.lstrip("/"), line.endswith("/"), "/" in text))
 
     return tuple(patterns)

@@ -62,15 +62,9 @@ mv -T "$part/unpacked" {target} 2>/dev/null || [ -d {target} ]
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Archives:
-    """The archives for a machine: our code, perhaps the job's folder, perhaps packages for the
-    machine's platform.
-    """
-
-    code: Archive
-    job: Archive | None
-    packages: Callable[[MachinePlatform], Packages] | None = None
+Archives = tuple[Archive, Archive | None, Callable[[MachinePlatform], Packages] | None]
+"""The archives for a machine: our code, perhaps the job's folder, perhaps packages for the machine's
+platform."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,23 +129,22 @@ class Bringing:
             )
 
         self._progress("packing what it needs")
-        needed = archives()
-        packages = None if needed.packages is None else needed.packages(python.platform)
-        code = _Copy(needed.code, "spotctl's code", f"bundles/{needed.code.digest}")
-        self._bring(code, needed.code, names, python)
-        if packages is not None:
-            self._bring_packages(packages, needed.code, names, python)
-        if needed.job is not None:
-            job = _Copy(needed.job, "the job's folder", f"jobs/{needed.job.digest}")
-            self._bring(job, needed.code, names, python)
+        code, job, packages_for = archives()
+        self._bring(_Copy(code, "spotctl's code", f"bundles/{code.digest}"), code, names, python)
+        bundles: tuple[str, ...] = (code.digest,)
+        if packages_for is not None:
+            packages = packages_for(python.platform)
+            self._bring_packages(packages, code, names, python)
+            bundles = (code.digest, packages.digest)
+        if job is not None:
+            copy = _Copy(job, "the job's folder", f"jobs/{job.digest}")
+            self._bring(copy, code, names, python)
 
         self._progress("starting its agent")
-        bundles = (needed.code.digest, *((packages.digest,) if packages is not None else ()))
-        job_digest = "" if needed.job is None else needed.job.digest
+        job_digest = "" if job is None else job.digest
         start = AgentStart(self._machine, index, secret.hex(), secrets, bundles, job_digest)
         service = (
-            f"cd {layout.BUNDLES}/{needed.code.digest} && exec env -i {shlex.quote(python.path)} "
-            "-E -s -S"
+            f"cd {layout.BUNDLES}/{code.digest} && exec env -i {shlex.quote(python.path)} -E -s -S"
         )
         answer = self._ssh.run(
             f"{service} -m spotctl.agent.rented", json.dumps(asdict(start)).encode()

@@ -78,11 +78,14 @@ class Spreading:
         """
         with self._changed:
             archive = self._archives.setdefault(digest, _Archive())
-            origin = self._origin(archive)
+            origin: str | CopyOrigin = CopyOrigin.WAIT
             while origin is CopyOrigin.WAIT:
-                waiting()
-                self._changed.wait()
-                origin = self._origin(archive)
+                origin = CopyOrigin.HERE  # after the end
+                if not self._closed:
+                    origin = origin_of(archive.fetching, archive.sending, archive.failures)
+                if origin is CopyOrigin.WAIT:
+                    waiting()
+                    self._changed.wait()
             self._count(archive, origin, 1)
 
         failed = True
@@ -96,14 +99,6 @@ class Spreading:
                     archive.failures += 1
                     archive.fetching.pop(origin, None)
                 self._changed.notify_all()
-
-    def _origin(self, archive: _Archive) -> CopyOrigin | str:
-        """Where the next copy of an archive comes from; after the end, from this computer."""
-        return (
-            CopyOrigin.HERE
-            if self._closed
-            else origin_of(archive.fetching, archive.sending, archive.failures)
-        )
 
     def add(self, digest: str, machine: str, server: ArchiveServer) -> None:
         """A machine has the archive, and serves it."""

@@ -97,23 +97,25 @@ class VastProvider(LabelledProvider, RentingProvider):
         fitting = sorted(
             (offer for offer in offered if offer.price <= most), key=attrgetter("price")
         )
-        for offer in self._apart(fitting, request.tags[RUN_TAG]) if request.ports else fitting:
-            yield Purchase(partial(self._buy, request, offer.ask), offer.machine)
 
-    def _apart(self, chosen: Sequence[HostOffer], run: str) -> Sequence[HostOffer]:
-        """The first offer of each address at which a run has no machine yet: many routers do not
-        lead from one of their machines to another."""
-        taken, first = set[str](), dict[str, HostOffer]()
-        for order in self._ledger.orders(self.now()):
-            for placed in order.machines if order.tags.get(RUN_TAG) == run else ():
+        # Many routers do not lead from one of their machines to another: machines that reach each
+        # other are behind different ones.
+        taken = set[str]()
+        for order in self._ledger.orders(self.now()) if request.ports else ():
+            for placed in (
+                order.machines if order.tags.get(RUN_TAG) == request.tags[RUN_TAG] else ()
+            ):
                 if placed.ended is None and placed.number is not None:
                     _, row = self._known(placed.number)
                     if row is not None:
                         taken.add(offers.address_of(row))
 
-        for offer in chosen:
-            first.setdefault(offer.address, offer)
-        return [offer for address, offer in first.items() if address not in taken]
+        for offer in fitting:
+            if request.ports:
+                if offer.address in taken:
+                    continue
+                taken.add(offer.address)
+            yield Purchase(partial(self._buy, request, offer.ask), offer.machine)
 
     def _buy(self, request: MachineRequest, ask: int, label: OrderLabel) -> int:
         private, _ = self._agents.host_key(label.machine)

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from fractions import Fraction
 from functools import partial, wraps
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pricing_data.availability import Interruption
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits, OnDemandPrice, driver_of
@@ -266,13 +266,8 @@ _CURE = "fetch again later, or set aws_spot_advisor_url in spotctl's settings"
 _LABEL = re.compile(r"<\s*(?P<most>\d+)%|(?P<low>\d+)\s*-\s*(?P<high>\d+)%|>\s*(?P<least>\d+)%")
 
 
-class AdvisorEntry(NamedTuple):
-    """One entry of the file: an instance type in a region with an operating system."""
-
-    region: str
-    system: str
-    instance_type: str
-    entry: Any
+AdvisorEntry = tuple[str, str, str, Any]
+"""One entry of the file: a region, an operating system, an instance type, and what is said of it."""
 
 
 def band_of(label: str) -> Band:
@@ -301,18 +296,18 @@ def figures(
     """The interruption band and the saving of a requested market; one entry stands for all zones of
     a region.
     """
-    if not request.wants_type(row.instance_type) or row.region not in (
-        request.regions or (row.region,)
-    ):
+    region, system, name, entry = row
+    is_in_region = not request.regions or region in request.regions
+    if not (is_in_region and request.wants_type(name)):
         return ()
 
-    market = Market.of(CLOUD, row.region, None, row.instance_type, row.system)
-    low, high = bands[row.entry["r"]]
+    market = Market.of(CLOUD, region, None, name, system)
+    low, high = bands[entry["r"]]
     band = Interruption(market, "monthly-bucket", as_of, low, high, SOURCE)
-    if "s" not in row.entry:
+    if "s" not in entry:
         return (band,)
 
-    saving = row.entry["s"] / 100
+    saving = entry["s"] / 100
     return band, Interruption(market, "saving", as_of, saving, saving, SOURCE)
 
 
@@ -328,7 +323,7 @@ def interruptions_of(
         for region, systems in document["spot_advisor"].items():
             for system, types in systems.items():
                 for name, entry in types.items():
-                    entries.append(AdvisorEntry(region, system, name, entry))
+                    entries.append((region, system, name, entry))
 
         changed = response.headers.get("last-modified")
         as_of = to_micros(parsedate_to_datetime(changed)) if changed else request.until

@@ -383,12 +383,8 @@ class Unsupported(CloudError):
     """The API keeps no history of this machine type; repeating the call changes nothing."""
 
 
-class PriceInterval(NamedTuple):
-    """A price (nano-dollars per hour) in force from `start` until just before `end`."""
-
-    start: int
-    end: int
-    price: int
+PriceInterval = tuple[int, int, int]
+"""From when until just before when a price is in force, and the price in nano-dollars per hour."""
 
 
 def market_of(answer: CapacityHistoryResponse, region: str, machine_type: str) -> Market:
@@ -415,11 +411,11 @@ def price_history(
     ordered = sorted(read)
     events, spans = list[PriceEvent](), list[Span]()
     # Those that reach into the window, each ending where the next one starts.
-    for current, following in zip_longest(ordered, ordered[1:]):
-        end = min(current.end, following.start if following else LATEST)
-        if end > max(window.start, current.start) and current.start <= window.end:
-            events.append(PriceEvent(market, current.start, current.price))
-            spans.append(Span(current.start, min(end, window.end)))
+    for (start, stated_end, price), following in zip_longest(ordered, ordered[1:]):
+        end = min(stated_end, following[0] if following else LATEST)
+        if end > max(window.start, start) and start <= window.end:
+            events.append(PriceEvent(market, start, price))
+            spans.append(Span(start, min(end, window.end)))
 
     return events, WatchRecord(union(spans))
 
@@ -443,9 +439,8 @@ def _always(market: Market, _: object) -> Market:
 def _price_interval(record: CapacityHistoryResponsePriceRecord) -> PriceInterval:
     start, end = _bounds(record.interval)
     money = record.list_price
-    return PriceInterval(
-        start, end or LATEST, usd_nanos(money.units, money.nanos, money.currency_code)
-    )
+    price = usd_nanos(money.units, money.nanos, money.currency_code)
+    return start, end or LATEST, price
 
 
 def _interruption(market: Market, record: CapacityHistoryResponsePreemptionRecord) -> Interruption:

@@ -105,7 +105,9 @@ class GcpSource:
         self, answers: Answers, region: str, request: FetchRequest
     ) -> Iterator[FetchedRows]:
         """The only task that reports types that cannot be read."""
-        machines, rejects, failure = self._machines(answers, region, request)
+        machines, rejects, failure = answers.of(
+            region, partial(_machines, self._settings, region, request)
+        )
         yield FetchedRows(types=tuple(machine.instance_type for machine in machines))
         if failure is not None:
             raise failure
@@ -123,7 +125,9 @@ class GcpSource:
             list[GcpMachine](),
         )
 
-        machines, _, failure = self._machines(answers, region, request)
+        machines, _, failure = answers.of(
+            region, partial(_machines, self._settings, region, request)
+        )
         if failure is not None:
             raise failure
 
@@ -159,7 +163,7 @@ class GcpSource:
             if kind.cloud == CLOUD and request.wants_type(kind.name)
         ]
 
-        rates = self._rates(answers)
+        rates = answers.of("price list", self._rates)
         for region in request.regions or sorted({region for region, _, _ in rates.known}):
             # Most machine types are not sold in most regions.
             unsold = Rejects(f"gcp/{region}: on-demand prices")
@@ -175,8 +179,10 @@ class GcpSource:
         self, answers: Answers, region: str, request: FetchRequest
     ) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: on-demand prices")
-        rates = self._rates(answers)
-        machines, _, failure = self._machines(answers, region, request)
+        rates = answers.of("price list", self._rates)
+        machines, _, failure = answers.of(
+            region, partial(_machines, self._settings, region, request)
+        )
         if failure is not None:
             raise failure
 
@@ -196,7 +202,7 @@ class GcpSource:
             return FetchedRows()
 
         rejects = Rejects(f"gcp/{region}: spot prices composed from the price list")
-        quoted = quotes(composable, region, "spot", self._rates(answers), rejects)
+        quoted = quotes(composable, region, "spot", answers.of("price list", self._rates), rejects)
         events = [quote for quote in quoted if quote.time <= now]
         if rejects.count:
             _log.info(
@@ -209,22 +215,16 @@ class GcpSource:
         watched = {event.market: WatchRecord((Span(event.time, now),)) for event in events}
         return FetchedRows(prices=PriceBatch.of(events), watched=watched)
 
-    def _rates(self, answers: Answers) -> Rates:
+    def _rates(self) -> Rates:
         """The rates of the public price list, which is long and covers every region."""
-        return answers.of("price list", partial(_read_rates, self._settings))
-
-    def _machines(self, answers: Answers, region: str, request: FetchRequest) -> _Listed:
-        """The requested machine types of a region, whose zones have a list each."""
-        return answers.of(region, partial(_read_machines, self._settings, region, request))
+        with _open_session(self._settings) as session:
+            return rates_of(price_list(session))
 
 
-def _read_rates(settings: GcpSettings) -> Rates:
-    with _open_session(settings) as session:
-        return rates_of(price_list(session))
-
-
-def _read_machines(settings: GcpSettings, region: str, request: FetchRequest) -> _Listed:
-    """Each type once, those that cannot be read, and the error after which the list ends."""
+def _machines(settings: GcpSettings, region: str, request: FetchRequest) -> _Listed:
+    """The requested machine types of a region, whose zones have a list each: each type once, those
+    that cannot be read, and the error after which the list ends.
+    """
     rejects, machines, names = (
         Rejects(f"gcp/{region}: machine types"),
         list[GcpMachine](),
