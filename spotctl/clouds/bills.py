@@ -308,9 +308,9 @@ class FocusExport:
     cloud: str
     names: frozenset[str]
     """Without case and punctuation."""
-    is_machine: Callable[[Cells, str], bool]
-    """Whether a line, with the name of its resource, is for a machine's time, if its resource type
-    does not say so."""
+    machine: Mapping[str, str]
+    """For each of these columns, a pattern that begins the text of a line for a machine's time, if
+    the line's resource type does not say so."""
     resource: tuple[str, ...] = ("resourceid",)
     """The first one that is not empty; of a path, its last part."""
 
@@ -345,7 +345,11 @@ class FocusExport:
 
         # The type is in the words of Azure and of spotctl's own exports.
         says_machine = normalized(cells.get("resourcetype", "")) == "virtualmachine"
-        is_machine = may_be_machine and (says_machine or self.is_machine(cells, name))
+        is_described = all(
+            re.match(pattern, cells.get(column, ""), re.IGNORECASE)
+            for column, pattern in self.machine.items()
+        )
+        is_machine = may_be_machine and (says_machine or is_described)
         begin = time_of(cells, "chargeperiodstart")
         line = BillLine(
             where,

@@ -89,5 +89,5 @@ FORMAT = ExportFormat(
 )
 
 FOCUS = FocusExport(
-    "aws", frozenset({"aws", "amazonwebservices"}), lambda _, name: name.startswith("i-")
+    "aws", frozenset({"aws", "amazonwebservices"}), {"resourceid": r"(\s*|.*/)i-[^/]*$"}
 )

@@ -93,8 +93,5 @@ FORMAT = ExportFormat(
 FOCUS = FocusExport(
     "azure",
     frozenset({"microsoft", "microsoftazure", "azure"}),
-    lambda cells, _: (
-        "/virtualmachines/" in cells["resourceid"].lower()
-        and _TIME.match(cells.get("xskumetercategory", "")) is not None
-    ),
+    {"resourceid": ".*/virtualmachines/", "xskumetercategory": _TIME.pattern},
 )

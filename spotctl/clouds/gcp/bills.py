@@ -82,7 +82,7 @@ FORMAT = ExportFormat(
 FOCUS = FocusExport(
     "gcp",
     frozenset({"googlecloud", "googlecloudplatform", "google"}),
-    lambda cells, _: normalized(cells.get("servicename", "")) == "computeengine",
+    {"servicename": r"\W*compute\W*engine\W*$"},
     # An id may end with a number instead of the name.
     ("resourcename", "resourceid"),
 )

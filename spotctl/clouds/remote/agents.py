@@ -239,6 +239,9 @@ class RentingProvider(WallClock, CloudProvider):
     """The variable with the region where this computer rents by default, the region without it, and
     a small type. None: the cloud checks no orders."""
 
+    assumed = 0
+    """How long before it was first seen a price counts as in force."""
+
     def usual_request(self) -> MachineRequest | None:
         if self.usual_market is None:
             return None
@@ -251,7 +254,7 @@ class RentingProvider(WallClock, CloudProvider):
         return self._prices.markets(self.name)
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        return self._prices.prices(market, start, end)
+        return self._prices.prices(market, start, end, self.assumed)
 
     def link(self, machine: str) -> MachineLink:
         return self._agents.link(self.remote(machine))

@@ -63,7 +63,17 @@ class PriceBook:
                 f"{market}: its price at {format_time(end)} is not yet known at {format_time(now)}"
             )
 
-        series = self._series(market)
+        read_at, series = self._known.get(market, (0.0, None))
+        if series is None or self._monotonic() - read_at > READ_AGAIN_SECONDS:
+            try:
+                series = self._library().series(market)
+                self._known[market] = self._monotonic(), series
+            except PricingDataError as error:
+                # If the store cannot be read now, the last known price holds.
+                if series is None:
+                    unknown = f"{market}: no price is stored"
+                    raise NotFound(f"{unknown}; fetch one (spotctl prices fetch)") from error
+
         if series.first - assumed <= start < series.first:
             series = series.held_from(start)
         if start < series.first:
@@ -80,22 +90,6 @@ class PriceBook:
             return self._library().catalog.on_demand(market).price
         except PricingDataError as error:
             raise NotFound(str(error)) from error
-
-    def _series(self, market: Market) -> PriceSeries:
-        now, (read_at, series) = self._monotonic(), self._known.get(market, (0.0, None))
-        if series is None or now - read_at > READ_AGAIN_SECONDS:
-            try:
-                series = self._library().series(market)
-            except PricingDataError as error:
-                if series is not None:
-                    # The store cannot be read now, and the last known price holds.
-                    return series
-                raise NotFound(
-                    f"{market}: no price is stored; fetch one (spotctl prices fetch)"
-                ) from error
-            self._known[market] = now, series
-
-        return series
 
 
 def holdings_of(

@@ -114,7 +114,7 @@ class SshConnection:
 
     def __init__(self, host: SshHost, control: Path, agent: Path) -> None:
         self._host, self._client, self._control = host, ssh_client(), control
-        self._reach: set[ReverseTunnel] = set()
+        self.reached: set[ReverseTunnel] = set()
         words = [
             *self._words("-M"),
             "-L",
@@ -144,10 +144,6 @@ class SshConnection:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def reached(self) -> frozenset[ReverseTunnel]:
-        return frozenset(self._reach)
 
     @property
     def is_open(self) -> bool:
@@ -214,11 +210,11 @@ class SshConnection:
         interface.
         """
         for tunnel in tunnels:
-            if tunnel not in self._reach:
+            if tunnel not in self.reached:
                 forward = f"127.0.0.1:{tunnel.port}:{tunnel.host}:{tunnel.host_port}"
                 words = [*self._words("-O", "forward"), "-R", forward, "--", self._host.host]
                 self._outcome(self._start(words, subprocess.PIPE), b"", CONNECT_SECONDS)
-                self._reach.add(tunnel)
+                self.reached.add(tunnel)
 
     def close(self) -> None:
         assert self._process.stdin is not None

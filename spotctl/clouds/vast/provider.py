@@ -35,7 +35,6 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.installation import RUN_TAG
 
 if TYPE_CHECKING:
-    from pricing_data.series import PriceSeries
     from spotctl.clouds.remote.prices import PriceBook
     from spotctl.home.config import Settings
 
@@ -44,6 +43,8 @@ class VastProvider(LabelledProvider, RentingProvider):
     """See the module's text and `CloudProvider`."""
 
     name = CLOUD_NAME
+    # No history is published: the first price that was fetched stands for the hour before.
+    assumed = HOUR
 
     def __init__(
         self,
@@ -64,12 +65,6 @@ class VastProvider(LabelledProvider, RentingProvider):
 
         # From the last list, so that a link to a machine needs no call.
         self._rows: dict[int, tuple[OrderLabel, VastRow]] = {}
-
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        """See `CloudProvider`. No history is published: the first price that was fetched stands for
-        the hour before.
-        """
-        return self._prices.prices(market, start, end, assumed=HOUR)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `LabelledProvider`; refuses what Vast.ai does not have."""
