@@ -76,10 +76,8 @@ class LabelledProvider(CloudProvider):
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`. An order without any machine may be repeated."""
         if request.market not in self.offers():
-            raise NotFound(
-                f"{request.market}: no price is known; fetch one (spotctl prices fetch --cloud "
-                f"{self.name})"
-            )
+            cure = f"fetch one (spotctl prices fetch --cloud {self.name})"
+            raise NotFound(f"{request.market}: no price is known; {cure}")
         with self._ledger.creating(request) as order:
             if not order.closed:
                 self._fill(order, self.on_offer(request), request)

@@ -153,9 +153,10 @@ def check_settings(request: MachineRequest, provider: str) -> None:
     """Refuses settings of a cloud's machines on a provider whose machines have none."""
     for name in ("image", "identity", "disk_gib", "network"):
         if (value := getattr(request, name)) is not None:
+            cure = "leave it out"
             raise BadRequest(
                 f"{name} is {value!r}, but machines of the {provider} provider have no {name}; "
-                "leave it out"
+                f"{cure}"
             )
 
 

@@ -76,9 +76,8 @@ def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
     """The price sources of these clouds, or of all."""
     names = tuple(dict.fromkeys(clouds)) or rented_clouds()
     if unknown := [cloud for cloud in names if cloud not in rented_clouds()]:
-        raise BadRequest(
-            f"unknown cloud {unknown[0]!r}; prices can be fetched from {', '.join(rented_clouds())}"
-        )
+        cure = f"prices can be fetched from {', '.join(rented_clouds())}"
+        raise BadRequest(f"unknown cloud {unknown[0]!r}; {cure}")
     return [prices_of(cloud).source(settings) for cloud in names]
 
 

@@ -65,8 +65,9 @@ class Buyer:
             if group and not (group == _SECURITY and self._settings.security_groups):
                 # A new group is not known everywhere at once, and `gc` may have removed an old one.
                 self.forget()
+                cure = "spotctl tries again"
                 raise Unanswered(
-                    f"{market}: EC2 does not know its new {group} yet; spotctl tries again"
+                    f"{market}: EC2 does not know its new {group} yet; {cure}"
                 ) from error
             raise
 
@@ -137,10 +138,8 @@ class Buyer:
             if market.os != LINUX or not self.calls.described(
                 market.region, operation, holding, by_zone, **where
             ):
-                raise NotFound(
-                    f"{market}: EC2 has no such market; spotctl lab prices ls "
-                    f"aws/{market.region}/* lists them"
-                )
+                cure = f"spotctl lab prices ls aws/{market.region}/* lists them"
+                raise NotFound(f"{market}: EC2 has no such market; {cure}")
             (row,) = self.calls.described(
                 market.region, "DescribeInstanceTypes", "InstanceTypes", by_type
             )
@@ -197,17 +196,19 @@ class Networks:
             open_ = [row for row in anywhere if row.get("State") == "available"]
             subnets = [row for row in open_ if row["AvailabilityZone"] == market.zone]
             if not subnets and named:
+                cure = "name one that is, under subnets in [aws]"
                 raise NotFound(
-                    f"{market}: none of the subnets {', '.join(named)} is in {market.zone}; name "
-                    "one that is, under subnets in [aws]"
+                    f"{market}: none of the subnets {', '.join(named)} is in {market.zone}; {cure}"
                 )
             if not subnets:
+                cure = (
+                    f"create one (aws ec2 create-default-subnet --region {market.region} "
+                    f"--availability-zone {market.zone}, in an account without a default network "
+                    f"first aws ec2 create-default-vpc --region {market.region}), or set subnets "
+                    "in [aws] of config.toml"
+                )
                 raise NotHere(
-                    f"{market}: the account has no default subnet in {market.zone}; create one "
-                    f"(aws ec2 create-default-subnet --region {market.region} --availability-zone "
-                    f"{market.zone}, in an account"
-                    f" without a default network first aws ec2 create-default-vpc --region "
-                    f"{market.region}), or set subnets in [aws] of config.toml",
+                    f"{market}: the account has no default subnet in {market.zone}; {cure}",
                     Scope.ZONE if open_ else Scope.REGION,
                 )
             free = [int(row.get("AvailableIpAddressCount", 0)) for row in subnets]
@@ -257,10 +258,10 @@ class Networks:
         """
         market = request.market
         if not hardware.can_cluster:
+            cure = "name other types"
             raise NotFound(
                 f"{market}: EC2 puts no {market.instance_type} into a cluster placement group "
-                f"(resources: {{placement:"
-                " close}); name other types"
+                f"(resources: {{placement: close}}); {cure}"
             )
 
         # A group is in one zone as long as it has machines.
@@ -309,9 +310,9 @@ class Networks:
             # Another process of the run made the group first, or EC2's list is behind.
             group = self._find_group(region, vpc, name)
             if group is None:
+                cure = "spotctl tries again"
                 raise Unanswered(
-                    f"{request.market}: security group {name} is not listed yet; spotctl tries "
-                    "again"
+                    f"{request.market}: security group {name} is not listed yet; {cure}"
                 ) from None
             return group
 

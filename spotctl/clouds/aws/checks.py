@@ -59,18 +59,16 @@ class AwsNeeds(OrderNeeds[Buyer, AwsMachineSettings]):
 
         status = answer[0].get("OptInStatus", "") if answer else "not-opted-in"
         if status == "not-opted-in":
-            raise NotFound(
-                f"the account has not enabled it; aws account enable-region --region-name {region}"
-            )
+            cure = f"aws account enable-region --region-name {region}"
+            raise NotFound(f"the account has not enabled it; {cure}")
 
         return "enabled"
 
     def _type(self) -> str:
         hardware = self.buyer.hardware_of(self.request.market)
         if self.request.bid is not None and not hardware.is_spot:
-            raise NotFound(
-                f"AWS sells no {hardware.name} as spot; name other types, or rent on demand"
-            )
+            cure = "name other types, or rent on demand"
+            raise NotFound(f"AWS sells no {hardware.name} as spot; {cure}")
         return f"exists in {self.request.market.zone}{', also as spot' if hardware.is_spot else ''}"
 
     def _image(self) -> str:
@@ -101,10 +99,8 @@ class AwsNeeds(OrderNeeds[Buyer, AwsMachineSettings]):
 
         need = "an internet gateway" if self.settings.public_ip else "a NAT gateway or the like"
         where = f"{subnet['SubnetId']} has no route to {need}, so machines get no packages"
-        raise BadRequest(
-            f"{where}; add one (aws ec2 create-route --region {region}), or set other subnets in "
-            "[aws]"
-        )
+        cure = f"add one (aws ec2 create-route --region {region}), or set other subnets in [aws]"
+        raise BadRequest(f"{where}; {cure}")
 
     def _way_in(self) -> str:
         """Whether ssh is admitted; a group of the company's is taken at its word."""
@@ -134,9 +130,10 @@ class AwsNeeds(OrderNeeds[Buyer, AwsMachineSettings]):
         needed = self.buyer.hardware_of(market).vcpus * self.request.count
 
         if quota < needed:
+            cure = f"{raise_command(code, market.region)}"
             raise QuotaReached(
                 f"{quota:,.0f} {kind} vCPUs of {pool.name} in {market.region}, and {needed} are "
-                f"needed; {raise_command(code, market.region)}",
+                f"needed; {cure}",
                 Scope.TYPE,
             )
 

@@ -200,9 +200,10 @@ class MachineImage:
         """Reads EC2's description of an image. BadRequest: the type cannot boot this image."""
         id_ = row["ImageId"]
         if row.get("Architecture", hardware.architecture) != hardware.architecture:
+            cure = "name another image, or leave it out"
             raise BadRequest(
                 f"image {id_} is for {row['Architecture']}, and {hardware.name} is "
-                f"{hardware.architecture}; name another image, or leave it out"
+                f"{hardware.architecture}; {cure}"
             )
 
         root, least_gib = row.get("RootDeviceName") or "/dev/sda1", 0
@@ -218,9 +219,9 @@ class MachineImage:
         if wanted is None:
             return max(self.least_gib, MIN_DISK_GIB)
         if wanted < self.least_gib:
+            cure = "set at least that much"
             raise BadRequest(
-                f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; set at least "
-                "that much"
+                f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; {cure}"
             )
         return wanted
 
@@ -231,10 +232,8 @@ def parameter_for(hardware: Ec2Hardware) -> str:
     if not hardware.architecture:
         raise NotFound(f"{hardware.name}: neither x86_64 nor arm64, so no image fits it")
     if too_old := sorted(gpu for gpu in hardware.gpus if driver_of(gpu) == NVIDIA_OLD):
-        raise BadRequest(
-            f"{hardware.name}: AWS's image has no driver for its {too_old[0]};"
-            " name one that has (image: {ami: ami-...})"
-        )
+        cure = "name one that has (image: {ami: ami-...})"
+        raise BadRequest(f"{hardware.name}: AWS's image has no driver for its {too_old[0]}; {cure}")
     if hardware.gpus:
         return _NVIDIA.format(hardware.architecture)
 

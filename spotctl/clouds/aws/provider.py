@@ -121,9 +121,10 @@ class AwsProvider(RentingProvider):
                 # this request, and does not list the machines yet.
                 rows = self._of_token(request)
                 if not rows:
+                    cure = "spotctl asks again until the order's lease has ended"
                     raise Unanswered(
                         f"{request.market}: EC2 knows the token {request.token} but lists no "
-                        "machine for it; spotctl asks again until the order's lease has ended"
+                        f"machine for it; {cure}"
                     ) from None
 
         region = request.market.region
@@ -256,9 +257,10 @@ class AwsProvider(RentingProvider):
         """The machines of a token that was used before. TokenTaken: for another request."""
         rows = self._rows(request.market.region, {f"tag:{TOKEN}": [client_token(request)]})
         if any(all_tags(row).get(REQUEST) != request_hash(request) for row in rows):
+            cure = "a different request needs a token of its own"
             raise TokenTaken(
-                f"token {request.token} was used for another request in {request.market.region};"
-                " a different request needs a token of its own"
+                f"token {request.token} was used for another request in {request.market.region}; "
+                f"{cure}"
             )
         return rows
 
@@ -309,8 +311,9 @@ class AwsProvider(RentingProvider):
             if len(instances) > 1:
                 each(partial(self._terminate, region, [instance]) for instance in instances)
             elif self._is_new(machine := machine_id(region, instances[0])):
+                cure = "spotctl ends it later"
                 raise Unanswered(
-                    f"{machine}: EC2 does not know it everywhere yet; spotctl ends it later"
+                    f"{machine}: EC2 does not know it everywhere yet; {cure}"
                 ) from None
 
     def _is_new(self, machine: str) -> bool:
@@ -439,9 +442,10 @@ def _carry_out(calls: AwsCalls, region: str, template: str, tags: dict[str, str]
     give_up = time.monotonic() + _PATIENCE_SECONDS
     while (status := started["state"]["status"]) not in _UNDER_WAY:
         if status in _ENDED:
+            cure = f"see 'spotctl doctor --policy aws-try-role' for the role {TRIAL_ROLE}"
             raise ProviderError(
-                f"FIS could not interrupt the machine: {started['state'].get('reason', status)};"
-                f" see 'spotctl doctor --policy aws-try-role' for the role {TRIAL_ROLE}"
+                f"FIS could not interrupt the machine: {started['state'].get('reason', status)}; "
+                f"{cure}"
             )
         if time.monotonic() >= give_up:
             raise Unanswered(

@@ -252,9 +252,8 @@ def _same(served: Body, order: AzureOrder) -> AzureOrder:
     known = AzureOrder.read(served.get("tags") or {})
     if known is None or known.fingerprint != order.fingerprint:
         what = "something else" if known is None else f"{known.count} machines of {known.market}"
-        raise TokenTaken(
-            f"token {order.token} was used for {what}; a different request needs a token of its own"
-        )
+        cure = "a different request needs a token of its own"
+        raise TokenTaken(f"token {order.token} was used for {what}; {cure}")
     return known
 
 
@@ -355,9 +354,8 @@ def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> Azure
     if size is None:
         raise NotFound(f"{market}: Azure has no size {market.instance_type} in {market.region}")
     if size.barred & {NO_ZONE, zone_of(market)}:
-        raise QuotaReached(
-            f"{market}: the subscription may not use this size there; request access in the portal"
-        )
+        cure = "request access in the portal"
+        raise QuotaReached(f"{market}: the subscription may not use this size there; {cure}")
     if spot and not size.spot:
         raise NoCapacity(f"{market}: Azure does not offer this size as Spot; rent it on demand")
 
@@ -371,9 +369,8 @@ def image_reference(size: AzureSize, image: str | None) -> dict[str, str]:
     if image is None:
         machine = next(completed([machine_of(size.name, size.capabilities)]))
         if problem := obstacle(machine):
-            raise BadRequest(
-                f"{size.name}: {problem}; name an image that does (image: {{azure: ...}})"
-            )
+            cure = "name an image that does (image: {azure: ...})"
+            raise BadRequest(f"{size.name}: {problem}; {cure}")
         if machine.accelerators:
             image = _AMD if machine.traits.driver == AMD else _NVIDIA
         else:

@@ -221,18 +221,16 @@ class AzureNeeds(OrderNeeds[AzureBuyer, AzureMachineSettings]):
         named = image["publisher"], image["offer"], image["sku"]
         versions = self.buyer.calls.listed_versions(market.region, *named)
         if not versions or image["version"] not in ("latest", *versions):
-            raise BadRequest(
-                f"{market.region} has no image {':'.join(image.values())}; correct image in [azure]"
-            )
+            cure = "correct image in [azure]"
+            raise BadRequest(f"{market.region} has no image {':'.join(image.values())}; {cure}")
 
         return f"{':'.join(named)}, {versions[-1]}"
 
     def _identity(self) -> str:
         identity = self.buyer.identity_of(self.request)
         if self.buyer.calls.find(Operation.GET_IDENTITY, identity) is None:
-            raise BadRequest(
-                f"{identity} does not exist; az identity create, or correct identity in [azure]"
-            )
+            cure = "az identity create, or correct identity in [azure]"
+            raise BadRequest(f"{identity} does not exist; {cure}")
         return identity.rpartition("/")[2]
 
     def _role(self) -> str:
@@ -287,10 +285,9 @@ class AzureNeeds(OrderNeeds[AzureBuyer, AzureMachineSettings]):
 
         if left < needed:
             title = "Total Regional Spot vCPUs" if spot else "Total Regional vCPUs"
+            cure = "request more in the Azure portal under Quotas"
             raise QuotaReached(
-                f"{left} {title} in {market.region}, and {needed} are needed; request more in the "
-                "Azure portal under Quotas",
-                Scope.TYPE,
+                f"{left} {title} in {market.region}, and {needed} are needed; {cure}", Scope.TYPE
             )
 
         return f"{left} {'Spot ' if spot else ''}vCPUs, {needed} needed"

@@ -54,9 +54,8 @@ class RunGroups:
             raise Throttled(f"resource group {group} is being deleted; try again once it is gone")
 
         if not _is_ours(existing, run_tags(request.tags)):
-            raise BadRequest(
-                f"resource group {group} exists and was not made for this run; delete or rename it"
-            )
+            cure = "delete or rename it"
+            raise BadRequest(f"resource group {group} exists and was not made for this run; {cure}")
 
     def assign_role(self, group: str, identity: str) -> None:
         """Lets machines with this identity delete machines of a group. BadRequest: the role does

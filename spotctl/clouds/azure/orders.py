@@ -375,10 +375,10 @@ def checked(tags: dict[str, str]) -> dict[str, str]:
         problem = (
             f"the value of tag {long[0]} is too long" if long else f"{len(tags)} tags are too many"
         )
-        raise BadRequest(
-            f"{problem}; Azure takes up to {_MAX_TAGS} tags, with values of up to {_LONGEST_VALUE} "
-            "characters"
+        cure = (
+            f"Azure takes up to {_MAX_TAGS} tags, with values of up to {_LONGEST_VALUE} characters"
         )
+        raise BadRequest(f"{problem}; {cure}")
 
     return tags
 

@@ -215,9 +215,8 @@ class AzureProvider(RentingProvider):
                 if not left or (is_late and removal.accepted.issuperset(left)):
                     return
                 if is_late:
-                    raise ProviderError(
-                        f"Azure is still deleting {', '.join(left)}; check again in a few minutes"
-                    )
+                    cure = "check again in a few minutes"
+                    raise ProviderError(f"Azure is still deleting {', '.join(left)}; {cure}")
             time.sleep(self._poll_seconds)
 
     # -- talking to machines -----------------------------------------------------------------------

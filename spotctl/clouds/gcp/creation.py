@@ -79,9 +79,10 @@ class Creation:
         `CloudProvider.create`."""
         type_ = self._request.market.instance_type
         if self._request.close and type_.partition("-")[0] in _NEVER_CLOSE:
+            cure = "name other types"
             raise NotFound(
-                f"{self._request.market}: Google Cloud gives no {type_} a compact placement policy "
-                "(resources: {placement: close}); name other types"
+                f"{self._request.market}: Google Cloud gives no {type_} a compact placement "
+                f"policy (resources: {{placement: close}}); {cure}"
             )
 
         tried = self._find_attempts()
@@ -315,9 +316,8 @@ class Creation:
         )
 
         if subnetwork is None:
-            raise BadRequest(
-                f"gcp: there is no subnetwork {name} in {region}; check the [gcp] settings"
-            )
+            cure = "check the [gcp] settings"
+            raise BadRequest(f"gcp: there is no subnetwork {name} in {region}; {cure}")
         return str(subnetwork.network)
 
     def _machine(self, past: Past) -> tuple[Machine, Any | None]:

@@ -241,9 +241,9 @@ class GoogleNeeds(OrderNeeds[Creation, GcpMachineSettings]):
                 continue
             if limits[name] < amount:
                 other = ", or set public_ip = false in [gcp]" if name == _ADDRESSES else ""
+                cure = f"request more at {_QUOTAS}{other}"
                 raise QuotaReached(
-                    f"{name} is {limits[name]} in {market.region}, and {amount} are needed;"
-                    f" request more at {_QUOTAS}{other}",
+                    f"{name} is {limits[name]} in {market.region}, and {amount} are needed; {cure}",
                     Scope.TYPE,
                 )
             stated.append(f"{name} {limits[name]}, {amount} needed")

@@ -146,10 +146,10 @@ def _disk(
             hardware.attached is not None
             and driver_of(gpu_name(hardware.attached[0])) == NVIDIA_OLD
         ):
+            cure = "name one that has (image: {gcp: ...})"
             raise BadRequest(
                 f"{hardware.type}: Google's image has no driver for its "
-                f"{gpu_name(hardware.attached[0])};"
-                " name one that has (image: {gcp: ...})"
+                f"{gpu_name(hardware.attached[0])}; {cure}"
             )
         image = (_WITH_DRIVERS if hardware.has_gpus else _UBUNTU).format(
             "arm64" if hardware.is_arm else "amd64"
@@ -435,9 +435,8 @@ def described(description: str) -> dict[str, str] | None:
 
 def _checked_key(key: str) -> str:
     if not _KEY.fullmatch(key) or key in _OWN:
-        raise BadRequest(
-            f"tag {key!r} cannot be a label of Google Cloud; use lowercase letters, digits, _ and -"
-        )
+        cure = "use lowercase letters, digits, _ and -"
+        raise BadRequest(f"tag {key!r} cannot be a label of Google Cloud; {cure}")
     return key
 
 

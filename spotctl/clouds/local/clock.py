@@ -163,7 +163,6 @@ class MarketClock:
     def _known(self) -> Anchor:
         anchor = self._anchor.value()
         if anchor is None:
-            raise BrokenProtocol(
-                f"{self.path}: there is no market time yet; start the market first (spotctl launch)"
-            )
+            cure = "start the market first (spotctl launch)"
+            raise BrokenProtocol(f"{self.path}: there is no market time yet; {cure}")
         return anchor

@@ -106,9 +106,8 @@ class LocalProvider(CloudProvider):
         with self._changing():
             alive = self._alive()
             if alive:
-                raise MarketBusy(
-                    f"{len(alive)} machines run on the local market; end them first (spotctl stop)"
-                )
+                cure = "end them first (spotctl stop)"
+                raise MarketBusy(f"{len(alive)} machines run on the local market; {cure}")
             self._folders.begin()
             self._clock.start(moment, speed)
 
@@ -177,9 +176,10 @@ class LocalProvider(CloudProvider):
 
         known = allocation.request
         if not same_request(known, request):
+            cure = "a different request needs a token of its own"
             raise TokenTaken(
-                f"token {request.token} was used for {known.count} machines of {known.market};"
-                " a different request needs a token of its own"
+                f"token {request.token} was used for {known.count} machines of {known.market}; "
+                f"{cure}"
             )
 
         try:
@@ -189,10 +189,10 @@ class LocalProvider(CloudProvider):
                 if not machine.is_up:
                     fail(machine, self._clock.now())
         except OSError as error:
+            cure = "repeat the request with its token, or let its lease end"
             raise Unanswered(
                 f"machines of token {known.token} could not all be started: "
-                f"{error.strerror or error};"
-                " repeat the request with its token, or let its lease end"
+                f"{error.strerror or error}; {cure}"
             ) from error
 
         return tuple(self._seen(machine) for machine in allocation.machines)
@@ -318,18 +318,19 @@ class LocalProvider(CloudProvider):
                 yield
         except OSError as error:
             where = error.filename or self._folders.root
+            cure = "make room, or set another SPOTCTL_HOME"
             raise ProviderError(
-                f"{where}: cannot be written: {error.strerror or error}; make room, or set another "
-                "SPOTCTL_HOME"
+                f"{where}: cannot be written: {error.strerror or error}; {cure}"
             ) from error
 
     def _grant(self, request: MachineRequest) -> LocalAllocation:
         alive = self._alive()
         room = self._settings.most_machines - len(alive)
         if room < 1:
+            cure = "end some first"
             raise QuotaReached(
                 f"{len(alive)} local machines are running, of at most "
-                f"{self._settings.most_machines}; end some first"
+                f"{self._settings.most_machines}; {cure}"
             )
 
         now = self._clock.now()
@@ -387,6 +388,5 @@ class LocalProvider(CloudProvider):
 
     def _require_begun(self) -> None:
         if not self._clock.started:
-            raise NotFound(
-                f"{self._folders.root}: the local market was not started; spotctl launch starts it"
-            )
+            cure = "spotctl launch starts it"
+            raise NotFound(f"{self._folders.root}: the local market was not started; {cure}")

@@ -78,27 +78,27 @@ class Replayed:
         """
         series = self._history(request.market)
         if not series.first <= now <= series.last:
+            cure = "start the market at a time in between"
             raise NoCapacity(
-                f"{request.market}: its history is replayed from {format_time(series.first)} to"
-                f" {format_time(series.last)}, and it is {format_time(now)}; start the market at a "
-                "time in between"
+                f"{request.market}: its history is replayed from {format_time(series.first)} to "
+                f"{format_time(series.last)}, and it is {format_time(now)}; {cure}"
             )
 
         price = self._replay.price(request.market, now)
         if request.bid is None:
             return (None,) * request.count
         if price > request.bid:
+            cure = "bid more, or wait"
             raise NoCapacity(
-                f"{request.market} costs {format_usd(price)} USD an hour, more than the bid of"
-                f" {format_usd(request.bid)}; bid more, or wait"
+                f"{request.market} costs {format_usd(price)} USD an hour, more than the bid of "
+                f"{format_usd(request.bid)}; {cure}"
             )
 
         room = self._replay.capacity(request.market, now) - len(held)
         granted = int(min(room, request.count))
         if granted < 1:
-            raise NoCapacity(
-                f"{request.market} has no machine left now; try another market, or this one later"
-            )
+            cure = "try another market, or this one later"
+            raise NoCapacity(f"{request.market} has no machine left now; {cure}")
 
         before = list(held)
         for _ in range(granted):
@@ -149,6 +149,5 @@ class Replayed:
         try:
             return self.histories[market]
         except KeyError:
-            raise NotFound(
-                f"{market} is not replayed; spotctl lab prices ls shows the markets with a history"
-            ) from None
+            cure = "spotctl lab prices ls shows the markets with a history"
+            raise NotFound(f"{market} is not replayed; {cure}") from None

@@ -41,8 +41,9 @@ def check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise BadRequest(f"{folder}: no such folder; correct workdir in the job file")
     if _is_home(folder):
+        cure = "use another workdir"
         raise BadRequest(
-            f"{folder}: is a spotctl home, whose keys must not reach a machine; use another workdir"
+            f"{folder}: is a spotctl home, whose keys must not reach a machine; {cure}"
         )
 
     size = sum(path.lstat().st_size for path, is_folder in _entries(folder) if not is_folder)

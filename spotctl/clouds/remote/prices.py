@@ -77,9 +77,10 @@ class PriceBook:
         if series.first - assumed <= start < series.first:
             series = series.held_from(start)
         if start < series.first:
+            cure = "fetch or import earlier ones (spotctl prices fetch)"
             raise NotFound(
                 f"{market}: its stored prices begin at {format_time(series.first)}, after "
-                f"{format_time(start)}; fetch or import earlier ones (spotctl prices fetch)"
+                f"{format_time(start)}; {cure}"
             )
 
         return series.held_until(end).window(start, end)
