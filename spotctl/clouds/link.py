@@ -295,10 +295,11 @@ class AgentLink:
                 time.sleep(_EXEC_POLL_SECONDS)
 
         self.close()
-        raise ProviderError(
+        problem = (
             f"{self._machine}: the command prints more than {MAX_READ >> 20} MiB: redirect it to "
             "a file"
         )
+        raise ProviderError(problem)
 
     def close(self) -> None:
         if self._client is not None:

@@ -107,10 +107,11 @@ class MachineRequest:
 
     def __post_init__(self) -> None:
         if self.count < 1 or (self.bid is not None and self.bid <= 0):
-            raise BadRequest(
+            problem = (
                 f"request for {self.count} machines of {self.market} with a bid of {self.bid}: "
                 "both must be above 0"
             )
+            raise BadRequest(problem)
 
 
 def same_request(known: MachineRequest, other: MachineRequest) -> bool:
@@ -154,10 +155,11 @@ def check_settings(request: MachineRequest, provider: str) -> None:
     for name in ("image", "identity", "disk_gib", "network"):
         if (value := getattr(request, name)) is not None:
             cure = "leave it out"
-            raise BadRequest(
+            problem = (
                 f"{name} is {value!r}, but machines of the {provider} provider have no {name}; "
                 f"{cure}"
             )
+            raise BadRequest(problem)
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,10 +160,11 @@ class Buyer:
                     ]
                 )
             elif not named.startswith("ami-"):
-                raise BadRequest(
-                    f"image {named!r} is neither an AMI (ami-...) nor the name of an SSM parameter "
-                    "(/...)"
+                problem = (
+                    f"image {named!r} is neither an AMI (ami-...) nor the name of an SSM "
+                    "parameter (/...)"
                 )
+                raise BadRequest(problem)
             images = self.calls.ec2(region, "DescribeImages", about, ImageIds=[id_])["Images"]
             if not images:
                 raise BadRequest(f"{request.market}: image {id_} does not exist in {region}")
@@ -197,9 +198,10 @@ class Networks:
             subnets = [row for row in open_ if row["AvailabilityZone"] == market.zone]
             if not subnets and named:
                 cure = "name one that is, under subnets in [aws]"
-                raise NotFound(
+                problem = (
                     f"{market}: none of the subnets {', '.join(named)} is in {market.zone}; {cure}"
                 )
+                raise NotFound(problem)
             if not subnets:
                 cure = (
                     f"create one (aws ec2 create-default-subnet --region {market.region} "
@@ -207,10 +209,8 @@ class Networks:
                     f"first aws ec2 create-default-vpc --region {market.region}), or set subnets "
                     "in [aws] of config.toml"
                 )
-                raise NotHere(
-                    f"{market}: the account has no default subnet in {market.zone}; {cure}",
-                    Scope.ZONE if open_ else Scope.REGION,
-                )
+                problem = f"{market}: the account has no default subnet in {market.zone}; {cure}"
+                raise NotHere(problem, Scope.ZONE if open_ else Scope.REGION)
             free = [int(row.get("AvailableIpAddressCount", 0)) for row in subnets]
             self._subnets[key] = subnets[free.index(max(free))]
 
@@ -225,10 +225,11 @@ class Networks:
                 region, "DescribeSecurityGroups", "SecurityGroups", filters
             )
             if not groups:
-                raise BadRequest(
+                problem = (
                     f"{request.market}: none of the security groups {', '.join(named)} is in "
                     f"network {vpc}"
                 )
+                raise BadRequest(problem)
             return tuple(group["GroupId"] for group in groups)
 
         self.way_in(request)
@@ -259,10 +260,11 @@ class Networks:
         market = request.market
         if not hardware.can_cluster:
             cure = "name other types"
-            raise NotFound(
+            problem = (
                 f"{market}: EC2 puts no {market.instance_type} into a cluster placement group "
                 f"(resources: {{placement: close}}); {cure}"
             )
+            raise NotFound(problem)
 
         # A group is in one zone as long as it has machines.
         name = f"{group_name(request)}-{market.zone}"
@@ -311,9 +313,8 @@ class Networks:
             group = self._find_group(region, vpc, name)
             if group is None:
                 cure = "spotctl tries again"
-                raise Unanswered(
-                    f"{request.market}: security group {name} is not listed yet; {cure}"
-                ) from None
+                problem = f"{request.market}: security group {name} is not listed yet; {cure}"
+                raise Unanswered(problem) from None
             return group
 
         return {"GroupId": made["GroupId"], "IpPermissions": []}

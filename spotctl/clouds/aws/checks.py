@@ -131,11 +131,11 @@ class AwsNeeds(OrderNeeds[Buyer, AwsMachineSettings]):
 
         if quota < needed:
             cure = f"{raise_command(code, market.region)}"
-            raise QuotaReached(
+            problem = (
                 f"{quota:,.0f} {kind} vCPUs of {pool.name} in {market.region}, and {needed} are "
-                f"needed; {cure}",
-                Scope.TYPE,
+                f"needed; {cure}"
             )
+            raise QuotaReached(problem, Scope.TYPE)
 
         return f"{quota:,.0f} {kind} vCPUs of {pool.name}, {needed} needed"
 

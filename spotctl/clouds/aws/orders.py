@@ -201,10 +201,11 @@ class MachineImage:
         id_ = row["ImageId"]
         if row.get("Architecture", hardware.architecture) != hardware.architecture:
             cure = "name another image, or leave it out"
-            raise BadRequest(
+            problem = (
                 f"image {id_} is for {row['Architecture']}, and {hardware.name} is "
                 f"{hardware.architecture}; {cure}"
             )
+            raise BadRequest(problem)
 
         root, least_gib = row.get("RootDeviceName") or "/dev/sda1", 0
         for disk in row.get("BlockDeviceMappings", ()):
@@ -220,9 +221,8 @@ class MachineImage:
             return max(self.least_gib, MIN_DISK_GIB)
         if wanted < self.least_gib:
             cure = "set at least that much"
-            raise BadRequest(
-                f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; {cure}"
-            )
+            problem = f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; {cure}"
+            raise BadRequest(problem)
         return wanted
 
 

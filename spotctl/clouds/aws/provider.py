@@ -122,10 +122,11 @@ class AwsProvider(RentingProvider):
                 rows = self._of_token(request)
                 if not rows:
                     cure = "spotctl asks again until the order's lease has ended"
-                    raise Unanswered(
+                    problem = (
                         f"{request.market}: EC2 knows the token {request.token} but lists no "
                         f"machine for it; {cure}"
-                    ) from None
+                    )
+                    raise Unanswered(problem) from None
 
         region = request.market.region
         return tuple(self._machine(row, region) for row in sorted(rows, key=order_of))
@@ -258,10 +259,11 @@ class AwsProvider(RentingProvider):
         rows = self._rows(request.market.region, {f"tag:{TOKEN}": [client_token(request)]})
         if any(all_tags(row).get(REQUEST) != request_hash(request) for row in rows):
             cure = "a different request needs a token of its own"
-            raise TokenTaken(
+            problem = (
                 f"token {request.token} was used for another request in {request.market.region}; "
                 f"{cure}"
             )
+            raise TokenTaken(problem)
         return rows
 
     def _all_regions(self) -> tuple[str, ...]:
@@ -443,13 +445,13 @@ def _carry_out(calls: AwsCalls, region: str, template: str, tags: dict[str, str]
     while (status := started["state"]["status"]) not in _UNDER_WAY:
         if status in _ENDED:
             cure = f"see 'spotctl doctor --policy aws-try-role' for the role {TRIAL_ROLE}"
-            raise ProviderError(
+            problem = (
                 f"FIS could not interrupt the machine: {started['state'].get('reason', status)}; "
                 f"{cure}"
             )
+            raise ProviderError(problem)
         if time.monotonic() >= give_up:
-            raise Unanswered(
-                f"FIS has not begun experiment {started['id']} after {_PATIENCE_SECONDS:g} s"
-            )
+            problem = f"FIS has not begun experiment {started['id']} after {_PATIENCE_SECONDS:g} s"
+            raise Unanswered(problem)
         time.sleep(_POLL_SECONDS)
         started = calls.call("fis", region, "GetExperiment", id=started["id"])["experiment"]

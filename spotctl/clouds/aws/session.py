@@ -318,9 +318,8 @@ def _error_of_sdk(call: str, error: BotoCoreError) -> CloudError:
     if isinstance(
         error, sdk.PartialCredentialsError | sdk.ProfileNotFound | sdk.InvalidConfigError
     ):
-        return MissingCredentials(
-            f"{call}: the credentials cannot be used: {on_one_line(error)}", _SET_KEYS
-        )
+        problem = f"{call}: the credentials cannot be used: {on_one_line(error)}"
+        return MissingCredentials(problem, _SET_KEYS)
 
     logins = (
         sdk.SSOError,
@@ -328,9 +327,8 @@ def _error_of_sdk(call: str, error: BotoCoreError) -> CloudError:
     )  # `aws login` is newer than boto3 1.35
 
     if isinstance(error, (sdk.CredentialRetrievalError, sdk.TokenRetrievalError, *logins)):
-        return MissingCredentials(
-            f"{call}: the credentials cannot be used: {on_one_line(error)}", _RENEW
-        )
+        problem = f"{call}: the credentials cannot be used: {on_one_line(error)}"
+        return MissingCredentials(problem, _RENEW)
     if isinstance(error, sdk.MissingDependencyException):
         return MissingExtra(f"{call}: this profile needs another package: {on_one_line(error)}")
     if isinstance(error, sdk.PaginationError):

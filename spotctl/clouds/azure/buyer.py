@@ -229,10 +229,11 @@ class AzureBuyer:
         own = {str(MachineId(order.market.region, group, name)) for name in order.machine_names}
         machines = tuple(machine for machine in self.inventory.machines(group) if machine.id in own)
         if not machines:
-            raise Unanswered(
+            problem = (
                 f"{order.market}: Azure has accepted the order, but allocated no machine yet; try "
                 "again"
             )
+            raise Unanswered(problem)
 
         return machines
 
@@ -268,10 +269,11 @@ def available(calls: AzureCalls, request: MachineRequest) -> int:
     machines are reserved."""
     match = _ID.fullmatch(request.reservation)
     if match is None:
-        raise NotFound(
+        problem = (
             f"{request.market}: {request.reservation} is no id of a capacity reservation group; "
             f"{_CORRECT}"
         )
+        raise NotFound(problem)
 
     owner, group, name = match.groups()
     try:
@@ -285,10 +287,11 @@ def available(calls: AzureCalls, request: MachineRequest) -> int:
             expand="instanceView",
         ).body
     except UnknownResource as error:
-        raise NotFound(
+        problem = (
             f"{request.market}: Azure has no capacity reservation group {request.reservation}; "
             f"{_CORRECT}"
-        ) from error
+        )
+        raise NotFound(problem) from error
 
     state = (shown["properties"].get("instanceView") or {}).get("utilizationInfo") or {}
     quantity = int(state.get("currentCapacity", shown["sku"]["capacity"]))
@@ -296,9 +299,8 @@ def available(calls: AzureCalls, request: MachineRequest) -> int:
     used = len(state.get("virtualMachinesAllocated") or ()) + int(elsewhere)
 
     if used >= quantity:
-        raise NoCapacity(
-            f"{request.market}: all {quantity} machines of reservation {name} are in use"
-        )
+        problem = f"{request.market}: all {quantity} machines of reservation {name} are in use"
+        raise NoCapacity(problem)
 
     return min(request.count, quantity - used)
 

@@ -286,8 +286,7 @@ class AzureNeeds(OrderNeeds[AzureBuyer, AzureMachineSettings]):
         if left < needed:
             title = "Total Regional Spot vCPUs" if spot else "Total Regional vCPUs"
             cure = "request more in the Azure portal under Quotas"
-            raise QuotaReached(
-                f"{left} {title} in {market.region}, and {needed} are needed; {cure}", Scope.TYPE
-            )
+            problem = f"{left} {title} in {market.region}, and {needed} are needed; {cure}"
+            raise QuotaReached(problem, Scope.TYPE)
 
         return f"{left} {'Spot ' if spot else ''}vCPUs, {needed} needed"

@@ -76,12 +76,12 @@ class RunGroups:
                 Operation.LIST_ROLES, subscription, filter=f"roleName eq '{MACHINE_ROLE}'"
             )
             if not roles:
-                raise BadRequest(
+                problem = (
                     f"the subscription has no role {MACHINE_ROLE}, which machines need to delete "
-                    "themselves: create it"
-                    " from what spotctl doctor --policy azure-machines prints (az role definition "
-                    "create)"
+                    "themselves: create it from what spotctl doctor --policy azure-machines "
+                    "prints (az role definition create)"
                 )
+                raise BadRequest(problem)
             self._role = str(roles[0]["id"])
 
         principal = str(known["properties"]["principalId"])

@@ -221,9 +221,10 @@ def _purchase(bid: int | None) -> dict[str, Any]:
 
     most = bid // _NANOS_OF_PRICE * _NANOS_OF_PRICE / NANOS_PER_DOLLAR
     if not most:
-        raise BadRequest(
+        problem = (
             f"a bid of {bid} nano-dollars an hour is below 0.00001 USD, the lowest that Azure takes"
         )
+        raise BadRequest(problem)
 
     return {
         "priority": "Spot",

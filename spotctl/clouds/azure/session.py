@@ -124,9 +124,8 @@ class NoToken:
     # As the SDK declares it.
     def get_token(self, *scopes: str, **options: Any) -> AccessToken:  # noqa: ANN401
         """Always raises."""
-        raise MissingCredentials(
-            f"no token for {scopes} is sent over plain HTTP (options {sorted(options)})"
-        )
+        problem = f"no token for {scopes} is sent over plain HTTP (options {sorted(options)})"
+        raise MissingCredentials(problem)
 
 
 class AzureSession:
@@ -321,10 +320,8 @@ class AzureSession:
         try:
             yield
         except ClientAuthenticationError as error:
-            raise MissingCredentials(
-                f"{call.what}: the credentials are missing, wrong or expired, {_shown(error)}",
-                AZURE_SIGN_IN,
-            ) from error
+            problem = f"{call.what}: the credentials are missing, wrong or expired, {_shown(error)}"
+            raise MissingCredentials(problem, AZURE_SIGN_IN) from error
         except HttpResponseError as error:
             raise _error_of_answer(
                 error, call, f"{call.permission} on /subscriptions/{self.subscription}"
@@ -335,9 +332,8 @@ class AzureSession:
             ) from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # The SDKs take an answer apart before they check that it is what they expect.
-            raise NoAnswer(
-                f"{call.what}: the answer is not as documented, {_shown(error)}", _LATER
-            ) from error
+            problem = f"{call.what}: the answer is not as documented, {_shown(error)}"
+            raise NoAnswer(problem, _LATER) from error
 
     def _client_options(self) -> dict[str, Any]:
         settings = self._settings

@@ -98,9 +98,8 @@ class MachineIdentity:
         try:
             answer = json.loads(fetch_metadata(metadata_host(), path, {"Metadata": "true"}))
         except OSError as error:
-            raise StoreRefused(
-                f"this machine has no managed identity to reach Blob Storage with: {error}"
-            ) from None
+            problem = f"this machine has no managed identity to reach Blob Storage with: {error}"
+            raise StoreRefused(problem) from None
         return str(answer["access_token"]), float(answer.get("expires_in", 0))
 
 

@@ -80,10 +80,11 @@ class Creation:
         type_ = self._request.market.instance_type
         if self._request.close and type_.partition("-")[0] in _NEVER_CLOSE:
             cure = "name other types"
-            raise NotFound(
+            problem = (
                 f"{self._request.market}: Google Cloud gives no {type_} a compact placement "
                 f"policy (resources: {{placement: close}}); {cure}"
             )
+            raise NotFound(problem)
 
         tried = self._find_attempts()
         created = [past for past in tried.values() if past.failure is None] or self._create(tried)
@@ -103,9 +104,10 @@ class Creation:
         path = body["disks"][0]["initialize_params"]["source_image"]
         where = _IMAGE.search(path)
         if where is None:
-            raise BadRequest(
+            problem = (
                 f"image {path!r} is not projects/PROJECT/global/images/NAME, or .../family/NAME"
             )
+            raise BadRequest(problem)
 
         method, named = calls.GET_IMAGE, "image"
         if where["family"]:
@@ -133,10 +135,11 @@ class Creation:
         for _, name in tried:
             known = orders.parsed(name)
             if known is not None and known[0] != self._order:
-                raise TokenTaken(
+                problem = (
                     f"token {self._request.token} belongs to another request, whose machine is "
                     f"{name}"
                 )
+                raise TokenTaken(problem)
 
         return {place: self._settle(past) for place, past in tried.items()}
 
@@ -280,11 +283,12 @@ class Creation:
         if not self._settings.ssh_from and (
             self._settings.network != "default" or self._settings.subnetwork
         ):
-            raise BadRequest(
-                f"{self._request.market}: no address may reach the machines over ssh: set ssh_from "
-                "in [gcp] to your"
-                " address range, or network_tags if the network has rules that admit you"
+            problem = (
+                f"{self._request.market}: no address may reach the machines over ssh: set "
+                "ssh_from in [gcp] to your address range, or network_tags if the network has "
+                "rules that admit you"
             )
+            raise BadRequest(problem)
 
         tags, network = run_tags(self._request.tags), self._network(zone)
         rules = orders.firewalls(self._order.scope, network, self._settings.ssh_from, tags)
@@ -328,10 +332,11 @@ class Creation:
 
         if instance is not None:
             if instance.labels.get(REQUEST_LABEL) != fingerprint(self._request):
-                raise TokenTaken(
+                problem = (
                     f"token {self._request.token} belongs to another request, whose machine is "
                     f"{what}"
                 )
+                raise TokenTaken(problem)
             machine = machine_of(instance, past, self._settings.labels)
             assert machine is not None, past.name
         else:

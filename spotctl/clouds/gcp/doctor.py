@@ -242,10 +242,10 @@ class GoogleNeeds(OrderNeeds[Creation, GcpMachineSettings]):
             if limits[name] < amount:
                 other = ", or set public_ip = false in [gcp]" if name == _ADDRESSES else ""
                 cure = f"request more at {_QUOTAS}{other}"
-                raise QuotaReached(
-                    f"{name} is {limits[name]} in {market.region}, and {amount} are needed; {cure}",
-                    Scope.TYPE,
+                problem = (
+                    f"{name} is {limits[name]} in {market.region}, and {amount} are needed; {cure}"
                 )
+                raise QuotaReached(problem, Scope.TYPE)
             stated.append(f"{name} {limits[name]}, {amount} needed")
 
         return ", ".join(stated) or "Google states none"

@@ -147,10 +147,11 @@ def _disk(
             and driver_of(gpu_name(hardware.attached[0])) == NVIDIA_OLD
         ):
             cure = "name one that has (image: {gcp: ...})"
-            raise BadRequest(
+            problem = (
                 f"{hardware.type}: Google's image has no driver for its "
                 f"{gpu_name(hardware.attached[0])}; {cure}"
             )
+            raise BadRequest(problem)
         image = (_WITH_DRIVERS if hardware.has_gpus else _UBUNTU).format(
             "arm64" if hardware.is_arm else "amd64"
         )
@@ -403,9 +404,10 @@ def label_value(key: str, value: str) -> str:
         character if _PLAIN.fullmatch(character) else _escaped(character) for character in value
     )
     if len(text) > _LONGEST:
-        raise BadRequest(
+        problem = (
             f"tag {key}={value!r} is too long for a label of Google Cloud ({_LONGEST} characters)"
         )
+        raise BadRequest(problem)
     return text
 
 

@@ -72,9 +72,8 @@ class MachineAccount:
                 fetch_metadata(metadata_host(), path, {"Metadata-Flavor": "Google"})
             )
         except OSError as error:
-            raise StoreRefused(
-                f"this machine has no service account to reach Cloud Storage with: {error}"
-            ) from None
+            problem = f"this machine has no service account to reach Cloud Storage with: {error}"
+            raise StoreRefused(problem) from None
 
         return str(answer["access_token"]), float(answer.get("expires_in", 0))
 

@@ -177,10 +177,11 @@ class LocalProvider(CloudProvider):
         known = allocation.request
         if not same_request(known, request):
             cure = "a different request needs a token of its own"
-            raise TokenTaken(
+            problem = (
                 f"token {request.token} was used for {known.count} machines of {known.market}; "
                 f"{cure}"
             )
+            raise TokenTaken(problem)
 
         try:
             with self._delays.starting_machines():
@@ -190,10 +191,11 @@ class LocalProvider(CloudProvider):
                     fail(machine, self._clock.now())
         except OSError as error:
             cure = "repeat the request with its token, or let its lease end"
-            raise Unanswered(
+            problem = (
                 f"machines of token {known.token} could not all be started: "
                 f"{error.strerror or error}; {cure}"
-            ) from error
+            )
+            raise Unanswered(problem) from error
 
         return tuple(self._seen(machine) for machine in allocation.machines)
 
@@ -319,19 +321,19 @@ class LocalProvider(CloudProvider):
         except OSError as error:
             where = error.filename or self._folders.root
             cure = "make room, or set another SPOTCTL_HOME"
-            raise ProviderError(
-                f"{where}: cannot be written: {error.strerror or error}; {cure}"
-            ) from error
+            problem = f"{where}: cannot be written: {error.strerror or error}; {cure}"
+            raise ProviderError(problem) from error
 
     def _grant(self, request: MachineRequest) -> LocalAllocation:
         alive = self._alive()
         room = self._settings.most_machines - len(alive)
         if room < 1:
             cure = "end some first"
-            raise QuotaReached(
+            problem = (
                 f"{len(alive)} local machines are running, of at most "
                 f"{self._settings.most_machines}; {cure}"
             )
+            raise QuotaReached(problem)
 
         now = self._clock.now()
         held = [

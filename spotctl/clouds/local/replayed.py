@@ -54,11 +54,12 @@ class Replayed:
         """A market's prices on [start, end], never later than now."""
         series = self._history(market)
         if not series.first <= start <= end <= min(now, series.last):
-            raise NotFound(
+            problem = (
                 f"{market}: prices are known from {format_time(series.first)} to "
-                f"{format_time(min(now, series.last))},"
-                f" not from {format_time(start)} to {format_time(end)}"
+                f"{format_time(min(now, series.last))}, not from {format_time(start)} to "
+                f"{format_time(end)}"
             )
+            raise NotFound(problem)
         return series.window(start, end)
 
     def closes_at(self, market: Market) -> int:
@@ -79,20 +80,22 @@ class Replayed:
         series = self._history(request.market)
         if not series.first <= now <= series.last:
             cure = "start the market at a time in between"
-            raise NoCapacity(
+            problem = (
                 f"{request.market}: its history is replayed from {format_time(series.first)} to "
                 f"{format_time(series.last)}, and it is {format_time(now)}; {cure}"
             )
+            raise NoCapacity(problem)
 
         price = self._replay.price(request.market, now)
         if request.bid is None:
             return (None,) * request.count
         if price > request.bid:
             cure = "bid more, or wait"
-            raise NoCapacity(
+            problem = (
                 f"{request.market} costs {format_usd(price)} USD an hour, more than the bid of "
                 f"{format_usd(request.bid)}; {cure}"
             )
+            raise NoCapacity(problem)
 
         room = self._replay.capacity(request.market, now) - len(held)
         granted = int(min(room, request.count))

@@ -233,9 +233,8 @@ def with_requirements(names: Iterable[str]) -> dict[str, importlib.metadata.Dist
     """Installed packages and their requirements, by name. ProviderError: one is not installed."""
     needed = closure(names, look_up_installed, markers_here())
     if missing := next(iter(needed.unknown), ""):
-        raise ProviderError(
-            f"{missing} is not installed here, and machines need it: pip install {missing}"
-        )
+        problem = f"{missing} is not installed here, and machines need it: pip install {missing}"
+        raise ProviderError(problem)
     return {name: importlib.metadata.distribution(name) for name in needed.known}
 
 
@@ -246,9 +245,8 @@ def files_of(
     for distribution in distributions:
         if not distribution.files:
             name = distribution.metadata["Name"]
-            raise ProviderError(
-                f"{name} is installed without a list of its files: install it again with pip"
-            )
+            problem = f"{name} is installed without a list of its files: install it again with pip"
+            raise ProviderError(problem)
         names = {
             file.as_posix() for file in distribution.files if not file.parts[0].startswith("..")
         }

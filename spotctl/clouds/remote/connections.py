@@ -272,10 +272,11 @@ class MachineConnection:
             self._console = shown if console.strip() else ""
             key = host_key_of(console)
             if key is None:
-                raise Unanswered(
-                    f"{self.machine.id}: still booting (its console does not show its ssh host key "
-                    "yet); try again"
+                problem = (
+                    f"{self.machine.id}: still booting (its console does not show its ssh host "
+                    "key yet); try again"
                 )
+                raise Unanswered(problem)
 
             new = known.with_name(f".{name}.{threading.get_ident()}")
             new.write_text(f"machine {key}\n")

@@ -42,17 +42,17 @@ def check_folder(folder: Path) -> None:
         raise BadRequest(f"{folder}: no such folder; correct workdir in the job file")
     if _is_home(folder):
         cure = "use another workdir"
-        raise BadRequest(
-            f"{folder}: is a spotctl home, whose keys must not reach a machine; {cure}"
-        )
+        problem = f"{folder}: is a spotctl home, whose keys must not reach a machine; {cure}"
+        raise BadRequest(problem)
 
     size = sum(path.lstat().st_size for path, is_folder in _entries(folder) if not is_folder)
     if size > MAX_BYTES:
-        raise BadRequest(
-            f"{folder}: {size / (1 << 20):,.0f} MiB would be copied to each machine, but the limit "
-            f"is {MAX_BYTES >> 20} MiB: list in {folder / IGNORE_FILE} what machines do not need, "
-            "and large input under data: in the job file"
+        problem = (
+            f"{folder}: {size / (1 << 20):,.0f} MiB would be copied to each machine, but the "
+            f"limit is {MAX_BYTES >> 20} MiB: list in {folder / IGNORE_FILE} what machines do not "
+            "need, and large input under data: in the job file"
         )
+        raise BadRequest(problem)
 
 
 def job_archive(folder: Path, into: Path) -> Archive:
@@ -139,9 +139,8 @@ def _patterns(path: Path) -> tuple[_Pattern, ...]:
         if not line or line.startswith("#"):
             continue
         if line.startswith("!") or "**" in line:
-            raise BadRequest(
-                f"{path}, line {number}: {line}: patterns with '!' or '**' are not supported"
-            )
+            problem = f"{path}, line {number}: {line}: patterns with '!' or '**' are not supported"
+            raise BadRequest(problem)
         text = line.rstrip("/")
         patterns.append((text.lstrip("/"), line.endswith("/"), "/" in text))
 

@@ -123,10 +123,11 @@ class Bringing:
         if python is None or python.platform.python < MIN_PYTHON:
             least = ".".join(map(str, MIN_PYTHON))
             there = str(python.platform) if python is not None else "no Python"
-            raise Unusable(
-                f"{self._machine}: it has {there}, and spotctl needs {least} or later: use another "
-                "image"
+            problem = (
+                f"{self._machine}: it has {there}, and spotctl needs {least} or later: use "
+                "another image"
             )
+            raise Unusable(problem)
 
         self._progress("packing what it needs")
         code, job, packages_for = archives()

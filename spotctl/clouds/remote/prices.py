@@ -59,9 +59,10 @@ class PriceBook:
         """A market's prices on [start, end]. NotFound: they are not known for all of this time. The
         first one that was seen stands for as long before it as is `assumed`."""
         if end > (now := self._now()):
-            raise NotFound(
+            problem = (
                 f"{market}: its price at {format_time(end)} is not yet known at {format_time(now)}"
             )
+            raise NotFound(problem)
 
         read_at, series = self._known.get(market, (0.0, None))
         if series is None or self._monotonic() - read_at > READ_AGAIN_SECONDS:
@@ -78,10 +79,11 @@ class PriceBook:
             series = series.held_from(start)
         if start < series.first:
             cure = "fetch or import earlier ones (spotctl prices fetch)"
-            raise NotFound(
+            problem = (
                 f"{market}: its stored prices begin at {format_time(series.first)}, after "
                 f"{format_time(start)}; {cure}"
             )
+            raise NotFound(problem)
 
         return series.held_until(end).window(start, end)
 

@@ -76,12 +76,12 @@ def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: i
     for name, value in values.items():
         script = script.replace(name, value)
     if len(script.encode()) > MAX_BYTES:
-        raise BadRequest(
-            f"the start-up script of a machine would be {len(script.encode())} bytes long, but the "
-            "limit is"
-            f" {MAX_BYTES}: make the job's setup or environment shorter, for example by a script "
-            "in the job's folder"
+        problem = (
+            f"the start-up script of a machine would be {len(script.encode())} bytes long, but "
+            f"the limit is {MAX_BYTES}: make the job's setup or environment shorter, for example "
+            "by a script in the job's folder"
         )
+        raise BadRequest(problem)
 
     return script
 

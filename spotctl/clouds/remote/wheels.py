@@ -206,10 +206,11 @@ def _choose(
 
 def _run(command: str, platform: MachinePlatform, options: Sequence[str]) -> None:
     if find_spec("pip") is None:
-        raise Unusable(
+        problem = (
             f"machines with {platform} need packages from an index, and this Python has no pip to "
             f"ask it: {sys.executable} -m ensurepip"
         )
+        raise Unusable(problem)
 
     words = [*_PIP, command, *_ONLY_THESE, *platform.pip_options, *options]
     done = subprocess.run(

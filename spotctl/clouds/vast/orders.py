@@ -55,12 +55,12 @@ def body(
     }
 
     if (length := sum(map(len, (*variables, *variables.values())))) > _LONGEST_ENVIRONMENT:
-        raise BadRequest(
+        problem = (
             f"the start-up script of a machine would take {length} characters, but the limit is "
-            f"{_LONGEST_ENVIRONMENT}:"
-            " make the job's setup or environment shorter, for example by a script in the job's "
-            "folder"
+            f"{_LONGEST_ENVIRONMENT}: make the job's setup or environment shorter, for example by "
+            "a script in the job's folder"
         )
+        raise BadRequest(problem)
 
     order: dict[str, Any] = {
         "image": request.image or settings.image,

@@ -125,9 +125,8 @@ class VastProvider(LabelledProvider, RentingProvider):
         if bid is not None and row is not None and row.get("is_bid") is not True:
             machine = self.machine_id(number)
             self.terminate([machine])
-            raise UnknownRefusal(
-                f"{machine}: ordered with a bid, but sold on demand, so it was destroyed", "no bid"
-            )
+            problem = f"{machine}: ordered with a bid, but sold on demand, so it was destroyed"
+            raise UnknownRefusal(problem, "no bid")
 
     def _search(
         self, kind: str, market: Market, disk_gib: int | None, ports: int = 0

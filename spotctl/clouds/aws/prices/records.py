@@ -222,10 +222,8 @@ def price_page(content: bytes, response: httpx.Response, now: int) -> tuple[int,
         entries = [entry for region in regions for entry in region.values()]
         return (to_micros(parsedate_to_datetime(changed)) if changed else now), entries
     except MALFORMED as error:
-        raise NoAnswer(
-            f"aws/-: the price page at {response.url} has another format ({str(error)[:200]})",
-            _CURE,
-        ) from error
+        problem = f"aws/-: the price page at {response.url} has another format ({str(error)[:200]})"
+        raise NoAnswer(problem, _CURE) from error
 
 
 @rejecting
@@ -328,11 +326,11 @@ def interruptions_of(
         changed = response.headers.get("last-modified")
         as_of = to_micros(parsedate_to_datetime(changed)) if changed else request.until
     except (BadInput, *MALFORMED) as error:
-        raise NoAnswer(
+        problem = (
             f"aws/-: Spot Advisor: the file at {response.url} has another format "
-            f"({str(error)[:200]})",
-            _CURE,
-        ) from error
+            f"({str(error)[:200]})"
+        )
+        raise NoAnswer(problem, _CURE) from error
     return tuple(
         chain.from_iterable(rejects.good(partial(figures, bands, as_of, request), entries))
     )
@@ -349,8 +347,8 @@ def advisor_file(settings: AwsSettings) -> httpx.Response:
     try:
         return settings.retrying().on(may_succeed_later)(download)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NoAnswer(
+        problem = (
             f"aws/-: Spot Advisor at {settings.spot_advisor_url} did not answer: "
-            f"{on_one_line(error, 200)}",
-            _CURE,
-        ) from error
+            f"{on_one_line(error, 200)}"
+        )
+        raise NoAnswer(problem, _CURE) from error

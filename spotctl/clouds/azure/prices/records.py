@@ -221,11 +221,11 @@ class PriceSheet:
 
         first = self._seen.setdefault((price.market, price.spot, price.start), price)
         if first.price != price.price:
-            raise BadInput(
+            problem = (
                 f"{price.market} costs both {format_usd(first.price)} and "
-                f"{format_usd(price.price)} USD per hour"
-                f" from {format_time(price.start)}"
+                f"{format_usd(price.price)} USD per hour from {format_time(price.start)}"
             )
+            raise BadInput(problem)
 
         return price
 

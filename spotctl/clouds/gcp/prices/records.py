@@ -120,10 +120,11 @@ def usd_nanos(units: int, nanos: int, currency: str) -> int:
     if currency != "USD":
         raise BadInput(f"the price is in {currency or 'no currency'}, not in USD")
     if not 0 < total <= MAX_USD_PER_HOUR * NANOS_PER_DOLLAR:
-        raise BadInput(
+        problem = (
             f"the price of {units} dollars and {nanos} nanos is not above 0 and at most "
             f"{MAX_USD_PER_HOUR} dollars"
         )
+        raise BadInput(problem)
     return total
 
 
@@ -168,13 +169,11 @@ class Rates:
         """Raises `UnknownPrice` if the price list has no usable rate."""
         region, term, part = key
         if key in self.unclear:
-            raise UnknownPrice(
-                f"{term} {part.resource} of {part.of} in {region}: {self.unclear[key]}"
-            )
+            problem = f"{term} {part.resource} of {part.of} in {region}: {self.unclear[key]}"
+            raise UnknownPrice(problem)
         if key not in self.known:
-            raise UnknownPrice(
-                f"{term} {part.resource} of {part.of} in {region} is not on the price list"
-            )
+            problem = f"{term} {part.resource} of {part.of} in {region} is not on the price list"
+            raise UnknownPrice(problem)
 
         return self.known[key]
 
@@ -397,9 +396,8 @@ def market_of(answer: CapacityHistoryResponse, region: str, machine_type: str) -
         return Market(CLOUD, region, place, machine_type)
 
     if place not in ("", region):
-        raise BadInput(
-            f"requested {machine_type} in {region}, but the answer is about {answer.location}"
-        )
+        problem = f"requested {machine_type} in {region}, but the answer is about {answer.location}"
+        raise BadInput(problem)
     return Market(CLOUD, region, NO_ZONE, machine_type)
 
 
@@ -455,7 +453,6 @@ def _bounds(interval: Interval) -> tuple[int, int | None]:
     start = parse_time(interval.start_time)
     end = parse_time(interval.end_time) if interval.end_time else None
     if end is not None and end <= start:
-        raise BadInput(
-            f"an interval ends at {interval.end_time}, before its start {interval.start_time}"
-        )
+        problem = f"an interval ends at {interval.end_time}, before its start {interval.start_time}"
+        raise BadInput(problem)
     return start, end
