@@ -351,18 +351,11 @@ class FocusExport:
         )
         is_machine = may_be_machine and (says_machine or is_described)
         begin = time_of(cells, "chargeperiodstart")
-        line = BillLine(
-            where,
-            name.lower(),
-            is_machine,
-            begin,
-            not_before(begin, time_of(cells, "chargeperiodend")),
-            _cost(cells),
-            text_of(cells, "billingcurrency").upper(),
-            what,
-            _run(cells),
-            kind,
-        )
+        end = not_before(begin, time_of(cells, "chargeperiodend"))
+        cost, run = _cost(cells), _run(cells)
+        currency = text_of(cells, "billingcurrency").upper()
+        name = name.lower()
+        line = BillLine(where, name, is_machine, begin, end, cost, currency, what, run, kind)
 
         return [
             _in_dollars(charge, cells)

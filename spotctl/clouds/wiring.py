@@ -282,46 +282,37 @@ class SeveralClouds(WallClock, CloudProvider):
         return self._permitted("create", request.market.cloud, partial(cloud.create, request))
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        return tuple(
-            self._listed({name: partial(cloud.list, tags) for name, cloud in self._clouds.items()})
-        )
+        calls = {name: partial(cloud.list, tags) for name, cloud in self._clouds.items()}
+        return tuple(self._listed(calls))
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Asks all clouds, even if one fails; then raises the first
         failure."""
-        own = _by_cloud((id_, id_) for id_ in ids)
-        calls = {
-            cloud: partial(self._clouds[cloud].terminate, part)
-            for cloud, part in own
-            if cloud in self._clouds
-        }
-        each([partial(self._permitted, "terminate", cloud, call) for cloud, call in calls.items()])
+        calls = []
+        for cloud, own in _by_cloud((id_, id_) for id_ in ids):
+            if cloud in self._clouds:
+                call = partial(self._clouds[cloud].terminate, own)
+                calls.append(partial(self._permitted, "terminate", cloud, call))
+        each(calls)
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
-        return tuple(
-            chain.from_iterable(
-                cloud.admit_ssh(tags, ssh_from) or () for cloud in self._clouds.values()
-            )
-        )
+        changed = list[str]()
+        for cloud in self._clouds.values():
+            changed += cloud.admit_ssh(tags, ssh_from) or ()
+        return tuple(changed)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        return tuple(
-            self._listed(
-                {name: partial(cloud.resources, tags) for name, cloud in self._clouds.items()}
-            )
-        )
+        calls = {name: partial(cloud.resources, tags) for name, cloud in self._clouds.items()}
+        return tuple(self._listed(calls))
 
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`. Asks all clouds, even if one fails; then raises the first
         failure."""
-        own = _by_cloud((resource.id, resource) for resource in resources)
-        each(
-            [
-                partial(self._clouds[cloud].remove, part)
-                for cloud, part in own
-                if cloud in self._clouds
-            ]
-        )
+        calls = []
+        for cloud, own in _by_cloud((resource.id, resource) for resource in resources):
+            if cloud in self._clouds:
+                calls.append(partial(self._clouds[cloud].remove, own))
+        each(calls)
 
     @property
     def look_at_hosts_every(self) -> int | None:

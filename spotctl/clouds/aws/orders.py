@@ -176,13 +176,16 @@ class Ec2Hardware:
         gpus = [gpu for gpu in all_gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"]
         strategies = row.get("PlacementGroupInfo", {}).get("SupportedStrategies", ("cluster",))
         usage = row.get("SupportedUsageClasses", ("spot",))
+        architecture = known[0] if known else ""
+        names = tuple(gpu["Name"] for gpu in gpus)
+        vcpus = int(row.get("VCpuInfo", {}).get("DefaultVCpus", 0))
         return cls(
             row["InstanceType"],
-            known[0] if known else "",
-            tuple(gpu["Name"] for gpu in gpus),
+            architecture,
+            names,
             is_burstable=bool(row.get("BurstablePerformanceSupported")),
             can_cluster="cluster" in strategies,
-            vcpus=int(row.get("VCpuInfo", {}).get("DefaultVCpus", 0)),
+            vcpus=vcpus,
             is_spot="spot" in usage,
         )
 

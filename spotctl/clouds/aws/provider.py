@@ -151,11 +151,12 @@ class AwsProvider(RentingProvider):
             if parts is not None:
                 by_region.setdefault(parts[0], []).append(parts[1])
 
-        each(
-            partial(self._terminate, region, instances[first : first + _TERMINATED_AT_A_TIME])
-            for region, instances in by_region.items()
-            for first in range(0, len(instances), _TERMINATED_AT_A_TIME)
-        )
+        calls = []
+        for region, instances in by_region.items():
+            for first in range(0, len(instances), _TERMINATED_AT_A_TIME):
+                some = instances[first : first + _TERMINATED_AT_A_TIME]
+                calls.append(partial(self._terminate, region, some))
+        each(calls)
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
         networks = Networks(self._calls, self._settings)
@@ -191,25 +192,17 @@ class AwsProvider(RentingProvider):
 
     def usual_request(self) -> MachineRequest | None:
         """See `CloudProvider`; in the zone of the first subnet."""
-        region, named = (
-            next(iter(self._settings.regions), None) or self._calls.region,
-            self._settings.subnets,
-        )
+        named, regions = self._settings.subnets, self._settings.regions
+        region = regions[0] if regions else self._calls.region
         if region is None:
             return None
 
         filters = {"subnet-id": named} if named else {"default-for-az": ["true"]}
         subnets = self._calls.described(region, "DescribeSubnets", "Subnets", filters)
         zone = min((row["AvailabilityZone"] for row in subnets), default=f"{region}a")
-        return MachineRequest(
-            "check",
-            Market(CLOUD, region, zone, _SMALL),
-            1,
-            1_000_000_000,
-            0,
-            {INSTALLATION_TAG: "spotctl-doctor"},
-            identity=next(iter(self._settings.roles), None),
-        )
+        market, tags = Market(CLOUD, region, zone, _SMALL), {INSTALLATION_TAG: "spotctl-doctor"}
+        role = next(iter(self._settings.roles), None)
+        return MachineRequest("check", market, 1, 1_000_000_000, 0, tags, identity=role)
 
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         """See `CloudProvider`."""
@@ -400,9 +393,11 @@ def interrupt(calls: AwsCalls, region: str, instance: str, installation: str) ->
     """Begins an interruption of a spot machine. ProviderError: FIS could not carry it out."""
     account = calls.call("sts", region, "GetCallerIdentity")["Account"]
     partition, tags = partition_of(region).name, {INSTALLATION_TAG: installation}
+    named = f"arn:{partition}:ec2:{region}:{account}:instance/{instance}"
+    role = f"arn:{partition}:iam::{account}:role/{TRIAL_ROLE}"
     machine = {
         "resourceType": "aws:ec2:spot-instance",
-        "resourceArns": [f"arn:{partition}:ec2:{region}:{account}:instance/{instance}"],
+        "resourceArns": [named],
         "selectionMode": "ALL",
     }
     interruption = {
@@ -419,7 +414,7 @@ def interrupt(calls: AwsCalls, region: str, instance: str, installation: str) ->
         stopConditions=[{"source": "none"}],
         targets={"machine": machine},
         actions={"interrupt": interruption},
-        roleArn=f"arn:{partition}:iam::{account}:role/{TRIAL_ROLE}",
+        roleArn=role,
         tags=tags,
     )
     template = made["experimentTemplate"]["id"]

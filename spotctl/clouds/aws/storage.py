@@ -127,21 +127,19 @@ def _signed(
 
     if keys.token:
         headers["x-amz-security-token"] = keys.token
-    lines, names = [f"{name}:{value}" for name, value in headers.items()], ";".join(headers)
+    names = ";".join(headers)
+    lines = [f"{name}:{value}" for name, value in headers.items()]
     request = "\n".join(["GET", place.path, asked, *lines, "", names, digest_of_nothing])
+    digest = sha256(request.encode()).hexdigest()
 
     scope = f"{now:%Y%m%d}/{region}/s3/aws4_request"
-    signed = "\n".join(
-        ["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, sha256(request.encode()).hexdigest()]
-    )
+    signed = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, digest])
     key = f"AWS4{keys.secret}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
     signature = hmac.digest(key, signed.encode(), "sha256").hex()
-    headers["Authorization"] = (
-        f"AWS4-HMAC-SHA256 Credential={keys.key}/{scope}, SignedHeaders={names}, "
-        f"Signature={signature}"
-    )
+    said = f"Credential={keys.key}/{scope}, SignedHeaders={names}, Signature={signature}"
+    headers["Authorization"] = f"AWS4-HMAC-SHA256 {said}"
 
     # S3's own address.
     return urllib.request.Request(f"{url}?{asked}", headers=headers)  # noqa: S310

@@ -155,8 +155,10 @@ class Inventory:
         vm = self._calls.find(Operation.GET_MACHINE, group, name, expand="instanceView")
         view = (vm or {}).get("properties", {}).get("instanceView") or {}
         agent = (view.get("vmAgent") or {}).get("statuses") or ()
-        codes = [str(status.get("code", "")) for status in view.get("statuses") or ()]
-        return codes + [str(status.get("displayStatus", "")) for status in agent]
+        states = view.get("statuses") or ()
+        codes = [str(status.get("code", "")) for status in states]
+        heard = [str(status.get("displayStatus", "")) for status in agent]
+        return codes + heard
 
     def _is_being_deleted(self, machine: MachineId) -> bool:
         """Whether the machine's deletion was accepted so recently that a list may not show it;
@@ -197,15 +199,20 @@ class Inventory:
             id_ = MachineId(order.market.region, group, vm["name"])
             address, properties = self.address(vm), vm["properties"]
             state = _STATES.get(properties["provisioningState"], MachineState.RUNNING)
+            if self._is_being_deleted(id_):
+                state = MachineState.LEAVING
+            created = parse_time(properties["timeCreated"])
+            started = self._started.setdefault(id_, created)
+            private = "" if address is None else address[0]
             self._seen_alive.add(id_)
             yield Machine(
                 id=str(id_),
                 market=order.market,
                 bid=order.bid,
-                state=MachineState.LEAVING if self._is_being_deleted(id_) else state,
-                started=self._started.setdefault(id_, parse_time(properties["timeCreated"])),
+                state=state,
+                started=started,
                 tags=dict(order.tags),
-                address="" if address is None else address[0],
+                address=private,
             )
 
     # -- machines that do not exist any more -------------------------------------------------------

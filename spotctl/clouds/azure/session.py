@@ -277,14 +277,13 @@ class AzureSession:
         known: dict[tuple[str, str], Any] = self._of_thread.__dict__.setdefault("clients", {})
         if (client, owner) not in known:
             module, _, kind = _CLIENTS[client].partition(":")
-            known[client, owner] = getattr(import_module(module), kind)(
-                self._credential,
-                owner or self.subscription,
-                base_url=self._settings.endpoint,
-                **self._client_options(),
-            )
+            made = getattr(import_module(module), kind)
+            subscription, options = owner or self.subscription, self._client_options()
+            options["base_url"] = self._settings.endpoint
+            known[client, owner] = made(self._credential, subscription, **options)
 
-        called: Callable[..., Any] = getattr(getattr(known[client, owner], group), name)
+        methods = getattr(known[client, owner], group)
+        called: Callable[..., Any] = getattr(methods, name)
         return called
 
     @contextmanager

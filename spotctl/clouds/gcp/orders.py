@@ -71,24 +71,20 @@ def instance(
     labels = {**settings.labels, **labels_of(request.tags), REQUEST_LABEL: fingerprint(request)}
     if request.bid is not None:
         labels[BID_LABEL] = str(request.bid)
+    account = request.identity or settings.service_account or "default"
+    own_keys = {"key": "block-project-ssh-keys", "value": "TRUE"}
+    metadata = [{"key": "user-data", "value": start_up}, own_keys]
     body: dict[str, Any] = {
         "name": name,
         "machine_type": f"zones/{zone}/machineTypes/{hardware.type}",
         "labels": labels,
-        "scheduling": _scheduling(request, settings, hardware, now),
-        "disks": [_disk(request, settings, hardware, zone, labels)],
-        "network_interfaces": [_interface(request, settings, zone)],
-        "service_accounts": [
-            {"email": request.identity or settings.service_account or "default", "scopes": _SCOPES},
-        ],
-        "metadata": {
-            "items": [
-                {"key": "user-data", "value": start_up},
-                {"key": "block-project-ssh-keys", "value": "TRUE"},
-            ]
-        },
+        "metadata": {"items": metadata},
+        "service_accounts": [{"email": account, "scopes": _SCOPES}],
     }
 
+    body["scheduling"] = _scheduling(request, settings, hardware, now)
+    body["disks"] = [_disk(request, settings, hardware, zone, labels)]
+    body["network_interfaces"] = [_interface(request, settings, zone)]
     body["tags"] = {"items": list(settings.network_tags) or [network_tag(scope)]}
     if request.close:
         policy = placement_policy(scope, zone)
@@ -118,15 +114,14 @@ def _scheduling(
         max(settings.longest_hours * _HOUR_SECONDS, lease_seconds + _HOUR_SECONDS), _LONGEST_SECONDS
     )
     is_spot = request.bid is not None
+    stays = is_spot or hardware.has_gpus or request.close
 
     return {
         "provisioning_model": "SPOT" if is_spot else "STANDARD",
         "instance_termination_action": "DELETE",
         # Spot machines, machines with GPUs and those close together cannot be moved to another host
         # while they run.
-        "on_host_maintenance": "TERMINATE"
-        if is_spot or hardware.has_gpus or request.close
-        else "MIGRATE",
+        "on_host_maintenance": "TERMINATE" if stays else "MIGRATE",
         "automatic_restart": False,
         "max_run_duration": {"seconds": longest},
     }
@@ -413,11 +408,11 @@ def label_value(key: str, value: str) -> str:
 
 def selection(tags: Mapping[str, str]) -> str:
     """A filter for resources with these tags that spotctl created."""
-    conditions = [
-        f'labels.{_checked_key(key)} = "{label_value(key, value)}"'
-        for key, value in sorted(tags.items())
-    ]
-    return " ".join(f"({condition})" for condition in [f"labels.{REQUEST_LABEL}:*", *conditions])
+    conditions = [f"(labels.{REQUEST_LABEL}:*)"]
+    for key, value in sorted(tags.items()):
+        text = label_value(key, value)
+        conditions.append(f'(labels.{_checked_key(key)} = "{text}")')
+    return " ".join(conditions)
 
 
 def description_of(tags: Mapping[str, str]) -> str:

@@ -188,13 +188,15 @@ class GcpProvider(RentingProvider):
         raise calls.of_operation(what, *failure)
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
-        own = [rule for rule in self._rules() if tags.items() <= rule.tags.items()]
-        changing = [
-            name for rule in own if (name := rule.id.rpartition(":")[2]).endswith(orders.SSH_RULE)
-        ]
+        changing = []
+        for rule in self._rules():
+            name = rule.id.rpartition(":")[2]
+            if tags.items() <= rule.tags.items() and name.endswith(orders.SSH_RULE):
+                changing.append(name)
 
         for name in changing:
-            what, changed = f"firewall rule {name}", {"name": name, "source_ranges": list(ssh_from)}
+            what = f"firewall rule {name}"
+            changed = {"name": name, "source_ranges": list(ssh_from)}
             # The same change may be wanted again after another one, so each call has an id of its
             # own.
             operation = self._calls.call(

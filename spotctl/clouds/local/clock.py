@@ -129,9 +129,9 @@ class MarketClock:
     def delay(self, delay_ns: int) -> None:
         """Has the clock stand for a delay that ends now. One process at a time calls this."""
         before, now, hour = self.standing, self._monotonic_ns(), self.now() // _HOUR
-        stood_ns, since = (
-            (before.stood_ns, before.since) if now < before.until else (before.by(now), now)
-        )
+        stood_ns, since = before.by(now), now
+        if now < before.until:
+            stood_ns, since = before.stood_ns, before.since
         in_hour = before.hour_ns if hour == before.hour else 0
         added = min(delay_ns, MAX_STANDING_SECONDS * 10**9 - in_hour)
         until = max(before.until, now) + added

@@ -260,6 +260,8 @@ def _number(values: Mapping[str, Any] | None, name: str) -> int | None:
 
 def _written(allocation: LocalAllocation) -> dict[str, Any]:
     request = allocation.request
+    payload = None if request.payload is None else request.payload.to_json()
+    plans = [asdict(plan) for plan in allocation.plans]
     return {
         "token": request.token,
         "market": str(request.market),
@@ -267,8 +269,8 @@ def _written(allocation: LocalAllocation) -> dict[str, Any]:
         "bid": request.bid,
         "lease_until": request.lease_until,
         "tags": dict(request.tags),
-        "payload": None if request.payload is None else request.payload.to_json(),
+        "payload": payload,
         "number": allocation.number,
         "closes_at": allocation.closes_at,
-        "plans": [asdict(plan) for plan in allocation.plans],
+        "plans": plans,
     }

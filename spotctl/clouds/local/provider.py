@@ -200,16 +200,11 @@ class LocalProvider(CloudProvider):
         return tuple(self._seen(machine) for machine in allocation.machines)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        allocations = self._folders.all()
-        tagged = (
-            allocation
-            for allocation in allocations
-            if tags.items() <= allocation.request.tags.items()
-        )
-
-        return tuple(
-            self._seen(machine) for allocation in tagged for machine in allocation.machines
-        )
+        listed = []
+        for allocation in self._folders.all():
+            if tags.items() <= allocation.request.tags.items():
+                listed += [self._seen(machine) for machine in allocation.machines]
+        return tuple(listed)
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Billing ends at once, the processes within a moment."""
@@ -254,12 +249,14 @@ class LocalProvider(CloudProvider):
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`; machines, and processes that belong to no running machine any
         more."""
-        alive = (machine for machine in self.list(tags) if machine.state is not MachineState.GONE)
-        machines = [
-            Resource("machine", machine.id, machine.tags, str(machine.market)) for machine in alive
-        ]
+        found = []
+        for machine in self.list(tags):
+            if machine.state is not MachineState.GONE:
+                market = str(machine.market)
+                found.append(Resource("machine", machine.id, machine.tags, market))
         strays = stray_processes(self._folders.machines)
-        return (*machines, *(stray for stray in strays if tags.items() <= stray.tags.items()))
+        found += [stray for stray in strays if tags.items() <= stray.tags.items()]
+        return tuple(found)
 
     def remove(self, resources: Sequence[Resource]) -> None:
         self.terminate([resource.id for resource in resources if resource.kind == "machine"])

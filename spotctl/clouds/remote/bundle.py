@@ -76,17 +76,12 @@ class Packages:
 
 def code_wheel(folder: Path) -> Archive:
     """Our own code for machines, as a wheel below `folder`."""
-    root, own = PACKAGE, Path(agileml.__file__).parent
-    return _wheel(
-        folder,
-        {
-            "spotctl/__init__.py": (root / "__init__.py").read_bytes(),
-            **_tree(root / "agent", "spotctl/agent"),
-            **_tree(root / "integrations", "spotctl/integrations"),
-            **_machine_parts(),
-            **_tree(own, "agileml"),
-        },
-    )
+    files = {"spotctl/__init__.py": (PACKAGE / "__init__.py").read_bytes()}
+    for room in ("agent", "integrations"):
+        files |= _tree(PACKAGE / room, f"spotctl/{room}")
+    files |= _machine_parts()
+    files |= _tree(Path(agileml.__file__).parent, "agileml")
+    return _wheel(folder, files)
 
 
 def whole_wheel(folder: Path) -> Archive:
@@ -222,11 +217,12 @@ def _kept(folder: Path, content: str) -> tuple[Path, Archive | None]:
 
 def _tree(folder: Path, name: str) -> dict[str, bytes]:
     """The files of a package, by their names in a wheel."""
-    return {
-        f"{name}/{path.relative_to(folder).as_posix()}": path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            place = path.relative_to(folder).as_posix()
+            files[f"{name}/{place}"] = path.read_bytes()
+    return files
 
 
 def with_requirements(names: Iterable[str]) -> dict[str, importlib.metadata.Distribution]:

@@ -239,13 +239,16 @@ class Bringing:
 
     def _receive(self, copy: _Copy, python: MachinePython, fill: str, *, keep: bool) -> str:
         """The commands that take an archive, from where `fill` says, and unpack it."""
-        is_tar = copy.archive.path.name.endswith(".tar.gz")
+        unpack = _ZIP.format(python=shlex.quote(python.path))
+        if copy.archive.path.name.endswith(".tar.gz"):
+            unpack = _TAR
+        kept = f'mv "$part/archive" {copy.target}.archive' if keep else ""
         return _RECEIVE.format(
             root=layout.ROOT,
             digest=copy.archive.digest,
             fill=fill,
-            unpack=_TAR if is_tar else _ZIP.format(python=shlex.quote(python.path)),
-            keep=f'mv "$part/archive" {copy.target}.archive' if keep else "",
+            unpack=unpack,
+            keep=kept,
             target=copy.target,
         )
 

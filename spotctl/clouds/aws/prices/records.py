@@ -123,19 +123,24 @@ def instance_type(record: ApiRecord) -> InstanceType:
     burstable = record.get("BurstablePerformanceSupported")
     baseline = None if burstable is None else baseline_of(name, burstable=burstable)
     usage, modes = record.get("SupportedUsageClasses"), record.get("SupportedBootModes")
-    disks = record.get("InstanceStorageInfo", {})
+    disk_gb = record.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0)
+    hypervisor = "none" if record.get("BareMetal") else record.get("Hypervisor")
+    architecture = next(iter([*usual, *architectures]), None)
+    boots, is_spot = modes and " ".join(modes), usage and "spot" in usage
+    gpu_gib = sizes[0] if sizes else None
     traits = MachineTraits(
-        architecture=next(iter([*usual, *architectures]), None),
+        architecture=architecture,
         baseline=baseline,
-        hypervisor="none" if record.get("BareMetal") else record.get("Hypervisor"),
-        boots=modes and " ".join(modes),
-        spot=usage and "spot" in usage,
-        accelerator_gib=next(iter(sizes), None),
+        hypervisor=hypervisor,
+        boots=boots,
+        spot=is_spot,
+        accelerator_gib=gpu_gib,
         driver=driver_of(accelerator),
-        local_disk_gb=float(disks.get("TotalSizeInGB", 0)),
+        local_disk_gb=float(disk_gb),
     )
 
-    vcpus, memory_gib = record["VCpuInfo"]["DefaultVCpus"], record["MemoryInfo"]["SizeInMiB"] / 1024
+    vcpus = record["VCpuInfo"]["DefaultVCpus"]
+    memory_gib = record["MemoryInfo"]["SizeInMiB"] / 1024
     network = network_gbps(record.get("NetworkInfo", {}))
     return InstanceType(
         CLOUD, name, vcpus, memory_gib, accelerator, count, network_gbps=network, traits=traits

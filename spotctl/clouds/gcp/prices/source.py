@@ -89,17 +89,12 @@ class GcpSource:
             with _open_session(self._settings) as session:
                 regions = project_regions(session)
 
-        return [
-            FetchTask(
-                CLOUD,
-                region,
-                what,
-                partial(pull, region, request),
-                spot_prices=what == _SPOT_PRICES,
-            )
-            for region in regions
-            for what, pull in pulls.items()
-        ]
+        tasks = []
+        for region in regions:
+            for what, pull in pulls.items():
+                rows, is_spot = partial(pull, region, request), what == _SPOT_PRICES
+                tasks.append(FetchTask(CLOUD, region, what, rows, spot_prices=is_spot))
+        return tasks
 
     def _machine_types(
         self, answers: Answers, region: str, request: FetchRequest
@@ -157,23 +152,16 @@ class GcpSource:
         )
 
     def _public_prices(self, answers: Answers, request: FetchRequest) -> Iterator[FetchedRows]:
-        machines = [
-            known_machine(kind)
-            for kind in self._known
-            if kind.cloud == CLOUD and request.wants_type(kind.name)
-        ]
+        own = [kind for kind in self._known if kind.cloud == CLOUD]
+        machines = [known_machine(kind) for kind in own if request.wants_type(kind.name)]
 
         rates = answers.of("price list", self._rates)
         for region in request.regions or sorted({region for region, _, _ in rates.known}):
             # Most machine types are not sold in most regions.
             unsold = Rejects(f"gcp/{region}: on-demand prices")
             on_demand = tuple(_on_demand(machines, region, rates, unsold))
-            yield FetchedRows.joined(
-                (
-                    self._composed_spot(machines, region, request.until, answers),
-                    FetchedRows(on_demand=on_demand),
-                )
-            )
+            spot = self._composed_spot(machines, region, request.until, answers)
+            yield FetchedRows.joined((spot, FetchedRows(on_demand=on_demand)))
 
     def _on_demand_prices(
         self, answers: Answers, region: str, request: FetchRequest
@@ -234,11 +222,10 @@ def _machines(settings: GcpSettings, region: str, request: FetchRequest) -> _Lis
     try:
         with _open_session(settings) as session:
             for page in machine_types(session, region):
-                fresh = {
-                    kind.name: kind
-                    for kind in page
-                    if kind.name not in names and request.wants_type(kind.name)
-                }
+                fresh = {}
+                for kind in page:
+                    if kind.name not in names and request.wants_type(kind.name):
+                        fresh[kind.name] = kind
                 names.update(fresh)
                 machines += rejects.good(machine_of, fresh.values(), attrgetter("name"))
     except CloudError as error:
