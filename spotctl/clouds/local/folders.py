@@ -3,7 +3,7 @@ can read.
 
     clock.json                  the market's time
     standing.json               how long the market's clock has stood, because the computer delayed the machines
-    delays/                     the processes whose delays count, see `spotctl.clouds.local.delays`
+    delays/                     the processes whose delays count, see `spotctl.clouds.local.clock`
     begun.json                  the number of the first allocation since the market was started
     link.key                    the key from which the secrets of links are derived; only its owner can read it
     lock                        held by the process that changes something

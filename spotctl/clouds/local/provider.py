@@ -24,8 +24,7 @@ from spotctl.agent.container.processes import kill, surroundings_of
 from spotctl.agent.link.output import read_from, times_file
 from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, TokenTaken, Unanswered
 from spotctl.clouds.link import AgentLink, Invocation, link_key, link_secret
-from spotctl.clouds.local.clock import MarketClock
-from spotctl.clouds.local.delays import Delays
+from spotctl.clouds.local.clock import Delays, MarketClock
 from spotctl.clouds.local.folders import AllocationFolders, LocalAllocation, MachineFolder
 from spotctl.clouds.local.machine_file import HOST
 from spotctl.clouds.local.processes import (

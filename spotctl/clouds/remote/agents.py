@@ -41,8 +41,7 @@ from spotctl.clouds.remote import home
 from spotctl.clouds.remote.bundle import Archive, Packages, code_wheel, packages_for
 from spotctl.clouds.remote.connections import MachineConnection
 from spotctl.clouds.remote.job_folder import check_folder, job_archive
-from spotctl.clouds.remote.machine_setup import Archives, Bringing
-from spotctl.clouds.remote.peer_copy import Spreading
+from spotctl.clouds.remote.machine_setup import Archives, Bringing, Spreading
 from spotctl.clouds.remote.platforms import MachinePlatform
 from spotctl.clouds.remote.ssh import client_environment, invocation, lost, ssh_client
 from spotctl.clouds.remote.start_up import RemoteMachine, start_up_script

@@ -19,8 +19,7 @@ from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import ErrorAction, ProviderError, Unanswered, Unusable, action_for
 from spotctl.clouds.link import MachineSupplies, ReverseTunnel
 from spotctl.clouds.remote.home import RemoteHome
-from spotctl.clouds.remote.machine_setup import Bringing
-from spotctl.clouds.remote.peer_copy import Spreading
+from spotctl.clouds.remote.machine_setup import Bringing, Spreading
 from spotctl.clouds.remote.ssh import (
     HostKeyDiffers,
     SshConnection,
