@@ -137,26 +137,16 @@ class PricesPart(Protocol):
     """The data of its sources, and the account that each needs."""
     EFFORTS: Mapping[str, Effort]
     """About how much each task of a fetch asks for."""
-
-    def source(self, settings: Settings) -> Source:
-        """The cloud's prices, fetched with these settings."""
-        ...
+    source: Callable[[Settings], Source]
+    """The cloud's prices, fetched with these settings."""
 
 
 class ProviderPart(Protocol):
     """Rents a cloud's machines."""
 
-    def provider(
-        self,
-        settings: Settings,
-        regions: tuple[str, ...],
-        agents: RemoteAgents,
-        prices: PriceBook,
-        answers: Answers,
-    ) -> CloudProvider:
-        """The cloud in these regions, or in all; it signs in at its first use. With `answers` that
-        are kept, it changes nothing, and may leave out what was asked before."""
-        ...
+    provider: Callable[[Settings, tuple[str, ...], RemoteAgents, PriceBook, Answers], CloudProvider]
+    """The cloud in these regions, or in all; it signs in at its first use. With answers that are
+    kept, it changes nothing, and may leave out what was asked before."""
 
 
 class DoctorPart(Protocol):
@@ -166,39 +156,30 @@ class DoctorPart(Protocol):
     """How to configure the cloud on this computer."""
     POLICIES: Mapping[str, Callable[[Settings], dict[str, Any]]]
     """Documents of minimal permissions by name."""
-
-    def is_configured(self, settings: Settings) -> bool:
-        """Whether the cloud is configured, as far as this computer knows."""
-        ...
-
-    def findings(self, settings: Settings, answers: Answers) -> Iterator[Finding]:
-        """All checks. Raises `CloudError` if further checks are impossible."""
-        ...
+    is_configured: Callable[[Settings], bool]
+    """Whether the cloud is configured, as far as this computer knows."""
+    findings: Callable[[Settings, Answers], Iterator[Finding]]
+    """All checks. Raises `CloudError` if further checks are impossible."""
 
 
 class BucketsPart(Protocol):
-    """A cloud's object store for the launcher; the agent has the part `storage`."""
+    """A cloud's object store for the launcher; the agent has the part `storage`.
+
+    Each call ends with the identity that makes it; StoreRefused: this identity may not.
+    """
 
     LAUNCHER: Any
     """The launcher's identity, as the cloud's part `storage` asks for it."""
-
-    def region_of(self, name: str, who: Any) -> str:  # noqa: ANN401 - see `LAUNCHER`
-        """The region of a bucket; empty if it is in several, or the store does not say.
-        StoreRefused: this identity may not ask."""
-        ...
-
-    # See `LAUNCHER`.
-    def copy(self, key: str, source: str, target: str, who: Any) -> None:  # noqa: ANN401
-        """Has the store copy an object of this name between two of its buckets; it appears when it
-        is whole. NoSuchObject, or another StoreRefused: there is no such object or bucket, or the
-        store does not."""
-        ...
-
-    # See `LAUNCHER`.
-    def drop_abandoned(self, name: str, prefix: str, before: datetime, who: Any) -> None:  # noqa: ANN401
-        """Drops the parts of uploads below a prefix that began before this moment and have not
-        ended. StoreRefused: this identity may not."""
-        ...
+    region_of: Callable[[str, Any], str]
+    """The region of the bucket of this name; empty if it is in several, or the store does not
+    say."""
+    copy: Callable[[str, str, str, Any], None]
+    """Has the store copy an object of this name from one of its buckets to another; it appears when
+    it is whole. NoSuchObject, or another StoreRefused: there is no such object or bucket, or the
+    store does not."""
+    drop_abandoned: Callable[[str, str, datetime, Any], None]
+    """Drops the parts of uploads, to a bucket and below a prefix, that began before this moment and
+    have not ended."""
 
 
 def prices_of(cloud: str) -> PricesPart:

@@ -81,12 +81,12 @@ class Buyer:
 
     def dry_run(self, request: MachineRequest) -> None:
         """Has EC2 check an order in the network's default group, and makes nothing."""
-        hardware, subnet = self.hardware_of(request.market), self.networks.subnet(request)
-        image, groups = self.image_of(request, hardware), self._settings.security_groups
-        place = LaunchPlace(
-            subnet["SubnetId"], groups, image, self._settings.public_ip, self._settings.kms_key
-        )
-        self._order(request, DryRun=True, **order(request, place, "", self._settings.tags))
+        settings, subnet = self._settings, self.networks.subnet(request)
+        image = self.image_of(request, self.hardware_of(request.market))
+        groups, key = settings.security_groups, settings.kms_key
+        place = LaunchPlace(subnet["SubnetId"], groups, image, settings.public_ip, key)
+        arguments = order(request, place, "", settings.tags)
+        self._order(request, DryRun=True, **arguments)
 
     def _order(self, request: MachineRequest, **arguments: object) -> AwsAnswer:
         """EC2's answer, which is empty if a dry run says that an order would succeed. A refusal

@@ -68,16 +68,14 @@ is_configured = partial(
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
     """Raises `CloudError` if further checks are impossible."""
-    session = AzureSession.sign_in(
-        AzureSettings(
-            subscription=settings.text("azure_subscription"),
-            management_endpoint=settings.text("azure_management_endpoint"),
-            managed_identity=settings.flag("azure_managed_identity"),
-            timeout_seconds=TIMEOUT_SECONDS,
-            retries=1,
-        ),
-        answers=answers,
+    access = AzureSettings(
+        subscription=settings.text("azure_subscription"),
+        management_endpoint=settings.text("azure_management_endpoint"),
+        managed_identity=settings.flag("azure_managed_identity"),
+        timeout_seconds=TIMEOUT_SECONDS,
+        retries=1,
     )
+    session = AzureSession.sign_in(access, answers=answers)
 
     call = ApiCall("Azure permissions", "Microsoft.Authorization/permissions/read")
     # The SDK of roles lists the permissions for a resource group only, and there may be none yet.
@@ -88,31 +86,25 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
     yield Finding("azure", "credentials", Level.GOOD, f"subscription {session.subscription}")
     yield skew("azure", answer.date)
     grants: list[dict[str, Any]] = answer.body["value"]
-    missing = [
-        action
-        for action in ALL
-        if not any(
-            _matches(grant.get("actions", ()), action)
-            and not _matches(grant.get("notActions", ()), action)
-            for grant in grants
-        )
-    ]
+    missing = []
+    for action in ALL:
+        granted = [grant for grant in grants if _matches(grant.get("actions", ()), action)]
+        if all(_matches(grant.get("notActions", ()), action) for grant in granted):
+            missing.append(action)
 
     yield permissions("azure", missing, len(ALL))
 
     # The subscription must be registered for what machines consist of.
     call = ApiCall("Azure resource providers", "Microsoft.Resources/subscriptions/providers/read")
-    states = {
-        name: session.carry_out(call, "resources.providers.get", name).body for name in NAMESPACES
-    }
-    missing = [
-        name for name, state in states.items() if state.get("registrationState") != "Registered"
-    ]
+    missing = []
+    for name in NAMESPACES:
+        state = session.carry_out(call, "resources.providers.get", name).body
+        if state.get("registrationState") != "Registered":
+            missing.append(name)
 
     if missing:
-        yield Finding(
-            "azure", "providers", Level.FAILS, f"not registered: {', '.join(missing)}", REGISTER
-        )
+        lacking = f"not registered: {', '.join(missing)}"
+        yield Finding("azure", "providers", Level.FAILS, lacking, REGISTER)
     else:
         yield Finding("azure", "providers", Level.GOOD, "registered")
 
@@ -150,13 +142,8 @@ def _quotas(session: AzureSession, settings: Settings) -> Iterator[Finding]:
 def _identity(session: AzureSession, identity: str | None) -> Finding:
     """Checks that the managed identity exists with which machines delete themselves."""
     if identity is None:
-        return Finding(
-            "azure",
-            "identity",
-            Level.NOTE,
-            "not set, so no machines can be rented",
-            "see docs/azure.md",
-        )
+        unset = "not set, so no machines can be rented"
+        return Finding("azure", "identity", Level.NOTE, unset, "see docs/azure.md")
 
     calls, name = AzureCalls(session), identity.rpartition("/")[2]
     known = calls.find(Operation.GET_IDENTITY, identity)

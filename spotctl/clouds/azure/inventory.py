@@ -291,8 +291,8 @@ class Inventory:
         # all the same.
         with suppress(AccessDenied):
             own = frozenset[str]()
-            for machine in unknown:
-                own |= self._principals(machine.order.identity)
+            for identity in {machine.order.identity for machine in unknown}:
+                own |= self._principals(identity)
             return ends(logged, own)
 
         return {}
@@ -302,11 +302,8 @@ class Inventory:
         if identity not in self._names_in_log:
             answer = self._calls.find(Operation.GET_IDENTITY, identity)
             properties = {} if answer is None else answer["properties"]
-            self._names_in_log[identity] = frozenset(
-                str(properties[name]).lower()
-                for name in ("principalId", "clientId")
-                if properties.get(name)
-            )
+            shown = [properties.get(name) for name in ("principalId", "clientId")]
+            self._names_in_log[identity] = frozenset(str(name).lower() for name in shown if name)
         return self._names_in_log[identity]
 
 

@@ -202,9 +202,8 @@ class Creation:
 
         start = int.from_bytes(self._order.scope.encode()) % max(len(zones), 1)
         name, attached = split_type(market.instance_type)
-        dead = {
-            place[0] for place in map(orders.place_of, self._request.silent) if place is not None
-        }
+        places = map(orders.place_of, self._request.silent)
+        dead = {place[0] for place in places if place is not None}
 
         for zone in sorted(zones[start:] + zones[:start], key=dead.__contains__):
             what = f"machine type {name} in {zone}"
@@ -213,12 +212,8 @@ class Creation:
             except (NotFound, BadRequest):
                 continue
             is_found = True
-            yield (
-                zone,
-                GcpHardware(
-                    name, type_.architecture == "ARM64", bool(type_.accelerators), attached
-                ),
-            )
+            is_arm, has_own_gpus = type_.architecture == "ARM64", bool(type_.accelerators)
+            yield zone, GcpHardware(name, is_arm, has_own_gpus, attached)
 
         if not is_found:
             cure = "choose another type or region"

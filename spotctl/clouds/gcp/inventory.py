@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 from pricing_data.units import MINUTE, parse_time
@@ -174,27 +175,22 @@ def pasts(operations: Iterable[Any]) -> dict[tuple[str, str], Past]:
     """The past of each machine named in operations, by zone and name, unless its creation was too
     long ago.
     """
-    by_machine: dict[tuple[str, str], list[Any]] = {}
+    by_machine: dict[tuple[str, str], list[tuple[int, Any]]] = {}
     for operation in operations:
         zone, kind, name = operation.target_link.split("/")[-3:]
         if kind == "instances":
-            by_machine.setdefault((zone, name), []).append(operation)
+            at = parse_time(operation.insert_time)
+            by_machine.setdefault((zone, name), []).append((at, operation))
 
     known = {}
-    for (zone, name), own in by_machine.items():
-        own.sort(key=lambda operation: parse_time(operation.insert_time))
-        if creation := next(
-            (operation for operation in own if operation.operation_type in _INSERTS), None
-        ):
-            known[zone, name] = Past(
-                zone,
-                name,
-                parse_time(creation.insert_time),
-                creation.name,
-                is_pending(creation),
-                failure_of(creation),
-                _end_of(name, own),
-            )
+    for (zone, name), timed in by_machine.items():
+        timed.sort(key=itemgetter(0))
+        creations = [of for of in timed if of[1].operation_type in _INSERTS]
+        if creations:
+            started, creation = creations[0]
+            pending, failure = is_pending(creation), failure_of(creation)
+            end = _end_of(name, [operation for _, operation in timed])
+            known[zone, name] = Past(zone, name, started, creation.name, pending, failure, end)
 
     return known
 
@@ -217,16 +213,17 @@ def failure_of(operation: Any) -> OperationFailure | None:  # noqa: ANN401
 def _end_of(name: str, operations: Iterable[Any]) -> MachineEnd | None:
     """The end by the first operation that ended a machine; operations that failed ended nothing."""
     for operation in operations:
-        reason = _ENDINGS.get(operation.operation_type) or (
-            _reason_of_deletion(name, operation) if operation.operation_type == _DELETE else None
-        )
-        if reason is not None and failure_of(operation) is None:
-            at = (
-                None
-                if is_pending(operation)
-                else parse_time(operation.end_time or operation.insert_time)
-            )
-            return MachineEnd(at, reason)
+        kind = operation.operation_type
+        reason = _ENDINGS.get(kind)
+        if kind == _DELETE:
+            reason = _reason_of_deletion(name, operation)
+        if reason is None or failure_of(operation) is not None:
+            continue
+
+        at = None
+        if not is_pending(operation):
+            at = parse_time(operation.end_time or operation.insert_time)
+        return MachineEnd(at, reason)
     return None
 
 

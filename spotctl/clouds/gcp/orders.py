@@ -110,9 +110,8 @@ def _scheduling(
     request: MachineRequest, settings: GcpMachineSettings, hardware: GcpHardware, now: int
 ) -> dict[str, object]:
     lease_seconds = max(request.lease_until - now, 0) // 1_000_000
-    longest = min(
-        max(settings.longest_hours * _HOUR_SECONDS, lease_seconds + _HOUR_SECONDS), _LONGEST_SECONDS
-    )
+    usual = settings.longest_hours * _HOUR_SECONDS
+    longest = min(max(usual, lease_seconds + _HOUR_SECONDS), _LONGEST_SECONDS)
     is_spot = request.bid is not None
     stays = is_spot or hardware.has_gpus or request.close
 

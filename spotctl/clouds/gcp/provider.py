@@ -305,7 +305,7 @@ class GcpProvider(RentingProvider):
     def _rules(self) -> tuple[Resource, ...]:
         chosen = f'name eq "{orders.PREFIX}.*"'
         firewalls = self._calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", chosen)
-        rules = (shared_resource("firewall rule", firewall) for firewall in firewalls)
+        rules = [shared_resource("firewall rule", firewall) for firewall in firewalls]
         return tuple(rule for rule in rules if rule is not None)
 
     def _instance(self, zone: str, name: str) -> Any | None:  # noqa: ANN401  # the SDK's messages
@@ -324,10 +324,12 @@ class GcpProvider(RentingProvider):
 
         (interface,) = instance.network_interfaces
         outside = [config.nat_i_p for config in interface.access_configs if config.nat_i_p]
+        is_public = outside and not self._settings.private_ssh
+        address = outside[0] if is_public else interface.network_i_p
         self._seen[machine] = RemoteMachine(
             machine,
             known[1],
-            outside[0] if outside and not self._settings.private_ssh else interface.network_i_p,
+            address,
             SSH_PORT,
             partial(self._console, zone, name),
             partial(self._is_gone, zone, name),

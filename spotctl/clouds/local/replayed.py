@@ -122,14 +122,13 @@ class Replayed:
         warnings: Warnings,
     ) -> tuple[PlannedEnd, ...]:
         """When each granted machine will be warned and taken."""
-        return tuple(
-            PlannedEnd(
-                now,
-                taken_at,
-                None if taken_at is None else warnings.warned_at(allocation, now, taken_at),
-            )
-            for taken_at in self.grant(request, held, now)
-        )
+        plans = []
+        for taken_at in self.grant(request, held, now):
+            warned_at = None
+            if taken_at is not None:
+                warned_at = warnings.warned_at(allocation, now, taken_at)
+            plans.append(PlannedEnd(now, taken_at, warned_at))
+        return tuple(plans)
 
     def _short_at(self, market: Market, before: Sequence[int | None], now: int) -> int | None:
         """When a market has too few machines for one more than those before, which are taken at

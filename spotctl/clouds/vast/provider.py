@@ -132,23 +132,15 @@ class VastProvider(LabelledProvider, RentingProvider):
         self, kind: str, market: Market, disk_gib: int | None, ports: int = 0
     ) -> list[HostOffer]:
         """The offers of a market with room for a disk, and with ports that others reach."""
-        disk, count = (
-            disk_gib or self._settings.disk_gib,
-            int(market.instance_type.partition("x")[0]),
-        )
-        filters = {
-            **offers.wanted(self._settings, ports),
-            "num_gpus": {"eq": count},
-            "disk_space": {"gte": disk},
-        }
+        disk, filters = disk_gib or self._settings.disk_gib, offers.wanted(self._settings, ports)
+        count = int(market.instance_type.partition("x")[0])
+        filters["num_gpus"] = {"eq": count}
+        filters["disk_space"] = {"gte": disk}
 
         with in_contract(of_call):
             rows = self._calls.search(kind, filters, disk)
-        return [
-            offer
-            for offer in Rejects("offers").good(offers.offer_of, rows)
-            if offer.market == market
-        ]
+        readable = Rejects("offers").good(offers.offer_of, rows)
+        return [offer for offer in readable if offer.market == market]
 
     @property
     def look_at_hosts_every(self) -> int | None:

@@ -203,20 +203,13 @@ def listed_price(region: str, row: ApiRecord) -> OnDemandPrice | None:
     """The hourly price in a row of the public price list; None for anything but a shared machine on
     demand.
     """
-    if (
-        any(row[column] not in values for column, values in _LISTED.items())
-        or float(row["PricePerUnit"]) == 0
-    ):
+    is_other = any(row[column] not in values for column, values in _LISTED.items())
+    if is_other or float(row["PricePerUnit"]) == 0:
         return None
-    return OnDemandPrice(
-        CLOUD,
-        region,
-        row["Instance Type"],
-        os_of_product(row["Operating System"]),
-        parse_time(row["EffectiveDate"]),
-        parse_usd(row["PricePerUnit"]),
-        "aws public price list",
-    )
+
+    name, system = row["Instance Type"], os_of_product(row["Operating System"])
+    as_of, price = parse_time(row["EffectiveDate"]), parse_usd(row["PricePerUnit"])
+    return OnDemandPrice(CLOUD, region, name, system, as_of, price, "aws public price list")
 
 
 def price_page(content: bytes, response: httpx.Response, now: int) -> tuple[int, list[ApiRecord]]:

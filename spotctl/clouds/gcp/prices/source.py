@@ -91,8 +91,8 @@ class GcpSource:
 
         tasks = []
         for region in regions:
-            for what, pull in pulls.items():
-                rows, is_spot = partial(pull, region, request), what == _SPOT_PRICES
+            for what, of_region in pulls.items():
+                rows, is_spot = partial(of_region, region, request), what == _SPOT_PRICES
                 tasks.append(FetchTask(CLOUD, region, what, rows, spot_prices=is_spot))
         return tasks
 
