@@ -471,7 +471,7 @@ class CloudProvider(ABC):
 
 
 class Forwarded:
-    """What one provider has from another, under the same name: a call, or a value."""
+    """A call, or a value, that one provider has from another, under the same name."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

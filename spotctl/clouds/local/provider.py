@@ -248,14 +248,14 @@ class LocalProvider(CloudProvider):
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`; machines, and processes that belong to no running machine any
         more."""
-        found = []
+        held = []
         for machine in self.list(tags):
             if machine.state is not MachineState.GONE:
                 market = str(machine.market)
-                found.append(Resource("machine", machine.id, machine.tags, market))
+                held.append(Resource("machine", machine.id, machine.tags, market))
         strays = stray_processes(self._folders.machines)
-        found += [stray for stray in strays if tags.items() <= stray.tags.items()]
-        return tuple(found)
+        held += [stray for stray in strays if tags.items() <= stray.tags.items()]
+        return tuple(held)
 
     def remove(self, resources: Sequence[Resource]) -> None:
         self.terminate([resource.id for resource in resources if resource.kind == "machine"])
