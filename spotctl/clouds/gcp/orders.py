@@ -78,13 +78,14 @@ def instance(
         "name": name,
         "machine_type": f"zones/{zone}/machineTypes/{hardware.type}",
         "labels": labels,
-        "metadata": {"items": metadata},
-        "service_accounts": [{"email": account, "scopes": _SCOPES}],
     }
 
+    # The id of the request is derived from the body as it stands here: its order stays.
     body["scheduling"] = _scheduling(request, settings, hardware, now)
     body["disks"] = [_disk(request, settings, hardware, zone, labels)]
     body["network_interfaces"] = [_interface(request, settings, zone)]
+    body["service_accounts"] = [{"email": account, "scopes": _SCOPES}]
+    body["metadata"] = {"items": metadata}
     body["tags"] = {"items": list(settings.network_tags) or [network_tag(scope)]}
     if request.close:
         policy = placement_policy(scope, zone)
