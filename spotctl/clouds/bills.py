@@ -308,9 +308,9 @@ class FocusExport:
     cloud: str
     names: frozenset[str]
     """Without case and punctuation."""
-    is_machine: Callable[[Cells, str], bool]
-    """Whether a line, with the name of its resource, is for a machine's time, if its resource type
-    does not say so."""
+    machine: Mapping[str, str]
+    """For each of these columns, a pattern that begins the text of a line for a machine's time, if
+    the line's resource type does not say so."""
     resource: tuple[str, ...] = ("resourceid",)
     """The first one that is not empty; of a path, its last part."""
 
@@ -345,20 +345,17 @@ class FocusExport:
 
         # The type is in the words of Azure and of spotctl's own exports.
         says_machine = normalized(cells.get("resourcetype", "")) == "virtualmachine"
-        is_machine = may_be_machine and (says_machine or self.is_machine(cells, name))
-        begin = time_of(cells, "chargeperiodstart")
-        line = BillLine(
-            where,
-            name.lower(),
-            is_machine,
-            begin,
-            not_before(begin, time_of(cells, "chargeperiodend")),
-            _cost(cells),
-            text_of(cells, "billingcurrency").upper(),
-            what,
-            _run(cells),
-            kind,
+        is_described = all(
+            re.match(pattern, cells.get(column, ""), re.IGNORECASE)
+            for column, pattern in self.machine.items()
         )
+        is_machine = may_be_machine and (says_machine or is_described)
+        begin = time_of(cells, "chargeperiodstart")
+        end = not_before(begin, time_of(cells, "chargeperiodend"))
+        cost, run = _cost(cells), _run(cells)
+        currency = text_of(cells, "billingcurrency").upper()
+        name = name.lower()
+        line = BillLine(where, name, is_machine, begin, end, cost, currency, what, run, kind)
 
         return [
             _in_dollars(charge, cells)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, UnknownResource
 from spotctl.clouds.errors import (
@@ -29,6 +29,9 @@ from spotctl.clouds.errors import (
     action_for,
 )
 from spotctl.home.errors import SpotctlError
+
+if TYPE_CHECKING:
+    from spotctl.clouds.provider import MachineRequest
 
 ALL_GOOD, SOMETHING_FAILS, ACCESS_FAILS = 0, 1, 5
 
@@ -96,6 +99,21 @@ class Requirement(NamedTuple):
     optional: bool = False
     note: bool = False
     access: bool = False
+
+
+Buyer = TypeVar("Buyer")
+Chosen = TypeVar("Chosen")
+
+
+class OrderNeeds(Generic[Buyer, Chosen]):
+    """The needs of one order. A cloud's subclass lists them in its `rows`, and looks each up.
+
+    `buyer` is what buys the order's machines, so that it is asked, not asked again; `settings` are
+    the user's.
+    """
+
+    def __init__(self, buyer: Buyer, settings: Chosen, request: MachineRequest) -> None:
+        self.buyer, self.settings, self.request = buyer, settings, request
 
 
 def finding_of(cloud: str, requirement: Requirement) -> Finding:

@@ -20,6 +20,7 @@ from pricing_data.errors import (
     MissingExtra,
     NoAnswer,
     RateLimited,
+    RequestRejected,
     UnknownResource,
 )
 from pricing_data.units import MINUTE
@@ -231,6 +232,15 @@ def error_of_kind(error: CloudError, text: str) -> ProviderError:
     """The error of the provider contract for a cloud's error whose code is in no table."""
     kind = _MEANINGS.get(type(error))
     return UnknownRefusal(text, error.code) if kind is None else kind(text)
+
+
+def error_of_call(table: Iterable[Refusal], error: CloudError) -> SpotctlError:
+    """The error of the provider contract for a call that a cloud refused, by the cloud's table."""
+    if (known := refused(table, error.code, error.problem, error.problem)) is not None:
+        return known
+    if isinstance(error, RequestRejected):
+        return BadRequest(str(error))
+    return error_of_kind(error, str(error))
 
 
 @contextmanager

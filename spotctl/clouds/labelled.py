@@ -76,10 +76,8 @@ class LabelledProvider(CloudProvider):
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`. An order without any machine may be repeated."""
         if request.market not in self.offers():
-            raise NotFound(
-                f"{request.market}: no price is known; fetch one (spotctl prices fetch --cloud "
-                f"{self.name})"
-            )
+            cure = f"fetch one (spotctl prices fetch --cloud {self.name})"
+            raise NotFound(f"{request.market}: no price is known; {cure}")
         with self._ledger.creating(request) as order:
             if not order.closed:
                 self._fill(order, self.on_offer(request), request)
@@ -179,17 +177,14 @@ class LabelledProvider(CloudProvider):
         for order in self._ledger.orders(now):
             for placed in order.machines:
                 if (number := placed.number) is not None:
-                    machines[number] = (
-                        order.key,
-                        self._ordered(order, placed, number, listed.pop(number, None), now),
-                    )
+                    shown = listed.pop(number, None)
+                    machine = self._ordered(order, placed, number, shown, now)
+                    machines[number] = order.key, machine
 
         for number, instance in listed.items():
             label, started = instance.label, instance.started or now
-            machines[number] = (
-                label.order,
-                self._machine(number, label, instance.state, started, instance.bid),
-            )
+            machine = self._machine(number, label, instance.state, started, instance.bid)
+            machines[number] = label.order, machine
 
         return sorted(machines.values(), key=lambda own: (own[1].started, own[1].id))
 
@@ -234,13 +229,9 @@ class LabelledProvider(CloudProvider):
         """Notes first that the machine is to end, so that who repeats the call knows who has ended
         it.
         """
-        known = self._ledger.orders(self.now())
-        own = [
-            (order.key, placed)
-            for order in known
-            for placed in order.machines
-            if placed.number == number
-        ]
+        own = []
+        for known in self._ledger.orders(self.now()):
+            own += [(known.key, placed) for placed in known.machines if placed.number == number]
 
         if not own:
             self.destroy(number)
@@ -254,13 +245,12 @@ class LabelledProvider(CloudProvider):
             order.machines[before.index].end(self.now(), by_itself=by_itself)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        machines = (
-            machine for machine in self.list(tags) if machine.state is not MachineState.GONE
-        )
-        return tuple(
-            Resource("machine", machine.id, machine.tags, machine.state.value)
-            for machine in machines
-        )
+        held = []
+        for machine in self.list(tags):
+            if machine.state is not MachineState.GONE:
+                state = machine.state.value
+                held.append(Resource("machine", machine.id, machine.tags, state))
+        return tuple(held)
 
     def remove(self, resources: Sequence[Resource]) -> None:
         self.terminate([resource.id for resource in resources])

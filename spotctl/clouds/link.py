@@ -294,10 +294,11 @@ class AgentLink:
                 time.sleep(_EXEC_POLL_SECONDS)
 
         self.close()
-        raise ProviderError(
+        problem = (
             f"{self._machine}: the command prints more than {MAX_READ >> 20} MiB: redirect it to "
             "a file"
         )
+        raise ProviderError(problem)
 
     def close(self) -> None:
         if self._client is not None:
@@ -324,9 +325,8 @@ class AgentLink:
 
     def _call(self, operation: str, *, retry: bool = True, **arguments: object) -> dict[str, Any]:
         if time.monotonic() < self._silent_until:
-            raise Unanswered(
-                f"{self._machine}: its agent did not answer; spotctl asks again in a few seconds"
-            )
+            cure = "spotctl asks again in a few seconds"
+            raise Unanswered(f"{self._machine}: its agent did not answer; {cure}")
         try:
             return self._connect().call(operation, **arguments)
         except (Unanswered, Unusable):
@@ -347,9 +347,8 @@ class AgentLink:
             self.close()
             raise NotPermitted(f"{error}; was the machine rented from another home?") from None
         except MachineEnding as error:
-            raise NotFound(
-                f"{self._machine}: {error}; the machine is gone", (self._machine,)
-            ) from None
+            cure = "the machine is gone"
+            raise NotFound(f"{self._machine}: {error}; {cure}", (self._machine,)) from None
         except RequestRefused as error:
             raise (BadRequest if operation in _MAY_REFUSE else Unanswered)(str(error)) from None
         except AgentError as error:

@@ -90,10 +90,12 @@ class OrderLabel:
         bid = "-" if self.bid is None else self.bid
         text = f"{_MARK} {self.order} {self.index} {self.print} {bid} {self.market} {tags}"
         if len(text) > longest:
-            raise BadRequest(
-                f"{self.market.cloud}: the label of an instance would have {len(text)} characters, "
-                f"but the limit is {longest}: give the job a shorter name, or fewer tags"
+            problem = (
+                f"{self.market.cloud}: the label of an instance would have {len(text)} "
+                f"characters, but the limit is {longest}: give the job a shorter name, or fewer "
+                "tags"
             )
+            raise BadRequest(problem)
 
         return text
 

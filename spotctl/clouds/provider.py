@@ -107,10 +107,11 @@ class MachineRequest:
 
     def __post_init__(self) -> None:
         if self.count < 1 or (self.bid is not None and self.bid <= 0):
-            raise BadRequest(
+            problem = (
                 f"request for {self.count} machines of {self.market} with a bid of {self.bid}: "
                 "both must be above 0"
             )
+            raise BadRequest(problem)
 
 
 def same_request(known: MachineRequest, other: MachineRequest) -> bool:
@@ -153,10 +154,12 @@ def check_settings(request: MachineRequest, provider: str) -> None:
     """Refuses settings of a cloud's machines on a provider whose machines have none."""
     for name in ("image", "identity", "disk_gib", "network"):
         if (value := getattr(request, name)) is not None:
-            raise BadRequest(
+            cure = "leave it out"
+            problem = (
                 f"{name} is {value!r}, but machines of the {provider} provider have no {name}; "
-                "leave it out"
+                f"{cure}"
             )
+            raise BadRequest(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,83 +470,44 @@ class CloudProvider(ABC):
         raise NotImplementedError
 
 
-class PassingProvider(CloudProvider):
-    """Passes calls about markets and single machines on to the provider that has them.
+class Forwarded:
+    """A call, or a value, that one provider has from another, under the same name."""
 
-    A subclass says which, and decides about calls that create, list and end machines or remove what
-    is left. Trials ask a cloud itself.
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, provider: Any, owner: type) -> Any:  # noqa: ANN401 - what the other has
+        return self if provider is None else getattr(provider.other, self._name)
+
+
+class ForwardingProvider(CloudProvider):
+    """Forwards a run's calls to one other provider.
+
+    A subclass decides about calls that create, list and end machines or remove what is left. Trials
+    ask a cloud itself.
     """
 
-    @abstractmethod
-    def _of(self, subject: Market | str) -> CloudProvider:
-        """The provider of a market, or of the machine with this id. NotFound: there is none."""
-
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        return self._of(market).prices(market, start, end)
-
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        return self._of(market).holdings(market, spot=spot, disk_gib=disk_gib)
-
-    def hosts(self, market: Market, *, disk_gib: int | None) -> HostRecord | None:
-        return self._of(market).hosts(market, disk_gib=disk_gib)
-
-    def raise_bid(self, machine: str, bid: int) -> int:
-        return self._of(machine).raise_bid(machine, bid)
-
-    def link(self, machine: str) -> MachineLink:
-        return self._of(machine).link(machine)
-
-    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
-        self._of(machine.id).prepare(machine, supplies)
-
-    def boot_sign(self, machine: str) -> BootSign | None:
-        return self._of(machine).boot_sign(machine)
-
-    def console(self, machine: str) -> str:
-        return self._of(machine).console(machine)
-
-    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        return self._of(machine).invocation(machine, command)
-
-    def output(self, machine: str, after: int = 0) -> bytes:
-        return self._of(machine).output(machine, after)
-
-    def output_times(self, machine: str, after: int = 0) -> bytes:
-        return self._of(machine).output_times(machine, after)
-
-
-class ForwardingProvider(PassingProvider):
-    """Passes a run's calls on to one other provider, also those about its clock and its offers."""
+    speed: Any = Forwarded()
+    now: Any = Forwarded()
+    offers: Any = Forwarded()
+    prices: Any = Forwarded()
+    holdings: Any = Forwarded()
+    quotas: Any = Forwarded()
+    look_at_hosts_every: Any = Forwarded()
+    hosts: Any = Forwarded()
+    raise_bid: Any = Forwarded()
+    admit_ssh: Any = Forwarded()
+    link: Any = Forwarded()
+    prepare: Any = Forwarded()
+    boot_sign: Any = Forwarded()
+    console: Any = Forwarded()
+    invocation: Any = Forwarded()
+    output: Any = Forwarded()
+    output_times: Any = Forwarded()
+    close: Any = Forwarded()
 
     def __init__(self, provider: CloudProvider) -> None:
-        self._provider = provider
-        self.name = provider.name
-
-    def _of(self, subject: Market | str) -> CloudProvider:
-        return self._provider
-
-    @property
-    def speed(self) -> float:
-        return self._provider.speed
-
-    def now(self) -> int:
-        return self._provider.now()
-
-    def offers(self) -> tuple[Market, ...]:
-        return self._provider.offers()
-
-    def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...] | None:
-        return self._provider.admit_ssh(tags, ssh_from)
-
-    @property
-    def look_at_hosts_every(self) -> int | None:
-        return self._provider.look_at_hosts_every
-
-    def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
-        return self._provider.quotas(region, instance_types)
-
-    def close(self) -> None:
-        self._provider.close()
+        self.other, self.name = provider, provider.name
 
 
 def now_of(provider: CloudProvider, otherwise: int) -> int:

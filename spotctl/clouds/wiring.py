@@ -26,9 +26,9 @@ from spotctl.clouds.errors import (
 )
 from spotctl.clouds.provider import (
     CloudProvider,
+    Forwarded,
     Machine,
     MachineRequest,
-    PassingProvider,
     Resource,
 )
 from spotctl.home.cloud import rented_clouds
@@ -76,9 +76,8 @@ def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
     """The price sources of these clouds, or of all."""
     names = tuple(dict.fromkeys(clouds)) or rented_clouds()
     if unknown := [cloud for cloud in names if cloud not in rented_clouds()]:
-        raise BadRequest(
-            f"unknown cloud {unknown[0]!r}; prices can be fetched from {', '.join(rented_clouds())}"
-        )
+        cure = f"prices can be fetched from {', '.join(rented_clouds())}"
+        raise BadRequest(f"unknown cloud {unknown[0]!r}; {cure}")
     return [prices_of(cloud).source(settings) for cloud in names]
 
 
@@ -138,26 +137,16 @@ class PricesPart(Protocol):
     """The data of its sources, and the account that each needs."""
     EFFORTS: Mapping[str, Effort]
     """About how much each task of a fetch asks for."""
-
-    def source(self, settings: Settings) -> Source:
-        """The cloud's prices, fetched with these settings."""
-        ...
+    source: Callable[[Settings], Source]
+    """The cloud's prices, fetched with these settings."""
 
 
 class ProviderPart(Protocol):
     """Rents a cloud's machines."""
 
-    def provider(
-        self,
-        settings: Settings,
-        regions: tuple[str, ...],
-        agents: RemoteAgents,
-        prices: PriceBook,
-        answers: Answers,
-    ) -> CloudProvider:
-        """The cloud in these regions, or in all; it signs in at its first use. With `answers` that
-        are kept, it changes nothing, and may leave out what was asked before."""
-        ...
+    provider: Callable[[Settings, tuple[str, ...], RemoteAgents, PriceBook, Answers], CloudProvider]
+    """The cloud in these regions, or in all; it signs in at its first use. With answers that are
+    kept, it changes nothing, and may leave out what was asked before."""
 
 
 class DoctorPart(Protocol):
@@ -167,39 +156,30 @@ class DoctorPart(Protocol):
     """How to configure the cloud on this computer."""
     POLICIES: Mapping[str, Callable[[Settings], dict[str, Any]]]
     """Documents of minimal permissions by name."""
-
-    def is_configured(self, settings: Settings) -> bool:
-        """Whether the cloud is configured, as far as this computer knows."""
-        ...
-
-    def findings(self, settings: Settings, answers: Answers) -> Iterator[Finding]:
-        """All checks. Raises `CloudError` if further checks are impossible."""
-        ...
+    is_configured: Callable[[Settings], bool]
+    """Whether the cloud is configured, as far as this computer knows."""
+    findings: Callable[[Settings, Answers], Iterator[Finding]]
+    """All checks. Raises `CloudError` if further checks are impossible."""
 
 
 class BucketsPart(Protocol):
-    """A cloud's object store for the launcher; the agent has the part `storage`."""
+    """A cloud's object store for the launcher; the agent has the part `storage`.
+
+    Each call ends with the identity that makes it; StoreRefused: this identity may not.
+    """
 
     LAUNCHER: Any
     """The launcher's identity, as the cloud's part `storage` asks for it."""
-
-    def region_of(self, name: str, who: Any) -> str:  # noqa: ANN401 - see `LAUNCHER`
-        """The region of a bucket; empty if it is in several, or the store does not say.
-        StoreRefused: this identity may not ask."""
-        ...
-
-    # See `LAUNCHER`.
-    def copy(self, key: str, source: str, target: str, who: Any) -> None:  # noqa: ANN401
-        """Has the store copy an object of this name between two of its buckets; it appears when it
-        is whole. NoSuchObject, or another StoreRefused: there is no such object or bucket, or the
-        store does not."""
-        ...
-
-    # See `LAUNCHER`.
-    def drop_abandoned(self, name: str, prefix: str, before: datetime, who: Any) -> None:  # noqa: ANN401
-        """Drops the parts of uploads below a prefix that began before this moment and have not
-        ended. StoreRefused: this identity may not."""
-        ...
+    region_of: Callable[[str, Any], str]
+    """The region of the bucket of this name; empty if it is in several, or the store does not
+    say."""
+    copy: Callable[[str, str, str, Any], None]
+    """Has the store copy an object of this name from one of its buckets to another; it appears when
+    it is whole. NoSuchObject, or another StoreRefused: there is no such object or bucket, or the
+    store does not."""
+    drop_abandoned: Callable[[str, str, datetime, Any], None]
+    """Drops the parts of uploads, to a bucket and below a prefix, that began before this moment and
+    have not ended."""
 
 
 def prices_of(cloud: str) -> PricesPart:
@@ -241,10 +221,31 @@ def focus_exports() -> tuple[FocusExport, ...]:
 T = TypeVar("T")
 
 
-class SeveralClouds(WallClock, PassingProvider):
+class ToItsCloud(Forwarded):
+    """A call that is passed on to the cloud of its first argument: a market, a machine, or the id
+    of a machine.
+    """
+
+    def __get__(self, provider: Any, owner: type) -> Any:  # noqa: ANN401 - what the cloud has
+        return self if provider is None else partial(provider.pass_on, self._name)
+
+
+class SeveralClouds(WallClock, CloudProvider):
     """Passes each call to the cloud that it concerns; lists combine the answers of all clouds that
     answer.
     """
+
+    prices: Any = ToItsCloud()
+    holdings: Any = ToItsCloud()
+    hosts: Any = ToItsCloud()
+    raise_bid: Any = ToItsCloud()
+    link: Any = ToItsCloud()
+    prepare: Any = ToItsCloud()
+    boot_sign: Any = ToItsCloud()
+    console: Any = ToItsCloud()
+    invocation: Any = ToItsCloud()
+    output: Any = ToItsCloud()
+    output_times: Any = ToItsCloud()
 
     def __init__(self, clouds: Mapping[str, CloudProvider]) -> None:
         self._clouds = clouds
@@ -262,46 +263,37 @@ class SeveralClouds(WallClock, PassingProvider):
         return self._permitted("create", request.market.cloud, partial(cloud.create, request))
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        return tuple(
-            self._listed({name: partial(cloud.list, tags) for name, cloud in self._clouds.items()})
-        )
+        calls = {name: partial(cloud.list, tags) for name, cloud in self._clouds.items()}
+        return tuple(self._listed(calls))
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Asks all clouds, even if one fails; then raises the first
         failure."""
-        own = _by_cloud((id_, id_) for id_ in ids)
-        calls = {
-            cloud: partial(self._clouds[cloud].terminate, part)
-            for cloud, part in own
-            if cloud in self._clouds
-        }
-        each([partial(self._permitted, "terminate", cloud, call) for cloud, call in calls.items()])
+        calls = []
+        for cloud, own in _by_cloud((id_, id_) for id_ in ids):
+            if cloud in self._clouds:
+                call = partial(self._clouds[cloud].terminate, own)
+                calls.append(partial(self._permitted, "terminate", cloud, call))
+        each(calls)
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
-        return tuple(
-            chain.from_iterable(
-                cloud.admit_ssh(tags, ssh_from) or () for cloud in self._clouds.values()
-            )
-        )
+        changed = list[str]()
+        for cloud in self._clouds.values():
+            changed += cloud.admit_ssh(tags, ssh_from) or ()
+        return tuple(changed)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        return tuple(
-            self._listed(
-                {name: partial(cloud.resources, tags) for name, cloud in self._clouds.items()}
-            )
-        )
+        calls = {name: partial(cloud.resources, tags) for name, cloud in self._clouds.items()}
+        return tuple(self._listed(calls))
 
     def remove(self, resources: Sequence[Resource]) -> None:
         """See `CloudProvider`. Asks all clouds, even if one fails; then raises the first
         failure."""
-        own = _by_cloud((resource.id, resource) for resource in resources)
-        each(
-            [
-                partial(self._clouds[cloud].remove, part)
-                for cloud, part in own
-                if cloud in self._clouds
-            ]
-        )
+        calls = []
+        for cloud, own in _by_cloud((resource.id, resource) for resource in resources):
+            if cloud in self._clouds:
+                calls.append(partial(self._clouds[cloud].remove, own))
+        each(calls)
 
     @property
     def look_at_hosts_every(self) -> int | None:
@@ -346,11 +338,19 @@ class SeveralClouds(WallClock, PassingProvider):
         refusing.discard(cloud)
         return answer
 
-    def _of(self, subject: Market | str) -> CloudProvider:
-        cloud = subject.cloud if isinstance(subject, Market) else subject.partition(":")[0]
+    def _of(self, subject: Market | Machine | str) -> CloudProvider:
+        """The cloud of a market, of a machine, or of a machine's id. NotFound: it is none of these."""
+        about = subject.id if isinstance(subject, Machine) else subject
+        cloud = about.cloud if isinstance(about, Market) else about.partition(":")[0]
         if cloud not in self._clouds:
             raise NotFound(f"{cloud!r} is not one of {', '.join(self._clouds)}")
         return self._clouds[cloud]
+
+    def pass_on(
+        self, name: str, subject: Market | Machine | str, *arguments: object, **named: object
+    ) -> object:
+        """The answer to a call of this name, by the cloud that the call is about."""
+        return getattr(self._of(subject), name)(subject, *arguments, **named)
 
 
 def _by_cloud(named: Iterable[tuple[str, T]]) -> Iterable[tuple[str, list[T]]]:

@@ -57,20 +57,10 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
     is_other = NOT_MACHINE_TIME.search(cells.get("lineitemusagetype", "")) is not None
     currency = cells.get("lineitemcurrencycode", "").strip().upper() or DOLLARS
     words = [cells.get(column, "") for column in _KINDS]
-    line = BillLine(
-        where,
-        name.lower(),
-        name.startswith("i-") and not is_other,
-        begin,
-        end,
-        cost,
-        currency,
-        " ".join(filter(None, words)),
-        run,
-        kind,
-    )
-
-    return [line]
+    what = " ".join(filter(None, words))
+    is_machine = name.startswith("i-") and not is_other
+    name = name.lower()
+    return [BillLine(where, name, is_machine, begin, end, cost, currency, what, run, kind)]
 
 
 FORMAT = ExportFormat(
@@ -89,5 +79,5 @@ FORMAT = ExportFormat(
 )
 
 FOCUS = FocusExport(
-    "aws", frozenset({"aws", "amazonwebservices"}), lambda _, name: name.startswith("i-")
+    "aws", frozenset({"aws", "amazonwebservices"}), {"resourceid": r"(\s*|.*/)i-[^/]*$"}
 )

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from spotctl.agent.data.stores import COPY_BYTES, NoSuchObject, StoreRefused
 from spotctl.clouds.aws.storage import (
     S3,
-    AwsIdentity,
     AwsKeys,
+    MachineRole,
     bucket_region,
     endpoint,
     signing_region,
@@ -30,8 +30,8 @@ KEYS_SECONDS = 900.0
 """How long keys are used before the SDK, which renews them, is asked again."""
 
 
-class AwsLauncher:
-    """See `AwsIdentity`: credentials that boto3 finds on this computer, such as a profile."""
+class AwsLauncher(MachineRole):
+    """See `MachineRole`; credentials that boto3 finds on this computer, such as a profile."""
 
     def keys(self) -> AwsKeys:
         with refused_as_store():
@@ -55,12 +55,12 @@ class AwsLauncher:
 LAUNCHER = AwsLauncher()
 
 
-def region_of(name: str, who: AwsIdentity) -> str:  # noqa: ARG001 - S3 tells everyone
+def region_of(name: str, who: MachineRole) -> str:  # noqa: ARG001 - S3 tells everyone
     """The region of a bucket; empty if S3 does not say."""
     return bucket_region(f"{endpoint() or S3}/{name}")
 
 
-def copy(key: str, source: str, target: str, who: AwsIdentity) -> None:
+def copy(key: str, source: str, target: str, who: MachineRole) -> None:
     """Copies the object of this name from one bucket to another; it appears when it is whole.
     StoreRefused: S3 does not."""
     from spotctl.clouds.aws.session import transfer_in_parts
@@ -71,7 +71,7 @@ def copy(key: str, source: str, target: str, who: AwsIdentity) -> None:
         )
 
 
-def drop_abandoned(name: str, prefix: str, before: datetime, who: AwsIdentity) -> None:
+def drop_abandoned(name: str, prefix: str, before: datetime, who: MachineRole) -> None:
     """Drops the parts of uploads that began before this moment and have not ended: their writers
     were killed.
     """
@@ -87,7 +87,7 @@ def drop_abandoned(name: str, prefix: str, before: datetime, who: AwsIdentity) -
 
 
 @contextmanager
-def _client(name: str, key: str, who: AwsIdentity) -> Iterator[Any]:
+def _client(name: str, key: str, who: MachineRole) -> Iterator[Any]:
     from spotctl.clouds.aws.session import s3_client
 
     region, keys = signing_region(name, who), who.keys()

@@ -49,7 +49,7 @@ class Buyer:
     """Buys for one account. It caches only to save calls."""
 
     def __init__(self, calls: AwsCalls, settings: AwsMachineSettings) -> None:
-        self._calls, self._settings = calls, settings
+        self.calls, self._settings = calls, settings
         self._hardware: dict[tuple[str, str, str], Ec2Hardware] = {}
         self._images: dict[tuple[str, str, Ec2Hardware], MachineImage] = {}
         self.forget()
@@ -65,8 +65,9 @@ class Buyer:
             if group and not (group == _SECURITY and self._settings.security_groups):
                 # A new group is not known everywhere at once, and `gc` may have removed an old one.
                 self.forget()
+                cure = "spotctl tries again"
                 raise Unanswered(
-                    f"{market}: EC2 does not know its new {group} yet; spotctl tries again"
+                    f"{market}: EC2 does not know its new {group} yet; {cure}"
                 ) from error
             raise
 
@@ -80,19 +81,19 @@ class Buyer:
 
     def dry_run(self, request: MachineRequest) -> None:
         """Has EC2 check an order in the network's default group, and makes nothing."""
-        hardware, subnet = self.hardware_of(request.market), self.networks.subnet(request)
-        image, groups = self.image_of(request, hardware), self._settings.security_groups
-        place = LaunchPlace(
-            subnet["SubnetId"], groups, image, self._settings.public_ip, self._settings.kms_key
-        )
-        self._order(request, DryRun=True, **order(request, place, "", self._settings.tags))
+        settings, subnet = self._settings, self.networks.subnet(request)
+        image = self.image_of(request, self.hardware_of(request.market))
+        groups, key = settings.security_groups, settings.kms_key
+        place = LaunchPlace(subnet["SubnetId"], groups, image, settings.public_ip, key)
+        arguments = order(request, place, "", settings.tags)
+        self._order(request, DryRun=True, **arguments)
 
     def _order(self, request: MachineRequest, **arguments: object) -> AwsAnswer:
         """EC2's answer, which is empty if a dry run says that an order would succeed. A refusal
         because of a quota says how to raise it."""
         market = request.market
         try:
-            return self._calls.ec2(market.region, "RunInstances", str(market), **arguments)
+            return self.calls.ec2(market.region, "RunInstances", str(market), **arguments)
         except SpotctlError as error:
             code, pool = code_of(error), pool_of(market.instance_type)
             if code == _WOULD_SUCCEED:
@@ -107,7 +108,7 @@ class Buyer:
         """From now on looks for subnets and groups again, or makes them: they may have been
         removed.
         """
-        self.networks = Networks(self._calls, self._settings)
+        self.networks = Networks(self.calls, self._settings)
 
     def _place(self, request: MachineRequest) -> LaunchPlace:
         hardware = self.hardware_of(request.market)
@@ -134,14 +135,12 @@ class Buyer:
             by_zone = by_type | {"location": [market.zone]}
             operation, holding = "DescribeInstanceTypeOfferings", "InstanceTypeOfferings"
             where = {"LocationType": "availability-zone"}
-            if market.os != LINUX or not self._calls.described(
+            if market.os != LINUX or not self.calls.described(
                 market.region, operation, holding, by_zone, **where
             ):
-                raise NotFound(
-                    f"{market}: EC2 has no such market; spotctl lab prices ls "
-                    f"aws/{market.region}/* lists them"
-                )
-            (row,) = self._calls.described(
+                cure = f"spotctl lab prices ls aws/{market.region}/* lists them"
+                raise NotFound(f"{market}: EC2 has no such market; {cure}")
+            (row,) = self.calls.described(
                 market.region, "DescribeInstanceTypes", "InstanceTypes", by_type
             )
             self._hardware[key] = Ec2Hardware.of(row)
@@ -156,16 +155,17 @@ class Buyer:
             id_, about = named, str(request.market)
             if named.startswith("/"):
                 id_ = str(
-                    self._calls.call("ssm", region, "GetParameter", about, Name=named)["Parameter"][
+                    self.calls.call("ssm", region, "GetParameter", about, Name=named)["Parameter"][
                         "Value"
                     ]
                 )
             elif not named.startswith("ami-"):
-                raise BadRequest(
-                    f"image {named!r} is neither an AMI (ami-...) nor the name of an SSM parameter "
-                    "(/...)"
+                problem = (
+                    f"image {named!r} is neither an AMI (ami-...) nor the name of an SSM "
+                    "parameter (/...)"
                 )
-            images = self._calls.ec2(region, "DescribeImages", about, ImageIds=[id_])["Images"]
+                raise BadRequest(problem)
+            images = self.calls.ec2(region, "DescribeImages", about, ImageIds=[id_])["Images"]
             if not images:
                 raise BadRequest(f"{request.market}: image {id_} does not exist in {region}")
             self._images[key] = MachineImage.of(images[0], hardware)
@@ -197,19 +197,20 @@ class Networks:
             open_ = [row for row in anywhere if row.get("State") == "available"]
             subnets = [row for row in open_ if row["AvailabilityZone"] == market.zone]
             if not subnets and named:
-                raise NotFound(
-                    f"{market}: none of the subnets {', '.join(named)} is in {market.zone}; name "
-                    "one that is, under subnets in [aws]"
+                cure = "name one that is, under subnets in [aws]"
+                problem = (
+                    f"{market}: none of the subnets {', '.join(named)} is in {market.zone}; {cure}"
                 )
+                raise NotFound(problem)
             if not subnets:
-                raise NotHere(
-                    f"{market}: the account has no default subnet in {market.zone}; create one "
-                    f"(aws ec2 create-default-subnet --region {market.region} --availability-zone "
-                    f"{market.zone}, in an account"
-                    f" without a default network first aws ec2 create-default-vpc --region "
-                    f"{market.region}), or set subnets in [aws] of config.toml",
-                    Scope.ZONE if open_ else Scope.REGION,
+                cure = (
+                    f"create one (aws ec2 create-default-subnet --region {market.region} "
+                    f"--availability-zone {market.zone}, in an account without a default network "
+                    f"first aws ec2 create-default-vpc --region {market.region}), or set subnets "
+                    "in [aws] of config.toml"
                 )
+                problem = f"{market}: the account has no default subnet in {market.zone}; {cure}"
+                raise NotHere(problem, Scope.ZONE if open_ else Scope.REGION)
             free = [int(row.get("AvailableIpAddressCount", 0)) for row in subnets]
             self._subnets[key] = subnets[free.index(max(free))]
 
@@ -224,10 +225,11 @@ class Networks:
                 region, "DescribeSecurityGroups", "SecurityGroups", filters
             )
             if not groups:
-                raise BadRequest(
+                problem = (
                     f"{request.market}: none of the security groups {', '.join(named)} is in "
                     f"network {vpc}"
                 )
+                raise BadRequest(problem)
             return tuple(group["GroupId"] for group in groups)
 
         self.way_in(request)
@@ -257,11 +259,12 @@ class Networks:
         """
         market = request.market
         if not hardware.can_cluster:
-            raise NotFound(
+            cure = "name other types"
+            problem = (
                 f"{market}: EC2 puts no {market.instance_type} into a cluster placement group "
-                f"(resources: {{placement:"
-                " close}); name other types"
+                f"(resources: {{placement: close}}); {cure}"
             )
+            raise NotFound(problem)
 
         # A group is in one zone as long as it has machines.
         name = f"{group_name(request)}-{market.zone}"
@@ -309,10 +312,9 @@ class Networks:
             # Another process of the run made the group first, or EC2's list is behind.
             group = self._find_group(region, vpc, name)
             if group is None:
-                raise Unanswered(
-                    f"{request.market}: security group {name} is not listed yet; spotctl tries "
-                    "again"
-                ) from None
+                cure = "spotctl tries again"
+                problem = f"{request.market}: security group {name} is not listed yet; {cure}"
+                raise Unanswered(problem) from None
             return group
 
         return {"GroupId": made["GroupId"], "IpPermissions": []}

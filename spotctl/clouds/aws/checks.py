@@ -5,29 +5,22 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from spotctl.clouds.aws.buyer import Buyer
-from spotctl.clouds.aws.calls import AwsCalls, code_of
+from spotctl.clouds.aws.calls import code_of
 from spotctl.clouds.aws.cloud import AwsMachineSettings, partition_of
 from spotctl.clouds.aws.orders import pool_of, raise_command
-from spotctl.clouds.doctor import RESERVED, Requirement
+from spotctl.clouds.doctor import RESERVED, OrderNeeds, Requirement
 from spotctl.clouds.errors import NotFound, QuotaReached, Scope
-from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
-@dataclass(frozen=True, slots=True)
-class AwsChecks:
-    """The checks of one request."""
-
-    calls: AwsCalls
-    settings: AwsMachineSettings
-    buyer: Buyer
-    request: MachineRequest
+class AwsNeeds(OrderNeeds[Buyer, AwsMachineSettings]):
+    """The needs of one order, by describe calls and dry runs."""
 
     @property
     def rows(self) -> Sequence[Requirement]:
@@ -56,9 +49,9 @@ class AwsChecks:
         about = f"region {region}"
         asked = {"RegionNames": [region], "AllRegions": True}
         try:
-            answer = self.calls.ec2(partition_of(region).home, "DescribeRegions", about, **asked)[
-                "Regions"
-            ]
+            answer = self.buyer.calls.ec2(
+                partition_of(region).home, "DescribeRegions", about, **asked
+            )["Regions"]
         except SpotctlError as error:
             if code_of(error) == "InvalidParameterValue":
                 raise NotFound(f"AWS has no {about}; correct regions") from error
@@ -66,18 +59,16 @@ class AwsChecks:
 
         status = answer[0].get("OptInStatus", "") if answer else "not-opted-in"
         if status == "not-opted-in":
-            raise NotFound(
-                f"the account has not enabled it; aws account enable-region --region-name {region}"
-            )
+            cure = f"aws account enable-region --region-name {region}"
+            raise NotFound(f"the account has not enabled it; {cure}")
 
         return "enabled"
 
     def _type(self) -> str:
         hardware = self.buyer.hardware_of(self.request.market)
         if self.request.bid is not None and not hardware.is_spot:
-            raise NotFound(
-                f"AWS sells no {hardware.name} as spot; name other types, or rent on demand"
-            )
+            cure = "name other types, or rent on demand"
+            raise NotFound(f"AWS sells no {hardware.name} as spot; {cure}")
         return f"exists in {self.request.market.zone}{', also as spot' if hardware.is_spot else ''}"
 
     def _image(self) -> str:
@@ -93,7 +84,9 @@ class AwsChecks:
         subnet, region = self.buyer.networks.subnet(self.request), self.request.market.region
         own = {"association.subnet-id": [subnet["SubnetId"]]}
         main = {"association.main": ["true"], "vpc-id": [subnet["VpcId"]]}
-        described = partial(self.calls.described, region, "DescribeRouteTables", "RouteTables")
+        described = partial(
+            self.buyer.calls.described, region, "DescribeRouteTables", "RouteTables"
+        )
 
         for table in described(own) or described(main):
             for route in table.get("Routes", ()):
@@ -106,10 +99,8 @@ class AwsChecks:
 
         need = "an internet gateway" if self.settings.public_ip else "a NAT gateway or the like"
         where = f"{subnet['SubnetId']} has no route to {need}, so machines get no packages"
-        raise BadRequest(
-            f"{where}; add one (aws ec2 create-route --region {region}), or set other subnets in "
-            "[aws]"
-        )
+        cure = f"add one (aws ec2 create-route --region {region}), or set other subnets in [aws]"
+        raise BadRequest(f"{where}; {cure}")
 
     def _way_in(self) -> str:
         """Whether ssh is admitted; a group of the company's is taken at its word."""
@@ -134,21 +125,22 @@ class AwsChecks:
 
         code, kind = pool.code(spot=spot), "spot" if spot else "on-demand"
         named = {"ServiceCode": "ec2", "QuotaCode": code}
-        answer = self.calls.call("service-quotas", market.region, "GetServiceQuota", **named)
+        answer = self.buyer.calls.call("service-quotas", market.region, "GetServiceQuota", **named)
         quota = answer["Quota"]["Value"]
         needed = self.buyer.hardware_of(market).vcpus * self.request.count
 
         if quota < needed:
-            raise QuotaReached(
+            cure = f"{raise_command(code, market.region)}"
+            problem = (
                 f"{quota:,.0f} {kind} vCPUs of {pool.name} in {market.region}, and {needed} are "
-                f"needed; {raise_command(code, market.region)}",
-                Scope.TYPE,
+                f"needed; {cure}"
             )
+            raise QuotaReached(problem, Scope.TYPE)
 
         return f"{quota:,.0f} {kind} vCPUs of {pool.name}, {needed} needed"
 
     def _key(self, key: str) -> str:
-        state = self.calls.call("kms", self.request.market.region, "DescribeKey", KeyId=key)[
+        state = self.buyer.calls.call("kms", self.request.market.region, "DescribeKey", KeyId=key)[
             "KeyMetadata"
         ]["KeyState"]
         if state != "Enabled":

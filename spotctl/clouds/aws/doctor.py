@@ -85,20 +85,15 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
     region = session.sign_in()
     with session.client("sts", region) as sts:
         identity = sts.call("GetCallerIdentity")
-    yield Finding(
-        "aws", "credentials", Level.GOOD, f"account {identity['Account']} as {identity['Arn']}"
-    )
-    yield skew("aws", identity["ResponseMetadata"]["HTTPHeaders"]["date"])
+    who = f"account {identity['Account']} as {identity['Arn']}"
+    yield Finding("aws", "credentials", Level.GOOD, who)
+    headers = identity["ResponseMetadata"]["HTTPHeaders"]
+    yield skew("aws", headers["date"])
 
     if region is None:
         detail = "none is configured, so permissions and quotas were not checked"
-        yield Finding(
-            "aws",
-            "region",
-            Level.NOTE,
-            detail,
-            "set AWS_DEFAULT_REGION, or region in ~/.aws/config",
-        )
+        cure = "set AWS_DEFAULT_REGION, or region in ~/.aws/config"
+        yield Finding("aws", "region", Level.NOTE, detail, cure)
         return
 
     with ExitStack() as stack:
@@ -118,23 +113,18 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
         if tried.untried:
             yield Finding("aws", "permissions not tried", Level.NOTE, tried.reasons())
         for what, code in _QUOTAS.items():
+            title = f"{what} in {region}"
             try:
                 vcpus = float(limits[what].result()["Quota"]["Value"])
-                spot = code == STANDARD.spot
-                stated = Quota(
-                    "aws",
-                    region,
-                    STANDARD.family(spot=spot),
-                    int(vcpus),
-                    QuotaUnit.VCPUS,
-                    spot=spot,
-                )
+                spot, unit = code == STANDARD.spot, QuotaUnit.VCPUS
+                family = STANDARD.family(spot=spot)
+                stated = Quota("aws", region, family, int(vcpus), unit, spot=spot)
                 account_quotas.keep(settings, [stated], wall_us())
-                yield quota("aws", f"{what} in {region}", vcpus, raise_command(code, region))
+                yield quota("aws", title, vcpus, raise_command(code, region))
             except AccessDenied as error:
-                yield quota("aws", f"{what} in {region}", None, f"{error.problem}; {error.cure}")
+                yield quota("aws", title, None, f"{error.problem}; {error.cure}")
             except (UnknownResource, RequestRejected, RateLimited) as error:
-                yield quota("aws", f"{what} in {region}", None, error.problem)
+                yield quota("aws", title, None, error.problem)
 
 
 def _document(name: str, settings: Settings) -> dict[str, Any]:
@@ -339,8 +329,9 @@ class Tried:
         subnets: Sequence[Row] = self.attempt(_SUBNETS, Filters=asked).get("Subnets", ())
         subnet = subnets[0] if subnets else None
 
+        image = parameter.result().get("Parameter", {}).get("Value", _NO_IMAGE)
         order = {
-            "ImageId": parameter.result().get("Parameter", {}).get("Value", _NO_IMAGE),
+            "ImageId": image,
             "MinCount": 1,
             "MaxCount": 1,
             "InstanceType": _TYPE,

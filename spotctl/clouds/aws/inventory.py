@@ -187,9 +187,8 @@ def remove(
         raise failures[0]
     if left:
         names = ", ".join(f"{resource.kind} {resource.id}" for resource in left)
-        raise Unanswered(
-            f"{names}: still in use by machines that are ending; try again in a minute"
-        )
+        cure = "try again in a minute"
+        raise Unanswered(f"{names}: still in use by machines that are ending; {cure}")
 
 
 def _try_to_remove(calls: AwsCalls, resource: Resource) -> bool:

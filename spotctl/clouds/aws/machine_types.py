@@ -90,19 +90,16 @@ def _types() -> Mapping[str, InstanceType]:
 
 
 def _of_family(row: Mapping[str, str]) -> Iterator[InstanceType]:
-    as_of, accelerator, ratio = (
-        parse_time(row["asof"]),
-        row["accelerator"] or None,
-        float(row["gib_per_vcpu"]),
-    )
-
-    family = row["family"]
+    family, as_of, ratio = row["family"], parse_time(row["asof"]), float(row["gib_per_vcpu"])
+    accelerator = row["accelerator"] or None
+    gpu_gib = float(row["accelerator_gib"]) if row["accelerator_gib"] else None
+    hypervisor, is_spot = row["hypervisor"] or "none", row["spot"] == "yes"
     usual = MachineTraits(
         row["architecture"],
-        hypervisor=row["hypervisor"] or "none",
+        hypervisor=hypervisor,
         boots=row["boots"],
-        spot=row["spot"] == "yes",
-        accelerator_gib=float(row["accelerator_gib"]) if row["accelerator_gib"] else None,
+        spot=is_spot,
+        accelerator_gib=gpu_gib,
         driver=driver_of(accelerator),
     )
 
@@ -111,15 +108,10 @@ def _of_family(row: Mapping[str, str]) -> Iterator[InstanceType]:
         match = _SIZE.fullmatch(entry)
         assert match is not None, entry
         size, stated, gib, gpus, disk, network = match.groups()
-        vcpus, count = int(stated or usual_vcpus(size)), int(gpus or 0)
-        yield InstanceType(
-            _CLOUD,
-            f"{family}.{size}",
-            vcpus,
-            float(gib) if gib else vcpus * ratio,
-            accelerator if count else None,
-            count,
-            float(network) if network else None,
-            traits(baseline=baseline_of(f"{family}.{size}"), local_disk_gb=float(disk or 0)),
-            as_of,
-        )
+        name, vcpus = f"{family}.{size}", int(stated or usual_vcpus(size))
+        memory_gib = float(gib) if gib else vcpus * ratio
+        count = int(gpus or 0)
+        devices = accelerator if count else None
+        gbps = float(network) if network else None
+        own = traits(baseline=baseline_of(name), local_disk_gb=float(disk or 0))
+        yield InstanceType(_CLOUD, name, vcpus, memory_gib, devices, count, gbps, own, as_of)

@@ -176,13 +176,16 @@ class Ec2Hardware:
         gpus = [gpu for gpu in all_gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"]
         strategies = row.get("PlacementGroupInfo", {}).get("SupportedStrategies", ("cluster",))
         usage = row.get("SupportedUsageClasses", ("spot",))
+        architecture = known[0] if known else ""
+        names = tuple(gpu["Name"] for gpu in gpus)
+        vcpus = int(row.get("VCpuInfo", {}).get("DefaultVCpus", 0))
         return cls(
             row["InstanceType"],
-            known[0] if known else "",
-            tuple(gpu["Name"] for gpu in gpus),
+            architecture,
+            names,
             is_burstable=bool(row.get("BurstablePerformanceSupported")),
             can_cluster="cluster" in strategies,
-            vcpus=int(row.get("VCpuInfo", {}).get("DefaultVCpus", 0)),
+            vcpus=vcpus,
             is_spot="spot" in usage,
         )
 
@@ -200,10 +203,12 @@ class MachineImage:
         """Reads EC2's description of an image. BadRequest: the type cannot boot this image."""
         id_ = row["ImageId"]
         if row.get("Architecture", hardware.architecture) != hardware.architecture:
-            raise BadRequest(
+            cure = "name another image, or leave it out"
+            problem = (
                 f"image {id_} is for {row['Architecture']}, and {hardware.name} is "
-                f"{hardware.architecture}; name another image, or leave it out"
+                f"{hardware.architecture}; {cure}"
             )
+            raise BadRequest(problem)
 
         root, least_gib = row.get("RootDeviceName") or "/dev/sda1", 0
         for disk in row.get("BlockDeviceMappings", ()):
@@ -218,10 +223,9 @@ class MachineImage:
         if wanted is None:
             return max(self.least_gib, MIN_DISK_GIB)
         if wanted < self.least_gib:
-            raise BadRequest(
-                f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; set at least "
-                "that much"
-            )
+            cure = "set at least that much"
+            problem = f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; {cure}"
+            raise BadRequest(problem)
         return wanted
 
 
@@ -231,10 +235,8 @@ def parameter_for(hardware: Ec2Hardware) -> str:
     if not hardware.architecture:
         raise NotFound(f"{hardware.name}: neither x86_64 nor arm64, so no image fits it")
     if too_old := sorted(gpu for gpu in hardware.gpus if driver_of(gpu) == NVIDIA_OLD):
-        raise BadRequest(
-            f"{hardware.name}: AWS's image has no driver for its {too_old[0]};"
-            " name one that has (image: {ami: ami-...})"
-        )
+        cure = "name one that has (image: {ami: ami-...})"
+        raise BadRequest(f"{hardware.name}: AWS's image has no driver for its {too_old[0]}; {cure}")
     if hardware.gpus:
         return _NVIDIA.format(hardware.architecture)
 

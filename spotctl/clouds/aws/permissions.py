@@ -174,27 +174,27 @@ def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> d
     creating = {"StringEquals": {"ec2:CreateAction": creations}}
     spot = {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}}
     passed = {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
-    statements = [
-        _allow("Look", sorted(LOOK | PRICES), "*"),
-        _allow("Image", [IMAGE], "arn:aws:ssm:*:*:parameter/aws/service/*"),
-        _allow("BuyTagged", [BUY], _ec2(TAGGED_AT_PURCHASE), _TAGGED),
-        _allow("BuyWith", [BUY], [*_ec2(_USED_AT_PURCHASE), "arn:aws:ec2:*::image/*"]),
-        _allow("GroupTagged", [GROUP], _ec2(["security-group"]), _TAGGED),
-        _allow("PlaceTagged", [PLACEMENT], _ec2(["placement-group"]), _TAGGED),
-        _allow("GroupIn", [GROUP], _ec2(["vpc"])),
-        _allow("Tag", [TAG], "*", creating),
-        _allow("OwnOnly", sorted(OWN), "*", _OWN),
-        _allow(
-            "FirstSpot",
-            ["iam:CreateServiceLinkedRole"],
-            "arn:aws:iam::*:role/aws-service-role/spot.amazonaws.com/*",
-            spot,
-        ),
-        _allow("Identity", [ROLE], [f"arn:aws:iam::*:role/{role}" for role in roles], passed),
-    ]
+    of_spot = "arn:aws:iam::*:role/aws-service-role/spot.amazonaws.com/*"
+    bought_with = [*_ec2(_USED_AT_PURCHASE), "arn:aws:ec2:*::image/*"]
+    own_roles = [f"arn:aws:iam::*:role/{role}" for role in roles]
 
+    look = _allow("Look", sorted(LOOK | PRICES), "*")
+    image = _allow("Image", [IMAGE], "arn:aws:ssm:*:*:parameter/aws/service/*")
+    buy_tagged = _allow("BuyTagged", [BUY], _ec2(TAGGED_AT_PURCHASE), _TAGGED)
+    buy_with = _allow("BuyWith", [BUY], bought_with)
+    group_tagged = _allow("GroupTagged", [GROUP], _ec2(["security-group"]), _TAGGED)
+    place_tagged = _allow("PlaceTagged", [PLACEMENT], _ec2(["placement-group"]), _TAGGED)
+    group_in = _allow("GroupIn", [GROUP], _ec2(["vpc"]))
+    tag = _allow("Tag", [TAG], "*", creating)
+    own_only = _allow("OwnOnly", sorted(OWN), "*", _OWN)
+    first_spot = _allow("FirstSpot", ["iam:CreateServiceLinkedRole"], of_spot, spot)
+    identity = _allow("Identity", [ROLE], own_roles, passed)
+
+    statements = [look, image, buy_tagged, buy_with, group_tagged, place_tagged, group_in]
+    statements += [tag, own_only, first_spot, identity]
     if kms_key is not None:
-        statements.append(_allow("DiskKey", _KMS, kms_key if kms_key.startswith("arn:") else "*"))
+        keys = kms_key if kms_key.startswith("arn:") else "*"
+        statements.append(_allow("DiskKey", _KMS, keys))
     return {"Version": _VERSION, "Statement": statements}
 
 

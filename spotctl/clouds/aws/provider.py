@@ -16,7 +16,7 @@ from pricing_data.units import MINUTE
 from spotctl.clouds.aws import inventory
 from spotctl.clouds.aws.buyer import Buyer, Networks
 from spotctl.clouds.aws.calls import AwsCalls, code_of, in_each
-from spotctl.clouds.aws.checks import AwsChecks
+from spotctl.clouds.aws.checks import AwsNeeds
 from spotctl.clouds.aws.cloud import AwsMachineSettings, AwsSettings, partition_of
 from spotctl.clouds.aws.inventory import machine_of, needs_spot_request, order_of, started_of
 from spotctl.clouds.aws.orders import (
@@ -40,8 +40,8 @@ from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import Answers, NotFound, ProviderError, TokenTaken, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
-from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
+from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 
@@ -121,10 +121,12 @@ class AwsProvider(RentingProvider):
                 # this request, and does not list the machines yet.
                 rows = self._of_token(request)
                 if not rows:
-                    raise Unanswered(
+                    cure = "spotctl asks again until the order's lease has ended"
+                    problem = (
                         f"{request.market}: EC2 knows the token {request.token} but lists no "
-                        "machine for it; spotctl asks again until the order's lease has ended"
-                    ) from None
+                        f"machine for it; {cure}"
+                    )
+                    raise Unanswered(problem) from None
 
         region = request.market.region
         return tuple(self._machine(row, region) for row in sorted(rows, key=order_of))
@@ -149,11 +151,12 @@ class AwsProvider(RentingProvider):
             if parts is not None:
                 by_region.setdefault(parts[0], []).append(parts[1])
 
-        each(
-            partial(self._terminate, region, instances[first : first + _TERMINATED_AT_A_TIME])
-            for region, instances in by_region.items()
-            for first in range(0, len(instances), _TERMINATED_AT_A_TIME)
-        )
+        calls = []
+        for region, instances in by_region.items():
+            for first in range(0, len(instances), _TERMINATED_AT_A_TIME):
+                some = instances[first : first + _TERMINATED_AT_A_TIME]
+                calls.append(partial(self._terminate, region, some))
+        each(calls)
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
         networks = Networks(self._calls, self._settings)
@@ -189,29 +192,21 @@ class AwsProvider(RentingProvider):
 
     def usual_request(self) -> MachineRequest | None:
         """See `CloudProvider`; in the zone of the first subnet."""
-        region, named = (
-            next(iter(self._settings.regions), None) or self._calls.region,
-            self._settings.subnets,
-        )
+        named, regions = self._settings.subnets, self._settings.regions
+        region = regions[0] if regions else self._calls.region
         if region is None:
             return None
 
         filters = {"subnet-id": named} if named else {"default-for-az": ["true"]}
         subnets = self._calls.described(region, "DescribeSubnets", "Subnets", filters)
         zone = min((row["AvailabilityZone"] for row in subnets), default=f"{region}a")
-        return MachineRequest(
-            "check",
-            Market(CLOUD, region, zone, _SMALL),
-            1,
-            1_000_000_000,
-            0,
-            {INSTALLATION_TAG: "spotctl-doctor"},
-            identity=next(iter(self._settings.roles), None),
-        )
+        market, tags = Market(CLOUD, region, zone, _SMALL), {INSTALLATION_TAG: "spotctl-doctor"}
+        role = next(iter(self._settings.roles), None)
+        return MachineRequest("check", market, 1, 1_000_000_000, 0, tags, identity=role)
 
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         """See `CloudProvider`."""
-        return AwsChecks(self._calls, self._settings, self._buyer, request).rows
+        return AwsNeeds(self._buyer, self._settings, request).rows
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`; a dry run of RunInstances. It makes the security group of the
@@ -256,10 +251,12 @@ class AwsProvider(RentingProvider):
         """The machines of a token that was used before. TokenTaken: for another request."""
         rows = self._rows(request.market.region, {f"tag:{TOKEN}": [client_token(request)]})
         if any(all_tags(row).get(REQUEST) != request_hash(request) for row in rows):
-            raise TokenTaken(
-                f"token {request.token} was used for another request in {request.market.region};"
-                " a different request needs a token of its own"
+            cure = "a different request needs a token of its own"
+            problem = (
+                f"token {request.token} was used for another request in {request.market.region}; "
+                f"{cure}"
             )
+            raise TokenTaken(problem)
         return rows
 
     def _all_regions(self) -> tuple[str, ...]:
@@ -309,8 +306,9 @@ class AwsProvider(RentingProvider):
             if len(instances) > 1:
                 each(partial(self._terminate, region, [instance]) for instance in instances)
             elif self._is_new(machine := machine_id(region, instances[0])):
+                cure = "spotctl ends it later"
                 raise Unanswered(
-                    f"{machine}: EC2 does not know it everywhere yet; spotctl ends it later"
+                    f"{machine}: EC2 does not know it everywhere yet; {cure}"
                 ) from None
 
     def _is_new(self, machine: str) -> bool:
@@ -395,9 +393,11 @@ def interrupt(calls: AwsCalls, region: str, instance: str, installation: str) ->
     """Begins an interruption of a spot machine. ProviderError: FIS could not carry it out."""
     account = calls.call("sts", region, "GetCallerIdentity")["Account"]
     partition, tags = partition_of(region).name, {INSTALLATION_TAG: installation}
+    named = f"arn:{partition}:ec2:{region}:{account}:instance/{instance}"
+    role = f"arn:{partition}:iam::{account}:role/{TRIAL_ROLE}"
     machine = {
         "resourceType": "aws:ec2:spot-instance",
-        "resourceArns": [f"arn:{partition}:ec2:{region}:{account}:instance/{instance}"],
+        "resourceArns": [named],
         "selectionMode": "ALL",
     }
     interruption = {
@@ -414,7 +414,7 @@ def interrupt(calls: AwsCalls, region: str, instance: str, installation: str) ->
         stopConditions=[{"source": "none"}],
         targets={"machine": machine},
         actions={"interrupt": interruption},
-        roleArn=f"arn:{partition}:iam::{account}:role/{TRIAL_ROLE}",
+        roleArn=role,
         tags=tags,
     )
     template = made["experimentTemplate"]["id"]
@@ -439,13 +439,14 @@ def _carry_out(calls: AwsCalls, region: str, template: str, tags: dict[str, str]
     give_up = time.monotonic() + _PATIENCE_SECONDS
     while (status := started["state"]["status"]) not in _UNDER_WAY:
         if status in _ENDED:
-            raise ProviderError(
-                f"FIS could not interrupt the machine: {started['state'].get('reason', status)};"
-                f" see 'spotctl doctor --policy aws-try-role' for the role {TRIAL_ROLE}"
+            cure = f"see 'spotctl doctor --policy aws-try-role' for the role {TRIAL_ROLE}"
+            problem = (
+                f"FIS could not interrupt the machine: {started['state'].get('reason', status)}; "
+                f"{cure}"
             )
+            raise ProviderError(problem)
         if time.monotonic() >= give_up:
-            raise Unanswered(
-                f"FIS has not begun experiment {started['id']} after {_PATIENCE_SECONDS:g} s"
-            )
+            problem = f"FIS has not begun experiment {started['id']} after {_PATIENCE_SECONDS:g} s"
+            raise Unanswered(problem)
         time.sleep(_POLL_SECONDS)
         started = calls.call("fis", region, "GetExperiment", id=started["id"])["experiment"]

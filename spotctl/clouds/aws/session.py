@@ -106,11 +106,9 @@ class AwsClient:
         """All pages of an operation, as botocore follows them; each must contain the field
         `holding`.
         """
-
-        def ask(**asked: object) -> AwsAnswer:
-            # botocore repeats no answer that it cannot parse.
-            return self.retrying.on(ResponseParserError)(self._page, operation, holding, asked)
-
+        # botocore repeats no answer that it cannot parse.
+        repeated = self.retrying.on(ResponseParserError)
+        ask: Callable[..., AwsAnswer] = partial(repeated, self._page, operation, holding)
         if not self.sdk.can_paginate(xform_name(operation)):
             with translated(self.region, self._permission(operation)):
                 only = ask(**arguments)
@@ -130,7 +128,7 @@ class AwsClient:
                 return
             yield page
 
-    def _page(self, operation: str, holding: str, arguments: dict[str, object]) -> AwsAnswer:
+    def _page(self, operation: str, holding: str, /, **arguments: object) -> AwsAnswer:
         """One page. botocore accepts an answer that was cut short: it parses badly, or to
         nothing."""
         page = self._answer(operation, arguments)
@@ -320,9 +318,8 @@ def _error_of_sdk(call: str, error: BotoCoreError) -> CloudError:
     if isinstance(
         error, sdk.PartialCredentialsError | sdk.ProfileNotFound | sdk.InvalidConfigError
     ):
-        return MissingCredentials(
-            f"{call}: the credentials cannot be used: {on_one_line(error)}", _SET_KEYS
-        )
+        problem = f"{call}: the credentials cannot be used: {on_one_line(error)}"
+        return MissingCredentials(problem, _SET_KEYS)
 
     logins = (
         sdk.SSOError,
@@ -330,9 +327,8 @@ def _error_of_sdk(call: str, error: BotoCoreError) -> CloudError:
     )  # `aws login` is newer than boto3 1.35
 
     if isinstance(error, (sdk.CredentialRetrievalError, sdk.TokenRetrievalError, *logins)):
-        return MissingCredentials(
-            f"{call}: the credentials cannot be used: {on_one_line(error)}", _RENEW
-        )
+        problem = f"{call}: the credentials cannot be used: {on_one_line(error)}"
+        return MissingCredentials(problem, _RENEW)
     if isinstance(error, sdk.MissingDependencyException):
         return MissingExtra(f"{call}: this profile needs another package: {on_one_line(error)}")
     if isinstance(error, sdk.PaginationError):

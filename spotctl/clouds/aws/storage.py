@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode, urlsplit
 
 from spotctl.agent.data.stores import CALL_SECONDS, Bucket, StoreRefused, client_options, retries
@@ -38,14 +38,6 @@ class AwsKeys:
     until: float = float("inf")
 
 
-class AwsIdentity(Protocol):
-    """A caller of S3. StoreRefused: there are no credentials, or they cannot be used."""
-
-    def keys(self) -> AwsKeys: ...
-
-    def region(self) -> str: ...
-
-
 def endpoint() -> str:
     """Where S3 is, if not at Amazon."""
     return (
@@ -53,7 +45,7 @@ def endpoint() -> str:
     ).rstrip("/")
 
 
-def bucket(name: str, who: AwsIdentity) -> Bucket:
+def bucket(name: str, who: MachineRole) -> Bucket:
     """The bucket of this name."""
 
     @cache
@@ -83,11 +75,9 @@ def bucket(name: str, who: AwsIdentity) -> Bucket:
         )
 
     def page(prefix: str, after: str) -> urllib.request.Request:
-        query = {
-            "list-type": "2",
-            "prefix": prefix,
-            **({"continuation-token": after} if after else {}),
-        }
+        query = {"list-type": "2", "prefix": prefix}
+        if after:
+            query["continuation-token"] = after
         return _signed(root(), query, who.keys(), region())
 
     return Bucket(f"s3://{name}", connect, page)
@@ -127,27 +117,25 @@ def _signed(
 
     if keys.token:
         headers["x-amz-security-token"] = keys.token
-    lines, names = [f"{name}:{value}" for name, value in headers.items()], ";".join(headers)
+    names = ";".join(headers)
+    lines = [f"{name}:{value}" for name, value in headers.items()]
     request = "\n".join(["GET", place.path, asked, *lines, "", names, digest_of_nothing])
+    digest = sha256(request.encode()).hexdigest()
 
     scope = f"{now:%Y%m%d}/{region}/s3/aws4_request"
-    signed = "\n".join(
-        ["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, sha256(request.encode()).hexdigest()]
-    )
+    signed = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, digest])
     key = f"AWS4{keys.secret}".encode()
     for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
     signature = hmac.digest(key, signed.encode(), "sha256").hex()
-    headers["Authorization"] = (
-        f"AWS4-HMAC-SHA256 Credential={keys.key}/{scope}, SignedHeaders={names}, "
-        f"Signature={signature}"
-    )
+    said = f"Credential={keys.key}/{scope}, SignedHeaders={names}, Signature={signature}"
+    headers["Authorization"] = f"AWS4-HMAC-SHA256 {said}"
 
     # S3's own address.
     return urllib.request.Request(f"{url}?{asked}", headers=headers)  # noqa: S310
 
 
-def signing_region(name: str, who: AwsIdentity) -> str:
+def signing_region(name: str, who: MachineRole) -> str:
     """The region that requests to a bucket are signed for: machines of several regions and clouds
     may share it.
     """
@@ -179,7 +167,9 @@ _NO_REDIRECTS = urllib.request.build_opener(_KeepRedirects)
 
 
 class MachineRole:
-    """A machine's role, from the metadata service; credentials in the environment come first."""
+    """How a caller proves to S3 who it is: by a machine's role, from the metadata service;
+    credentials in the environment come first.
+    """
 
     def keys(self) -> AwsKeys:
         """Keys from the environment, or from the machine's role. StoreRefused: there are none."""

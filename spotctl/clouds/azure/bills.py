@@ -55,18 +55,9 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
     currency = text_of(cells, named(cells, _CURRENCIES)).upper()
     words = [cells.get(column, "") for column in _KINDS]
     run = run_in_tags(cells["tags"], "the column Tags") if "tags" in cells else None
-    line = BillLine(
-        where,
-        name,
-        is_of_machine and is_time,
-        begin,
-        begin + DAY,
-        amount,
-        currency,
-        " ".join(filter(None, words)),
-        run,
-        kind,
-    )
+    what = " ".join(filter(None, words))
+    is_machine, end = is_of_machine and is_time, begin + DAY
+    line = BillLine(where, name, is_machine, begin, end, amount, currency, what, run, kind)
 
     if cells.get("costinusd", "").strip():
         dollars = amount_of(cells, "costinusd")
@@ -93,8 +84,5 @@ FORMAT = ExportFormat(
 FOCUS = FocusExport(
     "azure",
     frozenset({"microsoft", "microsoftazure", "azure"}),
-    lambda cells, _: (
-        "/virtualmachines/" in cells["resourceid"].lower()
-        and _TIME.match(cells.get("xskumetercategory", "")) is not None
-    ),
+    {"resourceid": ".*/virtualmachines/", "xskumetercategory": _TIME.pattern},
 )

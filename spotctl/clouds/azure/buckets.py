@@ -42,10 +42,11 @@ def copy(key: str, source: str, target: str, who: TokenIdentity) -> None:
     """Copies the blob of this name from one container to another; it appears when it is whole.
     StoreRefused: the store does not. The identity that may read the source is shown with each
     request."""
-    places = (place.partition("@")[::2] for place in (source, target))
-    origin, url = (
-        f"{endpoint(account)}/{container}/{quote(key, safe='/~')}" for container, account in places
-    )
+    addresses, name = [], quote(key, safe="/~")
+    for place in (source, target):
+        container, _, account = place.partition("@")
+        addresses.append(f"{endpoint(account)}/{container}/{name}")
+    origin, url = addresses
     what = f"az://{target}/{key}"
     proof = f"Bearer {who.token()[0]}"
     headers = {"Authorization": proof, "x-ms-version": API_VERSION}
@@ -58,9 +59,11 @@ def copy(key: str, source: str, target: str, who: TokenIdentity) -> None:
     # All block ids of a blob must have the same length, and differ from another writer's.
     prefix, blocks = os.urandom(8).hex(), []
     for number, first in enumerate(range(0, size, COPY_BYTES)):
-        blocks.append(base64.b64encode(f"{prefix}-{number:08d}".encode()).decode())
-        span = {"x-ms-source-range": f"bytes={first}-{min(first + COPY_BYTES, size) - 1}"}
-        store_answer("PUT", url, what, {**copied, **span}, {"comp": "block", "blockid": blocks[-1]})
+        block = base64.b64encode(f"{prefix}-{number:08d}".encode()).decode()
+        blocks.append(block)
+        last = min(first + COPY_BYTES, size) - 1
+        ranged = {**copied, "x-ms-source-range": f"bytes={first}-{last}"}
+        store_answer("PUT", url, what, ranged, {"comp": "block", "blockid": block})
 
     listed = "".join(f"<Latest>{block}</Latest>" for block in blocks)
     body = f'<?xml version="1.0" encoding="utf-8"?><BlockList>{listed}</BlockList>'

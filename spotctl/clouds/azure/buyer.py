@@ -11,6 +11,7 @@ before it buys. Two orders at the same moment may still get one machine too many
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,7 @@ from spotctl.clouds.azure.prices.records import machine_of
 from spotctl.clouds.azure.session import VALIDATION_SECONDS
 from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached, TokenTaken, Unanswered
 from spotctl.clouds.provider import Machine, MachineRequest
+from spotctl.clouds.remote.home import host_key
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG
 
@@ -62,27 +64,37 @@ class AzureBuyer:
         poll_seconds: float,
     ) -> None:
         self.inventory, self.groups = Inventory(calls), RunGroups(calls, settings.tags)
-        self._calls, self._settings, self._agents = calls, settings, agents
+        self.calls, self._settings, self._agents = calls, settings, agents
         self._patience_seconds, self._poll_seconds = patience_seconds, poll_seconds
         self._sizes: dict[str, dict[str, AzureSize]] = {}
         self._networks: set[tuple[str, str]] = set()
 
     def buy(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """The machines that Azure allocates; those that a token bought before, if it is sent
-        again."""
+        """The machines that Azure allocates; those that a token bought before, if it is sent again.
+
+        TokenTaken: the token was used for another run.
+        """
         group, identity = group_name(request.tags), self.identity_of(request)
-        order = AzureOrder.of(request, identity)
-        served = self._calls.find(Operation.GET_DEPLOYMENT, group, deployment_name(request.token))
+        order, name = AzureOrder.of(request, identity), deployment_name(request.token)
+        served = self.calls.find(Operation.GET_DEPLOYMENT, group, name)
         if served is None:
             image = self._image(request)
-            self._refuse_tokens_of_other_runs(order, group)
+            # A deployment of this token in another group was made for another run.
+            for other in self.groups.listed({}):
+                other_name, tags = str(other["name"]), other.get("tags") or {}
+                is_ours = tags.get(INSTALLATION_TAG) == order.tags.get(INSTALLATION_TAG)
+                if is_ours and other_name != group:
+                    known = self.calls.find(Operation.GET_DEPLOYMENT, other_name, name)
+                    if known is not None:
+                        _same(known, order)
+
             if request.reservation:
-                request = replace(request, count=available(self._calls, request))
+                request = replace(request, count=available(self.calls, request))
                 order = replace(order, count=request.count)
             self.groups.ensure(request, group)
             self.groups.assign_role(group, identity)
             body = self._deployment(request, order, group, image)
-            self._calls.send(Operation.DEPLOY, group, deployment_name(request.token), body)
+            self.calls.send(Operation.DEPLOY, group, name, body)
         else:
             order = _same(served, order)
 
@@ -95,7 +107,7 @@ class AzureBuyer:
         self.groups.ensure(request, group)
         body = self._deployment(request, order, group, image)
         name = deployment_name(request.token)
-        answer = self._calls.send(TrialOperation.VALIDATE, group, name, body)
+        answer = self.calls.send(TrialOperation.VALIDATE, group, name, body)
         if answer.status == 202:
             raise Unanswered(f"Azure has not validated {name} after {VALIDATION_SECONDS:g} s")
 
@@ -114,7 +126,7 @@ class AzureBuyer:
         """
         if region not in self._sizes:
             sizes: dict[str, AzureSize] = {}
-            for sku in self._calls.sizes(region):
+            for sku in self.calls.sizes(region):
                 if sku.resource_type != "virtualMachines" or not sku.name:
                     continue
                 barred: set[str] = set()
@@ -161,19 +173,6 @@ class AzureBuyer:
 
         return identity
 
-    def _refuse_tokens_of_other_runs(self, order: AzureOrder, group: str) -> None:
-        """TokenTaken: another group has a deployment of this token, so the token was used for
-        another run.
-        """
-        installation = order.tags.get(INSTALLATION_TAG)
-        for other in self.groups.listed({}):
-            name = str(other["name"])
-            if name == group or (other.get("tags") or {}).get(INSTALLATION_TAG) != installation:
-                continue
-            served = self._calls.find(Operation.GET_DEPLOYMENT, name, deployment_name(order.token))
-            if served is not None:
-                _same(served, order)
-
     def _deployment(
         self, request: MachineRequest, order: AzureOrder, group: str, image: Mapping[str, str]
     ) -> Body:
@@ -181,29 +180,43 @@ class AzureBuyer:
         own_network = not (request.network or self._settings.subnet)
         if own_network and (group, region) not in self._networks:
             # The first machines of a run in a region bring the run's network.
-            id_ = network_id(self._calls.group_id(group), region)
-            is_made = self._calls.find(Operation.GET_NETWORK, id_) is not None
+            id_ = network_id(self.calls.group_id(group), region)
+            is_made = self.calls.find(Operation.GET_NETWORK, id_) is not None
             if is_made:
                 self._networks.add((group, region))
             own_network = not is_made
         else:
             own_network = False
 
+        # Azure insists on an account with a key; the private half is thrown away.
+        _, unusable_key = host_key(secrets.token_bytes(32))
         plan = DeploymentPlan(
-            group_id=self._calls.group_id(group),
+            group_id=self.calls.group_id(group),
             order=order,
             image=image,
             identity=order.identity,
             start_up=self._agents.start_up(request, _CLOUD).encode(),
-            admin_key=unusable_key(),
+            admin_key=unusable_key,
             own_network=own_network,
         )
 
         return deployment(request, plan, self._settings)
 
     def _collect(self, order: AzureOrder, group: str) -> tuple[Machine, ...]:
-        """Waits for the machines of an order. Raises Azure's refusal if none was granted."""
-        outcome = self._wait_for_outcome(order, group)
+        """Waits until an order has ended or all its machines are allocated, up to the limit.
+
+        Raises Azure's refusal if none was granted.
+        """
+        give_up, name = time.monotonic() + self._patience_seconds, deployment_name(order.token)
+        while True:
+            served = self.calls.send(Operation.GET_DEPLOYMENT, group, name).body
+            outcome = self.inventory.outcome(group, served)
+            if outcome.ended or time.monotonic() >= give_up:
+                break
+            if all(self.inventory.is_allocated(group, machine) for machine in order.machine_names):
+                break
+            time.sleep(self._poll_seconds)
+
         if outcome.ended:
             self._clear_refused(order, outcome, group)
             if not outcome.granted:
@@ -216,34 +229,20 @@ class AzureBuyer:
         own = {str(MachineId(order.market.region, group, name)) for name in order.machine_names}
         machines = tuple(machine for machine in self.inventory.machines(group) if machine.id in own)
         if not machines:
-            raise Unanswered(
+            problem = (
                 f"{order.market}: Azure has accepted the order, but allocated no machine yet; try "
                 "again"
             )
+            raise Unanswered(problem)
 
         return machines
-
-    def _wait_for_outcome(self, order: AzureOrder, group: str) -> OrderOutcome:
-        """An order's outcome once the order has ended or all machines are allocated; after the
-        limit, as it is.
-        """
-        give_up = time.monotonic() + self._patience_seconds
-        name = deployment_name(order.token)
-        while True:
-            served = self._calls.send(Operation.GET_DEPLOYMENT, group, name).body
-            outcome = self.inventory.outcome(group, served)
-            if outcome.ended or time.monotonic() >= give_up:
-                return outcome
-            if all(self.inventory.is_allocated(group, machine) for machine in order.machine_names):
-                return outcome
-            time.sleep(self._poll_seconds)
 
     def _clear_refused(self, order: AzureOrder, outcome: OrderOutcome, group: str) -> None:
         """Deletes the remains of machines that Azure could not allocate."""
         for name in order.machine_names:
-            if name not in outcome.granted and self._calls.find(Operation.GET_MACHINE, group, name):
+            if name not in outcome.granted and self.calls.find(Operation.GET_MACHINE, group, name):
                 delete_machine(
-                    self._calls, self.inventory, MachineId(order.market.region, group, name)
+                    self.calls, self.inventory, MachineId(order.market.region, group, name)
                 )
 
 
@@ -254,21 +253,9 @@ def _same(served: Body, order: AzureOrder) -> AzureOrder:
     known = AzureOrder.read(served.get("tags") or {})
     if known is None or known.fingerprint != order.fingerprint:
         what = "something else" if known is None else f"{known.count} machines of {known.market}"
-        raise TokenTaken(
-            f"token {order.token} was used for {what}; a different request needs a token of its own"
-        )
+        cure = "a different request needs a token of its own"
+        raise TokenTaken(f"token {order.token} was used for {what}; {cure}")
     return known
-
-
-def unusable_key() -> str:
-    """A public key for the account that Azure insists on; its private half is thrown away."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    public = Ed25519PrivateKey.generate().public_key()
-    return public.public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    ).decode()
 
 
 _CORRECT: Final = "correct the job's reservations"
@@ -282,10 +269,11 @@ def available(calls: AzureCalls, request: MachineRequest) -> int:
     machines are reserved."""
     match = _ID.fullmatch(request.reservation)
     if match is None:
-        raise NotFound(
+        problem = (
             f"{request.market}: {request.reservation} is no id of a capacity reservation group; "
             f"{_CORRECT}"
         )
+        raise NotFound(problem)
 
     owner, group, name = match.groups()
     try:
@@ -299,10 +287,11 @@ def available(calls: AzureCalls, request: MachineRequest) -> int:
             expand="instanceView",
         ).body
     except UnknownResource as error:
-        raise NotFound(
+        problem = (
             f"{request.market}: Azure has no capacity reservation group {request.reservation}; "
             f"{_CORRECT}"
-        ) from error
+        )
+        raise NotFound(problem) from error
 
     state = (shown["properties"].get("instanceView") or {}).get("utilizationInfo") or {}
     quantity = int(state.get("currentCapacity", shown["sku"]["capacity"]))
@@ -310,9 +299,8 @@ def available(calls: AzureCalls, request: MachineRequest) -> int:
     used = len(state.get("virtualMachinesAllocated") or ()) + int(elsewhere)
 
     if used >= quantity:
-        raise NoCapacity(
-            f"{request.market}: all {quantity} machines of reservation {name} are in use"
-        )
+        problem = f"{request.market}: all {quantity} machines of reservation {name} are in use"
+        raise NoCapacity(problem)
 
     return min(request.count, quantity - used)
 
@@ -368,9 +356,8 @@ def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> Azure
     if size is None:
         raise NotFound(f"{market}: Azure has no size {market.instance_type} in {market.region}")
     if size.barred & {NO_ZONE, zone_of(market)}:
-        raise QuotaReached(
-            f"{market}: the subscription may not use this size there; request access in the portal"
-        )
+        cure = "request access in the portal"
+        raise QuotaReached(f"{market}: the subscription may not use this size there; {cure}")
     if spot and not size.spot:
         raise NoCapacity(f"{market}: Azure does not offer this size as Spot; rent it on demand")
 
@@ -384,9 +371,8 @@ def image_reference(size: AzureSize, image: str | None) -> dict[str, str]:
     if image is None:
         machine = next(completed([machine_of(size.name, size.capabilities)]))
         if problem := obstacle(machine):
-            raise BadRequest(
-                f"{size.name}: {problem}; name an image that does (image: {{azure: ...}})"
-            )
+            cure = "name an image that does (image: {azure: ...})"
+            raise BadRequest(f"{size.name}: {problem}; {cure}")
         if machine.accelerators:
             image = _AMD if machine.traits.driver == AMD else _NVIDIA
         else:

@@ -278,10 +278,8 @@ def _described(operation: ArmCall, named: tuple[object, ...]) -> ApiCall:
     """A call by its title and the names that it is about."""
     names = [name for name in named if isinstance(name, str)]
     where = "/".join(name.rpartition("/")[2] for name in names)
-    return ApiCall(
-        f"Azure: {operation.name.lower().replace('_', ' ')}{' ' if where else ''}{where}",
-        " and ".join(operation.permissions),
-    )
+    problem = f"Azure: {operation.name.lower().replace('_', ' ')}{(' ' if where else '')}{where}"
+    return ApiCall(problem, " and ".join(operation.permissions))
 
 
 PRICES: Final = (

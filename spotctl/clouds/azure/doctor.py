@@ -1,4 +1,9 @@
-"""Checks of Azure: subscription, clock, permissions and spot quota."""
+"""The needs of spotctl on Azure: of the account, for `spotctl doctor`, and for one order.
+
+Of the account: subscription, clock, permissions and quotas. An order's requirements are rows, which
+`doctor`, `plan --check`, launches and `try` have judged by the one engine of
+`spotctl.clouds.doctor`. Nothing is ever made or changed here.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +11,51 @@ import os
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+from spotctl.clouds.azure.buyer import AzureBuyer, image_reference, require
 from spotctl.clouds.azure.calls import (
     ALL,
+    MACHINE_ROLE,
     NAMESPACES,
     REGISTER,
     AzureCalls,
     Operation,
     role,
+    translated,
 )
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
-from spotctl.clouds.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
 from spotctl.clouds.azure.session import AzureSession
-from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, permissions, quota, skew
-from spotctl.clouds.errors import Answers, ApiCall
+from spotctl.clouds.doctor import (
+    RESERVED,
+    TIMEOUT_SECONDS,
+    Finding,
+    Level,
+    OrderNeeds,
+    Requirement,
+    permissions,
+    quota,
+    skew,
+)
+from spotctl.clouds.errors import Answers, ApiCall, QuotaReached, Scope
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings, is_traced
+from spotctl.home.errors import BadRequest
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us
 
 SETUP = "run az login, and set AZURE_SUBSCRIPTION_ID"
 _PERMISSIONS_VERSION = "2022-04-01"
 _ANY_LOCATION = "eastus"
+SPOT_QUOTA: Final = "lowPriorityCores"
+"""The quota of vCPUs that spot machines of all sizes share in a region."""
+ON_DEMAND_QUOTA: Final = "cores"
+"""The quota of vCPUs that on-demand machines of all sizes share in a region; each family of sizes
+also has its own."""
+_UNCHECKED = (
+    "policies, capacity, public addresses, terms of images and the subscription's offer: only an "
+    "order tells"
+)
 
 
 is_configured = partial(
@@ -41,16 +68,14 @@ is_configured = partial(
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
     """Raises `CloudError` if further checks are impossible."""
-    session = AzureSession.sign_in(
-        AzureSettings(
-            subscription=settings.text("azure_subscription"),
-            management_endpoint=settings.text("azure_management_endpoint"),
-            managed_identity=settings.flag("azure_managed_identity"),
-            timeout_seconds=TIMEOUT_SECONDS,
-            retries=1,
-        ),
-        answers=answers,
+    access = AzureSettings(
+        subscription=settings.text("azure_subscription"),
+        management_endpoint=settings.text("azure_management_endpoint"),
+        managed_identity=settings.flag("azure_managed_identity"),
+        timeout_seconds=TIMEOUT_SECONDS,
+        retries=1,
     )
+    session = AzureSession.sign_in(access, answers=answers)
 
     call = ApiCall("Azure permissions", "Microsoft.Authorization/permissions/read")
     # The SDK of roles lists the permissions for a resource group only, and there may be none yet.
@@ -61,31 +86,25 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
     yield Finding("azure", "credentials", Level.GOOD, f"subscription {session.subscription}")
     yield skew("azure", answer.date)
     grants: list[dict[str, Any]] = answer.body["value"]
-    missing = [
-        action
-        for action in ALL
-        if not any(
-            _matches(grant.get("actions", ()), action)
-            and not _matches(grant.get("notActions", ()), action)
-            for grant in grants
-        )
-    ]
+    missing = []
+    for action in ALL:
+        granted = [grant for grant in grants if _matches(grant.get("actions", ()), action)]
+        if all(_matches(grant.get("notActions", ()), action) for grant in granted):
+            missing.append(action)
 
     yield permissions("azure", missing, len(ALL))
 
     # The subscription must be registered for what machines consist of.
     call = ApiCall("Azure resource providers", "Microsoft.Resources/subscriptions/providers/read")
-    states = {
-        name: session.carry_out(call, "resources.providers.get", name).body for name in NAMESPACES
-    }
-    missing = [
-        name for name, state in states.items() if state.get("registrationState") != "Registered"
-    ]
+    missing = []
+    for name in NAMESPACES:
+        state = session.carry_out(call, "resources.providers.get", name).body
+        if state.get("registrationState") != "Registered":
+            missing.append(name)
 
     if missing:
-        yield Finding(
-            "azure", "providers", Level.FAILS, f"not registered: {', '.join(missing)}", REGISTER
-        )
+        lacking = f"not registered: {', '.join(missing)}"
+        yield Finding("azure", "providers", Level.FAILS, lacking, REGISTER)
     else:
         yield Finding("azure", "providers", Level.GOOD, "registered")
 
@@ -123,13 +142,8 @@ def _quotas(session: AzureSession, settings: Settings) -> Iterator[Finding]:
 def _identity(session: AzureSession, identity: str | None) -> Finding:
     """Checks that the managed identity exists with which machines delete themselves."""
     if identity is None:
-        return Finding(
-            "azure",
-            "identity",
-            Level.NOTE,
-            "not set, so no machines can be rented",
-            "see docs/azure.md",
-        )
+        unset = "not set, so no machines can be rented"
+        return Finding("azure", "identity", Level.NOTE, unset, "see docs/azure.md")
 
     calls, name = AzureCalls(session), identity.rpartition("/")[2]
     known = calls.find(Operation.GET_IDENTITY, identity)
@@ -155,3 +169,111 @@ def _identity(session: AzureSession, identity: str | None) -> Finding:
 POLICIES = {policy: partial(role, policy) for policy in ("azure", "azure-machines", "azure-try")}
 """The roles of the launcher, of the managed identity of the machines, and what `spotctl try --full`
 needs besides."""
+
+
+class AzureNeeds(OrderNeeds[AzureBuyer, AzureMachineSettings]):
+    """The needs of one order, as far as they can be looked up before a resource group exists."""
+
+    @property
+    def rows(self) -> Sequence[Requirement]:
+        market = self.request.market
+        checks = [
+            Requirement(f"size {market.instance_type}", self._size),
+            Requirement("image", self._image, optional=True),
+            Requirement("identity of machines", self._identity),
+            Requirement(f"role {MACHINE_ROLE}", self._role),
+            Requirement("ssh", self._way_in),
+            Requirement(f"quotas in {market.region}", self._quotas, optional=True),
+            Requirement("not checked", partial(str, _UNCHECKED), note=True),
+        ]
+
+        if self.request.network or self.settings.subnet:
+            checks.append(Requirement("subnet", self._subnet, optional=True))
+        return [row._replace(call=translated()(row.call)) for row in checks]
+
+    def _size(self) -> str:
+        market, spot = self.request.market, self.request.bid is not None
+        require(self.buyer.sizes_in(market.region), market, spot=spot)
+        return f"exists in {market.region}{', also as Spot' if spot else ''}"
+
+    def _image(self) -> str:
+        market = self.request.market
+        size = require(
+            self.buyer.sizes_in(market.region), market, spot=self.request.bid is not None
+        )
+        image = image_reference(size, self.request.image or self.settings.image)
+        if "id" in image:
+            return f"{image['id'].rpartition('/')[2]}, which is not looked up"
+
+        named = image["publisher"], image["offer"], image["sku"]
+        versions = self.buyer.calls.listed_versions(market.region, *named)
+        if not versions or image["version"] not in ("latest", *versions):
+            cure = "correct image in [azure]"
+            raise BadRequest(f"{market.region} has no image {':'.join(image.values())}; {cure}")
+
+        return f"{':'.join(named)}, {versions[-1]}"
+
+    def _identity(self) -> str:
+        identity = self.buyer.identity_of(self.request)
+        if self.buyer.calls.find(Operation.GET_IDENTITY, identity) is None:
+            cure = "az identity create, or correct identity in [azure]"
+            raise BadRequest(f"{identity} does not exist; {cure}")
+        return identity.rpartition("/")[2]
+
+    def _role(self) -> str:
+        scope = self.buyer.calls.session.subscription_id
+        if not self.buyer.calls.listed(
+            Operation.LIST_ROLES, scope, filter=f"roleName eq '{MACHINE_ROLE}'"
+        ):
+            create = (
+                "spotctl doctor --policy azure-machines > machines.json, then az role definition "
+                "create"
+            )
+            raise BadRequest(f"it does not exist; {create} --role-definition machines.json")
+        return "exists"
+
+    def _way_in(self) -> str:
+        self.buyer.identity_of(self.request)
+        settings = self.settings
+        if settings.ssh_from:
+            return f"from {', '.join(settings.ssh_from)}"
+        return "as the company's network admits it"
+
+    def _subnet(self) -> str:
+        subnet = self.request.network or self.settings.subnet or ""
+        network, _, name = subnet.partition("/subnets/")
+        known = self.buyer.calls.find(Operation.GET_NETWORK, network)
+        subnets = [] if known is None else known["properties"].get("subnets", ())
+        names = [inner["name"].lower() for inner in subnets]
+        if name.lower() not in names:
+            raise BadRequest(f"{subnet} does not exist; correct subnet in [azure]")
+        return name
+
+    def _quotas(self) -> str:
+        market, spot = self.request.market, self.request.bid is not None
+        if self.request.reservation:
+            return RESERVED
+
+        name = SPOT_QUOTA if spot else ON_DEMAND_QUOTA
+        usages = self.buyer.calls.listed(Operation.LIST_USAGES, market.region)
+        left = next(
+            (
+                int(usage["limit"])
+                for usage in usages
+                if usage["name"]["value"].lower() == name.lower()
+            ),
+            None,
+        )
+
+        size = self.buyer.sizes_in(market.region).get(market.instance_type.lower())
+        needed = self.request.count * int(0 if size is None else size.capabilities.get("vCPUs", 0))
+        if left is None:
+            return "Azure states none"
+
+        if left < needed:
+            title = "Total Regional Spot vCPUs" if spot else "Total Regional vCPUs"
+            cure = "request more in the Azure portal under Quotas"
+            problem = f"{left} {title} in {market.region}, and {needed} are needed; {cure}"
+            raise QuotaReached(problem, Scope.TYPE)
+
+        return f"{left} {'Spot ' if spot else ''}vCPUs, {needed} needed"

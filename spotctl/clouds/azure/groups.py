@@ -54,9 +54,8 @@ class RunGroups:
             raise Throttled(f"resource group {group} is being deleted; try again once it is gone")
 
         if not _is_ours(existing, run_tags(request.tags)):
-            raise BadRequest(
-                f"resource group {group} exists and was not made for this run; delete or rename it"
-            )
+            cure = "delete or rename it"
+            raise BadRequest(f"resource group {group} exists and was not made for this run; {cure}")
 
     def assign_role(self, group: str, identity: str) -> None:
         """Lets machines with this identity delete machines of a group. BadRequest: the role does
@@ -77,12 +76,12 @@ class RunGroups:
                 Operation.LIST_ROLES, subscription, filter=f"roleName eq '{MACHINE_ROLE}'"
             )
             if not roles:
-                raise BadRequest(
+                problem = (
                     f"the subscription has no role {MACHINE_ROLE}, which machines need to delete "
-                    "themselves: create it"
-                    " from what spotctl doctor --policy azure-machines prints (az role definition "
-                    "create)"
+                    "themselves: create it from what spotctl doctor --policy azure-machines "
+                    "prints (az role definition create)"
                 )
+                raise BadRequest(problem)
             self._role = str(roles[0]["id"])
 
         principal = str(known["properties"]["principalId"])
@@ -179,12 +178,8 @@ class Removal:
         for others in by_kind.values():
             self._left += others
         self._left += groups.values()
-        self._accepted = set[str]()
-
-    @property
-    def is_accepted(self) -> bool:
-        """Whether nothing remains but groups that Azure is deleting, which takes minutes."""
-        return all(resource.id in self._accepted for resource in self._left)
+        self.accepted = set[str]()
+        """The ids of groups that Azure is deleting."""
 
     def advance(self) -> list[str]:
         """Asks for the deletion of all remaining resources, and returns their ids. A failure is
@@ -238,7 +233,7 @@ class Removal:
 
         if body["properties"]["provisioningState"] != "Deleting":
             self._calls.send(Operation.DELETE_GROUP, group)
-        self._accepted.add(resource.id)
+        self.accepted.add(resource.id)
         return False
 
 

@@ -32,13 +32,9 @@ _ALLOCATED: Final = frozenset({"PowerState/starting", "PowerState/running"})
 _STATES: Final = {"Creating": MachineState.STARTING, "Deleting": MachineState.LEAVING}
 
 
-class MachineAddresses(NamedTuple):
-    """A machine's address for other machines, and its address for this computer; empty if it has no
-    public one.
-    """
-
-    private: str
-    public: str
+MachineAddresses = tuple[str, str]
+"""A machine's address for other machines, and its address for this computer; empty if it has no
+public one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,8 @@ class Inventory:
         self._started: dict[MachineId, int] = {}
         self._seen_alive: set[MachineId] = set()
         self._returned: dict[MachineId, int] = {}
-        self._ends: dict[MachineId, MachineEnd] = {}
+        self.known_ends: dict[MachineId, MachineEnd] = {}
+        """The machines that have been seen to be gone."""
         self._names_in_log: dict[str, frozenset[str]] = {}
         self._log_read: dict[str, float] = {}
 
@@ -158,18 +155,16 @@ class Inventory:
         vm = self._calls.find(Operation.GET_MACHINE, group, name, expand="instanceView")
         view = (vm or {}).get("properties", {}).get("instanceView") or {}
         agent = (view.get("vmAgent") or {}).get("statuses") or ()
-        codes = [str(status.get("code", "")) for status in view.get("statuses") or ()]
-        return codes + [str(status.get("displayStatus", "")) for status in agent]
+        states = view.get("statuses") or ()
+        codes = [str(status.get("code", "")) for status in states]
+        heard = [str(status.get("displayStatus", "")) for status in agent]
+        return codes + heard
 
     def _is_being_deleted(self, machine: MachineId) -> bool:
         """Whether the machine's deletion was accepted so recently that a list may not show it;
         later, lists decide.
         """
         return wall_us() - self._returned.get(machine, 0) < _DELETION_LISTED_AFTER
-
-    def known_gone(self, machine: MachineId) -> bool:
-        """Whether this machine has been seen to be gone."""
-        return machine in self._ends
 
     def address(self, vm: Body) -> MachineAddresses | None:
         """The addresses of a machine's interface, which Azure makes with the machine; None: it has
@@ -192,11 +187,8 @@ class Inventory:
 
         outside = first.get("publicIPAddress")
         public = self._calls.find(Operation.GET_ADDRESS, outside["id"]) if outside else None
-        self._addresses[id_] = MachineAddresses(
-            first["privateIPAddress"],
-            "" if public is None else public["properties"].get("ipAddress", ""),
-        )
-
+        shown = "" if public is None else public["properties"].get("ipAddress", "")
+        self._addresses[id_] = first["privateIPAddress"], shown
         return self._addresses[id_]
 
     def _alive(self, group: str, vms: list[Body]) -> Iterator[Machine]:
@@ -207,15 +199,20 @@ class Inventory:
             id_ = MachineId(order.market.region, group, vm["name"])
             address, properties = self.address(vm), vm["properties"]
             state = _STATES.get(properties["provisioningState"], MachineState.RUNNING)
+            if self._is_being_deleted(id_):
+                state = MachineState.LEAVING
+            created = parse_time(properties["timeCreated"])
+            started = self._started.setdefault(id_, created)
+            private = "" if address is None else address[0]
             self._seen_alive.add(id_)
             yield Machine(
                 id=str(id_),
                 market=order.market,
                 bid=order.bid,
-                state=MachineState.LEAVING if self._is_being_deleted(id_) else state,
-                started=self._started.setdefault(id_, parse_time(properties["timeCreated"])),
+                state=state,
+                started=started,
                 tags=dict(order.tags),
-                address="" if address is None else address.private,
+                address=private,
             )
 
     # -- machines that do not exist any more -------------------------------------------------------
@@ -228,7 +225,7 @@ class Inventory:
         """
         for machine in missing:
             id_ = machine.id
-            known = id_ in self._ends
+            known = id_ in self.known_ends
             vm = None if known else self._calls.find(Operation.GET_MACHINE, id_.group, id_.name)
             if vm is None:
                 yield machine
@@ -236,10 +233,10 @@ class Inventory:
                 alive[vm["name"].lower()] = vm
 
     def _gone(self, group: str, gone: list[_UnlistedMachine]) -> Iterator[Machine]:
-        self._learn_ends(group, [machine for machine in gone if machine.id not in self._ends])
+        self._learn_ends(group, [machine for machine in gone if machine.id not in self.known_ends])
         for machine in gone:
             order, started = machine.order, self._started.setdefault(machine.id, machine.began)
-            end = self._ends.get(machine.id, MachineEnd(None, None))
+            end = self.known_ends.get(machine.id, MachineEnd(None, None))
             at = None if end.at is None else max(end.at, started)
             yield Machine(
                 str(machine.id),
@@ -258,9 +255,11 @@ class Inventory:
         """
         for machine in unknown:
             if machine.id in self._returned:
-                self._ends[machine.id] = MachineEnd(self._returned[machine.id], EndReason.RETURNED)
+                self.known_ends[machine.id] = MachineEnd(
+                    self._returned[machine.id], EndReason.RETURNED
+                )
 
-        unknown = [machine for machine in unknown if machine.id not in self._ends]
+        unknown = [machine for machine in unknown if machine.id not in self.known_ends]
         if not unknown:
             return
 
@@ -272,7 +271,7 @@ class Inventory:
                 # log is minutes late.
                 end = MachineEnd(wall_us(), EndReason.EVICTED)
             if end is not None:
-                self._ends[machine.id] = end
+                self.known_ends[machine.id] = end
 
     def _read_log(self, group: str, unknown: list[_UnlistedMachine]) -> Mapping[str, MachineEnd]:
         now = time.monotonic()
@@ -292,8 +291,8 @@ class Inventory:
         # all the same.
         with suppress(AccessDenied):
             own = frozenset[str]()
-            for machine in unknown:
-                own |= self._principals(machine.order.identity)
+            for identity in {machine.order.identity for machine in unknown}:
+                own |= self._principals(identity)
             return ends(logged, own)
 
         return {}
@@ -303,11 +302,8 @@ class Inventory:
         if identity not in self._names_in_log:
             answer = self._calls.find(Operation.GET_IDENTITY, identity)
             properties = {} if answer is None else answer["properties"]
-            self._names_in_log[identity] = frozenset(
-                str(properties[name]).lower()
-                for name in ("principalId", "clientId")
-                if properties.get(name)
-            )
+            shown = [properties.get(name) for name in ("principalId", "clientId")]
+            self._names_in_log[identity] = frozenset(str(name).lower() for name in shown if name)
         return self._names_in_log[identity]
 
 

@@ -54,15 +54,14 @@ def traits_of(name: str) -> MachineTraits:
     ends = [end for sizes, end in _retirements() if sizes.fullmatch(name.lower())]
     # Azure sells A10s only as virtual GPUs.
     is_virtual = accelerator in ("A10", "A10-slice")
+    driver = NVIDIA_VGPU if is_virtual else driver_of(accelerator)
+    gpu_gib = GPU_MEMORY_GIB.get(accelerator or "")
+    architecture = ARM if is_arm else X86
+    boots = "V2" if is_arm else _boots(match)
+    spot = False if _WITHOUT_SPOT.fullmatch(name.lower()) else None
+    retires, baseline = ends[0] if ends else None, _baseline(match)
     return MachineTraits(
-        ARM if is_arm else X86,
-        _baseline(match),
-        "hyper-v",
-        "V2" if is_arm else _boots(match),
-        False if _WITHOUT_SPOT.fullmatch(name.lower()) else None,
-        GPU_MEMORY_GIB.get(accelerator or ""),
-        NVIDIA_VGPU if is_virtual else driver_of(accelerator),
-        retires=ends[0] if ends else None,
+        architecture, baseline, "hyper-v", boots, spot, gpu_gib, driver, retires=retires
     )
 
 
@@ -176,17 +175,14 @@ def accelerator_of(name: str) -> str:
     ('V100', 'A10-slice')
     """
     size = name.lower().partition("_")[2].removesuffix("_promo")
-    named = [
-        part
-        for part in size.split("_")[1:]
-        if part not in _DESCRIPTORS and not _VERSION.fullmatch(part)
-    ]
-
-    known = (
-        accelerator for pattern, accelerator in _UNNAMED_ACCELERATORS if re.fullmatch(pattern, size)
-    )
-    accelerator = named[-1].upper() if named else next(known, UNKNOWN_ACCELERATOR)
+    named = ""
+    for part in size.split("_")[1:]:
+        if part not in _DESCRIPTORS and not _VERSION.fullmatch(part):
+            named = part.upper()
 
     # The A100 with 40 GB is only in sizes whose names do not contain it.
-    accelerator = "A100-80GB" if named and accelerator == "A100" else accelerator
+    accelerator = "A100-80GB" if named == "A100" else named
+    if not named:
+        fitting = (gpu for sizes, gpu in _UNNAMED_ACCELERATORS if re.fullmatch(sizes, size))
+        accelerator = next(fitting, UNKNOWN_ACCELERATOR)
     return f"{accelerator}-slice" if _SLICES.fullmatch(size) else accelerator

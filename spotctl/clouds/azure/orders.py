@@ -69,27 +69,24 @@ def deployment(
     shared = _network(request, plan, settings) if plan.own_network else []
     if request.close:
         # An equal group that exists stays as it is; it goes with the run's resource group.
-        placement = models.ProximityPlacementGroup(
-            location=request.market.region,
-            tags=checked({**settings.tags, **run_tags(request.tags)}),
-            properties=models.ProximityPlacementGroupProperties(
-                proximity_placement_group_type="Standard"
-            ),
-        )
+        kind = models.ProximityPlacementGroupProperties(proximity_placement_group_type="Standard")
+        tags = checked({**settings.tags, **run_tags(request.tags)})
+        region = request.market.region
+        placement = models.ProximityPlacementGroup(location=region, tags=tags, properties=kind)
         shared.append(_resource(_PLACEMENT, placement_name(request.market), placement))
 
     above = f"{plan.group_id}/providers"
     needs = [f"{above}/{resource['type']}/{resource['name']}" for resource in shared]
     machines = []
     for index in range(request.count):
-        name, machine = machine_name(request.token, index), _machine(request, plan, settings, index)
-        machines.append(_resource(_VMS, name, machine) | {"dependsOn": needs})
+        name = machine_name(request.token, index)
+        machine = _resource(_VMS, name, _machine(request, plan, settings, index))
+        machines.append(machine | {"dependsOn": needs})
 
-    template = {"$schema": _SCHEMA, "contentVersion": "1.0.0.0", "resources": [*shared, *machines]}
-    return {
-        "tags": plan.order.written(settings.tags),
-        "properties": {"mode": "Incremental", "template": _literal(template)},
-    }
+    made = [*shared, *machines]
+    template = {"$schema": _SCHEMA, "contentVersion": "1.0.0.0", "resources": made}
+    properties = {"mode": "Incremental", "template": _literal(template)}
+    return {"tags": plan.order.written(settings.tags), "properties": properties}
 
 
 def network_name(region: str) -> str:
@@ -168,15 +165,16 @@ def _machine(
     request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int
 ) -> models.VirtualMachine:
     market = request.market
-    key = models.SshPublicKey(path=f"/home/{ADMIN}/.ssh/authorized_keys", key_data=plan.admin_key)
+    path = f"/home/{ADMIN}/.ssh/authorized_keys"
+    key = models.SshPublicKey(path=path, key_data=plan.admin_key)
     ssh = models.SshConfiguration(public_keys=[key])
+    linux = models.LinuxConfiguration(disable_password_authentication=True, ssh=ssh)
+    start_up = base64.b64encode(plan.start_up).decode()
     system = models.OSProfile(
         computer_name=machine_name(request.token, index),
         admin_username=ADMIN,
-        custom_data=base64.b64encode(plan.start_up).decode(),
-        linux_configuration=models.LinuxConfiguration(
-            disable_password_authentication=True, ssh=ssh
-        ),
+        custom_data=start_up,
+        linux_configuration=linux,
     )
 
     near: models.SubResource | None = None
@@ -190,27 +188,30 @@ def _machine(
 
     image = models.ImageReference(**plan.image)
     disk = _disk(request, plan, settings, index)
+    storage = models.StorageProfile(image_reference=image, os_disk=disk)
     console = models.BootDiagnostics(enabled=True)
+    diagnostics = models.DiagnosticsProfile(boot_diagnostics=console)
+    hardware = models.HardwareProfile(vm_size=market.instance_type)
+    connection = _connection(request, plan, settings, index)
     properties = models.VirtualMachineProperties(
-        hardware_profile=models.HardwareProfile(vm_size=market.instance_type),
+        hardware_profile=hardware,
         proximity_placement_group=near,
         capacity_reservation=reserved,
-        storage_profile=models.StorageProfile(image_reference=image, os_disk=disk),
+        storage_profile=storage,
         os_profile=system,
-        network_profile=_connection(request, plan, settings, index),
-        diagnostics_profile=models.DiagnosticsProfile(boot_diagnostics=console),
+        network_profile=connection,
+        diagnostics_profile=diagnostics,
         **_purchase(request.bid),
     )
 
     identities = {plan.identity: models.UserAssignedIdentitiesValue()}
+    identity = models.VirtualMachineIdentity(
+        type="UserAssigned", user_assigned_identities=identities
+    )
+    zones = None if market.zone == NO_ZONE else [zone_of(market)]
+    tags = plan.order.written(settings.tags, index)
     return models.VirtualMachine(
-        location=market.region,
-        tags=plan.order.written(settings.tags, index),
-        zones=None if market.zone == NO_ZONE else [zone_of(market)],
-        identity=models.VirtualMachineIdentity(
-            type="UserAssigned", user_assigned_identities=identities
-        ),
-        properties=properties,
+        location=market.region, tags=tags, zones=zones, identity=identity, properties=properties
     )
 
 
@@ -221,9 +222,10 @@ def _purchase(bid: int | None) -> dict[str, Any]:
 
     most = bid // _NANOS_OF_PRICE * _NANOS_OF_PRICE / NANOS_PER_DOLLAR
     if not most:
-        raise BadRequest(
+        problem = (
             f"a bid of {bid} nano-dollars an hour is below 0.00001 USD, the lowest that Azure takes"
         )
+        raise BadRequest(problem)
 
     return {
         "priority": "Spot",
@@ -237,16 +239,18 @@ def _disk(
 ) -> models.OSDisk:
     keys = settings.disk_encryption_set
     usual = USUAL_DISK_GIB if plan.image.get("offer") == _OFFER_WITH_DRIVERS else None
+    # None leaves the size to the image.
+    size_gb = usual if request.disk_gib is None else request.disk_gib
+    encryption = models.DiskEncryptionSetParameters(id=keys) if keys else None
+    managed = models.ManagedDiskParameters(
+        storage_account_type=settings.disk_type, disk_encryption_set=encryption
+    )
     return models.OSDisk(
         name=f"{machine_name(request.token, index)}-disk",
         create_option="FromImage",
         delete_option="Delete",
-        managed_disk=models.ManagedDiskParameters(
-            storage_account_type=settings.disk_type,
-            disk_encryption_set=models.DiskEncryptionSetParameters(id=keys) if keys else None,
-        ),
-        # None leaves the size to the image.
-        disk_size_gb=usual if request.disk_gib is None else request.disk_gib,
+        managed_disk=managed,
+        disk_size_gb=size_gb,
     )
 
 
@@ -265,19 +269,20 @@ def _connection(
         name=f"{name}-address", sku=kind, tags=tags, properties=lasting
     )
 
+    inner = models.SubResource(id=subnet or own)
+    shown = public if settings.public_ip else None
     address = models.VirtualMachineNetworkInterfaceIPConfigurationProperties(
-        primary=True,
-        subnet=models.SubResource(id=subnet or own),
-        public_ip_address_configuration=public if settings.public_ip else None,
+        primary=True, subnet=inner, public_ip_address_configuration=shown
     )
 
     first = models.VirtualMachineNetworkInterfaceIPConfiguration(name="first", properties=address)
     rules = settings.security_group if subnet else None
+    group = models.SubResource(id=rules) if rules else None
     interface = models.VirtualMachineNetworkInterfaceConfigurationProperties(
         primary=True,
         delete_option="Delete",
         ip_configurations=[first],
-        network_security_group=models.SubResource(id=rules) if rules else None,
+        network_security_group=group,
     )
 
     made = models.VirtualMachineNetworkInterfaceConfiguration(
@@ -339,33 +344,25 @@ class AzureOrder:
     def read(cls, tags: Mapping[str, str]) -> AzureOrder | None:
         """The order that tags describe; None: spotctl did not write them."""
         try:
-            names = json.loads(tags[_NAMES])
-            return cls(
-                tags[_TOKEN],
-                Market.parse(tags[_MARKET]),
-                None if tags[_BID] == _ON_DEMAND else int(tags[_BID]),
-                int(tags[_COUNT]),
-                tags[_FINGERPRINT],
-                tags[_IDENTITY],
-                {str(name): tags[name] for name in names},
-            )
+            own = {str(name): tags[name] for name in json.loads(tags[_NAMES])}
+            market, count = Market.parse(tags[_MARKET]), int(tags[_COUNT])
+            bid = None if tags[_BID] == _ON_DEMAND else int(tags[_BID])
+            token, print_, identity = tags[_TOKEN], tags[_FINGERPRINT], tags[_IDENTITY]
+            return cls(token, market, bid, count, print_, identity, own)
         except (BadMarket, KeyError, TypeError, ValueError):
             return None
 
     def written(self, company: Mapping[str, str], index: int | None = None) -> dict[str, str]:
         """All tags of a deployment, or of its machine with this index."""
-        own = {
-            _TOKEN: self.token,
-            _MARKET: str(self.market),
-            _BID: _ON_DEMAND if self.bid is None else str(self.bid),
-            _COUNT: str(self.count),
-            _FINGERPRINT: self.fingerprint,
-            _IDENTITY: self.identity,
-            _NAMES: json.dumps(sorted(self.tags)),
-        }
-
-        place = {} if index is None else {_INDEX: str(index)}
-        return checked({**company, **self.tags, **own, **place})
+        tags = {**company, **self.tags}
+        tags[_TOKEN], tags[_MARKET] = self.token, str(self.market)
+        tags[_BID] = _ON_DEMAND if self.bid is None else str(self.bid)
+        tags[_COUNT], tags[_FINGERPRINT] = str(self.count), self.fingerprint
+        tags[_IDENTITY] = self.identity
+        tags[_NAMES] = json.dumps(sorted(self.tags))
+        if index is not None:
+            tags[_INDEX] = str(index)
+        return checked(tags)
 
 
 def checked(tags: dict[str, str]) -> dict[str, str]:
@@ -375,10 +372,10 @@ def checked(tags: dict[str, str]) -> dict[str, str]:
         problem = (
             f"the value of tag {long[0]} is too long" if long else f"{len(tags)} tags are too many"
         )
-        raise BadRequest(
-            f"{problem}; Azure takes up to {_MAX_TAGS} tags, with values of up to {_LONGEST_VALUE} "
-            "characters"
+        cure = (
+            f"Azure takes up to {_MAX_TAGS} tags, with values of up to {_LONGEST_VALUE} characters"
         )
+        raise BadRequest(f"{problem}; {cure}")
 
     return tags
 

@@ -16,8 +16,8 @@ from pricing_data.errors import CloudError
 from pricing_data.market import Market
 from spotctl.clouds.azure.buyer import AzureBuyer
 from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation, translated
-from spotctl.clouds.azure.checks import AzureChecks
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
+from spotctl.clouds.azure.doctor import ON_DEMAND_QUOTA, SPOT_QUOTA, AzureNeeds
 from spotctl.clouds.azure.groups import Removal, delete_machine, resources_of
 from spotctl.clouds.azure.orders import (
     USUAL_DISK_GIB,
@@ -30,8 +30,8 @@ from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import Answers, NotFound, ProviderError, Throttled, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
-from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
+from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.quotas import Quota, QuotaUnit
 
 if TYPE_CHECKING:
@@ -40,11 +40,6 @@ if TYPE_CHECKING:
     from spotctl.home.config import Settings
 
 
-SPOT_QUOTA: Final = "lowPriorityCores"
-"""The quota of vCPUs that spot machines of all sizes share in a region."""
-ON_DEMAND_QUOTA: Final = "cores"
-"""The quota of vCPUs that on-demand machines of all sizes share in a region; each family of sizes
-also has its own."""
 _DELETING: Final = "Deleting"
 _SSH_PORT: Final = 22
 
@@ -126,9 +121,7 @@ class AzureProvider(RentingProvider):
 
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         with translated():
-            return AzureChecks(
-                self._calls, self._settings, self._buyer, request, (SPOT_QUOTA, ON_DEMAND_QUOTA)
-            ).rows
+            return AzureNeeds(self._buyer, self._settings, request).rows
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`; the validation of a deployment. It makes the resource group of the
@@ -217,12 +210,13 @@ class AzureProvider(RentingProvider):
                 if time.monotonic() >= give_up:
                     raise
             else:
-                if not left or (time.monotonic() >= give_up and removal.is_accepted):
+                is_late = time.monotonic() >= give_up
+                # Azure deletes groups that it has accepted, which takes minutes.
+                if not left or (is_late and removal.accepted.issuperset(left)):
                     return
-                if time.monotonic() >= give_up:
-                    raise ProviderError(
-                        f"Azure is still deleting {', '.join(left)}; check again in a few minutes"
-                    )
+                if is_late:
+                    cure = "check again in a few minutes"
+                    raise ProviderError(f"Azure is still deleting {', '.join(left)}; {cure}")
             time.sleep(self._poll_seconds)
 
     # -- talking to machines -----------------------------------------------------------------------
@@ -236,7 +230,7 @@ class AzureProvider(RentingProvider):
 
     def remote(self, machine: str) -> RemoteMachine:
         id_ = MachineId.parse(machine)
-        if id_ is None or self._buyer.inventory.known_gone(id_):
+        if id_ is None or id_ in self._buyer.inventory.known_ends:
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
         if id_ in self._known:
             return self._known[id_]
@@ -249,7 +243,7 @@ class AzureProvider(RentingProvider):
             raise NotFound(f"{id_}: gone (evicted or returned)", (str(id_),))
 
         public = self._settings.public_ip and not self._settings.private_ssh
-        host = address and (address.public if public else address.private)
+        host = address and address[1 if public else 0]
         if not host:
             raise Unanswered(f"{id_}: it has no address yet; try again")
 

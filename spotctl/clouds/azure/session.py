@@ -124,9 +124,8 @@ class NoToken:
     # As the SDK declares it.
     def get_token(self, *scopes: str, **options: Any) -> AccessToken:  # noqa: ANN401
         """Always raises."""
-        raise MissingCredentials(
-            f"no token for {scopes} is sent over plain HTTP (options {sorted(options)})"
-        )
+        problem = f"no token for {scopes} is sent over plain HTTP (options {sorted(options)})"
+        raise MissingCredentials(problem)
 
 
 class AzureSession:
@@ -172,7 +171,7 @@ class AzureSession:
         )
 
         with session._translated(ApiCall(f"Azure sign-in for {settings.endpoint}", "a token")):
-            session._credential.get_token(_scope(settings))
+            session._credential.get_token(f"{settings.endpoint}/.default")
         return session
 
     @property
@@ -278,14 +277,13 @@ class AzureSession:
         known: dict[tuple[str, str], Any] = self._of_thread.__dict__.setdefault("clients", {})
         if (client, owner) not in known:
             module, _, kind = _CLIENTS[client].partition(":")
-            known[client, owner] = getattr(import_module(module), kind)(
-                self._credential,
-                owner or self.subscription,
-                base_url=self._settings.endpoint,
-                **self._client_options(),
-            )
+            made = getattr(import_module(module), kind)
+            subscription, options = owner or self.subscription, self._client_options()
+            options["base_url"] = self._settings.endpoint
+            known[client, owner] = made(self._credential, subscription, **options)
 
-        called: Callable[..., Any] = getattr(getattr(known[client, owner], group), name)
+        methods = getattr(known[client, owner], group)
+        called: Callable[..., Any] = getattr(methods, name)
         return called
 
     @contextmanager
@@ -321,10 +319,8 @@ class AzureSession:
         try:
             yield
         except ClientAuthenticationError as error:
-            raise MissingCredentials(
-                f"{call.what}: the credentials are missing, wrong or expired, {_shown(error)}",
-                AZURE_SIGN_IN,
-            ) from error
+            problem = f"{call.what}: the credentials are missing, wrong or expired, {_shown(error)}"
+            raise MissingCredentials(problem, AZURE_SIGN_IN) from error
         except HttpResponseError as error:
             raise _error_of_answer(
                 error, call, f"{call.permission} on /subscriptions/{self.subscription}"
@@ -335,15 +331,14 @@ class AzureSession:
             ) from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # The SDKs take an answer apart before they check that it is what they expect.
-            raise NoAnswer(
-                f"{call.what}: the answer is not as documented, {_shown(error)}", _LATER
-            ) from error
+            problem = f"{call.what}: the answer is not as documented, {_shown(error)}"
+            raise NoAnswer(problem, _LATER) from error
 
     def _client_options(self) -> dict[str, Any]:
         settings = self._settings
         once = [_AskedOnce(self._answers)] if self._answers.kept else []
         options: dict[str, Any] = {
-            "credential_scopes": [_scope(settings)],
+            "credential_scopes": [f"{settings.endpoint}/.default"],
             "per_call_policies": [_OwnHost(self.host), *once],
             "retry_total": settings.retries,
             "retry_connect": settings.retries,
@@ -386,10 +381,6 @@ def storage_token(
             f"Azure sign-in for Blob Storage: {_shown(error)}", AZURE_SIGN_IN
         ) from error
     return token.token, token.expires_on - time.time()
-
-
-def _scope(settings: AzureSettings) -> str:
-    return f"{settings.endpoint}/.default"
 
 
 def _default_credential(settings: AzureSettings) -> TokenCredential:

@@ -34,26 +34,27 @@ def bucket(name: str, who: TokenIdentity) -> Bucket:
     def connect(count: int, parent: str | None) -> AzureStore:
         from obstore.store import AzureStore
 
+        at, inside, options = endpoint(account), container, client_options(endpoint(account))
+        if parent is not None:
+            at, inside = f"{at}/{container}{parent}", ""
         return AzureStore(
-            container if parent is None else "",
+            inside,
             account_name=account,
-            endpoint=endpoint(account)
-            if parent is None
-            else f"{endpoint(account)}/{container}{parent}",
+            endpoint=at,
             credential_provider=bearer(who),
-            client_options=client_options(endpoint(account)),
+            client_options=options,
             retry_config=retries(count),
         )
 
     def request(method: str, path: str, query: Mapping[str, str] | None = None) -> Request:
-        headers = {"Authorization": f"Bearer {who.token()[0]}", "x-ms-version": API_VERSION}
+        token, _ = who.token()
+        headers = {"Authorization": f"Bearer {token}", "x-ms-version": API_VERSION}
         url = f"{endpoint(account)}/{container}{path}?{urlencode(query or {}, quote_via=quote)}"
         return Request(url, headers=headers, method=method)  # noqa: S310 - the store's own address
 
     def page(prefix: str, after: str) -> Request:
-        return request(
-            "GET", "", {"restype": "container", "comp": "list", "prefix": prefix, "marker": after}
-        )
+        listing = {"restype": "container", "comp": "list"}
+        return request("GET", "", {**listing, "prefix": prefix, "marker": after})
 
     return _Container(f"az://{name}", connect, page, request)
 
@@ -98,9 +99,8 @@ class MachineIdentity:
         try:
             answer = json.loads(fetch_metadata(metadata_host(), path, {"Metadata": "true"}))
         except OSError as error:
-            raise StoreRefused(
-                f"this machine has no managed identity to reach Blob Storage with: {error}"
-            ) from None
+            problem = f"this machine has no managed identity to reach Blob Storage with: {error}"
+            raise StoreRefused(problem) from None
         return str(answer["access_token"]), float(answer.get("expires_in", 0))
 
 

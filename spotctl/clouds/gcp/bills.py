@@ -42,27 +42,18 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
     end = not_before(begin, time_of(cells, "usageendtime"))
     service, sku = cells.get("servicedescription", ""), cells.get("skudescription", "")
     is_compute = normalized(service) in ("", "computeengine")
+    is_machine = is_compute and not NOT_MACHINE_TIME.search(sku)
     words = (cells.get("costtype", ""), service, cells.get("skuid", ""), sku)
+    what = " ".join(filter(None, words))
     amount, currency = amount_of(cells, "cost"), text_of(cells, "currency").upper()
     run = run_in_tags(cells["labels"], "the column labels") if "labels" in cells else None
-    line = BillLine(
-        where,
-        name.lower(),
-        is_compute and not NOT_MACHINE_TIME.search(sku),
-        begin,
-        end,
-        amount,
-        currency,
-        " ".join(filter(None, words)),
-        run,
-        kind,
-    )
+    name = name.lower()
+    line = BillLine(where, name, is_machine, begin, end, amount, currency, what, run, kind)
 
-    credited = (
-        replace(line, kind=kind, amount=amount)
-        for kind, amount in credits_in(cells.get("credits", ""), "credits")
-    )
-    return [converted(charge, cells, "currencyconversionrate") for charge in (line, *credited)]
+    charges = [line]
+    for kind, amount in credits_in(cells.get("credits", ""), "credits"):
+        charges.append(replace(line, kind=kind, amount=amount))
+    return [converted(charge, cells, "currencyconversionrate") for charge in charges]
 
 
 FORMAT = ExportFormat(
@@ -82,7 +73,7 @@ FORMAT = ExportFormat(
 FOCUS = FocusExport(
     "gcp",
     frozenset({"googlecloud", "googlecloudplatform", "google"}),
-    lambda cells, _: normalized(cells.get("servicename", "")) == "computeengine",
+    {"servicename": r"\W*compute\W*engine\W*$"},
     # An id may end with a number instead of the name.
     ("resourcename", "resourceid"),
 )

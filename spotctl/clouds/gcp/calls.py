@@ -17,9 +17,9 @@ else in other messages, so their words decide.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, NamedTuple
 
-from pricing_data.errors import CloudError, RequestRejected
 from pricing_data.units import MINUTE
 from spotctl.clouds.errors import (
     MADE_WITHIN,
@@ -37,7 +37,7 @@ from spotctl.clouds.errors import (
     Throttled,
     Unanswered,
     UnknownRefusal,
-    error_of_kind,
+    error_of_call,
     in_contract,
     refused,
 )
@@ -125,7 +125,7 @@ class GcpCalls:
         """Waits for an operation; raises the operation's error if it failed."""
         ended = self.wait_for(operation, what, place)
         if (failure := failure_of(ended)) is not None:
-            raise of_operation(what, failure.code, failure.message)
+            raise of_operation(what, *failure)
 
 
 def _described(method: Method, what: str) -> ApiCall:
@@ -522,16 +522,8 @@ RESERVATION_REFUSALS = (
 
 _TABLE = (*RESERVATION_REFUSALS, *IN_DETAIL, *REFUSALS)
 
-
-def of_call(error: CloudError) -> SpotctlError:
-    """The error for a call that Google refused."""
-    if (known := refused(_TABLE, error.code, error.problem, error.problem)) is not None:
-        return known
-    return (
-        BadRequest(str(error))
-        if isinstance(error, RequestRejected)
-        else error_of_kind(error, str(error))
-    )
+of_call = partial(error_of_call, _TABLE)
+"""The error for a call that Google refused."""
 
 
 def of_operation(what: str, code: str, message: str) -> SpotctlError:

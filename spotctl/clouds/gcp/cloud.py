@@ -70,16 +70,18 @@ class GcpMachineSettings:
             if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)) or key.startswith(
                 "spotctl-"
             ):
-                raise ValueError(
-                    "labels of up to 63 lowercase letters, digits, _ and -, whose keys start with "
-                    f"a letter but not with spotctl-, not {key} = {value!r}"
+                problem = (
+                    "labels of up to 63 lowercase letters, digits, _ and -, whose keys start "
+                    f"with a letter but not with spotctl-, not {key} = {value!r}"
                 )
+                raise ValueError(problem)
 
         if not 1 <= self.longest_hours <= 2880:
-            raise ValueError(
-                f"from 1 to 2880 in longest_hours (Google's limit is 120 days), not "
+            problem = (
+                "from 1 to 2880 in longest_hours (Google's limit is 120 days), not "
                 f"{self.longest_hours}"
             )
+            raise ValueError(problem)
         if self.disk_gib < 10:
             raise ValueError(f"10 or more in disk_gib, which the image needs, not {self.disk_gib}")
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from pricing_data.errors import UnknownResource
@@ -70,7 +71,7 @@ class Creation:
         start_up: Callable[[], str],
         now: Callable[[], int],
     ) -> None:
-        self._calls, self._settings, self._request = calls, settings, request
+        self.calls, self._settings, self._request = calls, settings, request
         self._start_up, self._now = start_up, now
         self._order = orders.OrderName.of(request)
 
@@ -79,18 +80,24 @@ class Creation:
         `CloudProvider.create`."""
         type_ = self._request.market.instance_type
         if self._request.close and type_.partition("-")[0] in _NEVER_CLOSE:
-            raise NotFound(
-                f"{self._request.market}: Google Cloud gives no {type_} a compact placement policy "
-                "(resources: {placement: close}); name other types"
+            cure = "name other types"
+            problem = (
+                f"{self._request.market}: Google Cloud gives no {type_} a compact placement "
+                f"policy (resources: {{placement: close}}); {cure}"
             )
+            raise NotFound(problem)
 
         tried = self._find_attempts()
         created = [past for past in tried.values() if past.failure is None] or self._create(tried)
-        by_index = sorted(created, key=lambda past: int(past.name.rpartition("-")[2]))
-        machines = [self._machine(past) for past in by_index]
-        return tuple(machine for machine, _ in machines), [
-            instance for _, instance in machines if instance is not None
-        ]
+        machines, instances = list[tuple[int, Machine]](), []
+        for past in created:
+            machine, instance = self._machine(past)
+            machines.append((int(past.name.rpartition("-")[2]), machine))
+            if instance is not None:
+                instances.append(instance)
+
+        machines.sort(key=itemgetter(0))
+        return tuple(machine for _, machine in machines), instances
 
     def check(self) -> str:
         """Looks up the type and the image of a machine of the request, and returns the image's
@@ -102,16 +109,17 @@ class Creation:
         path = body["disks"][0]["initialize_params"]["source_image"]
         where = _IMAGE.search(path)
         if where is None:
-            raise BadRequest(
+            problem = (
                 f"image {path!r} is not projects/PROJECT/global/images/NAME, or .../family/NAME"
             )
+            raise BadRequest(problem)
 
         method, named = calls.GET_IMAGE, "image"
         if where["family"]:
             method, named = calls.GET_IMAGE_OF_FAMILY, "family"
         asked = {"project": where["project"], named: where["name"]}
         try:
-            image = self._calls.call(method, f"image {path}", **asked)
+            image = self.calls.call(method, f"image {path}", **asked)
         except NotFound as error:
             raise BadRequest(str(error)) from error
 
@@ -120,7 +128,7 @@ class Creation:
     def _find_attempts(self) -> dict[tuple[str, str], Past]:
         """The creations of earlier attempts with this token, by zone and name."""
         chosen = f'targetLink eq ".*/instances/{self._order.any_print}"'
-        operations, failure = self._calls.listed_everywhere(
+        operations, failure = self.calls.listed_everywhere(
             calls.LIST_OPERATIONS, "list of operations", chosen
         )
         region = f"{orders.CLOUD}:{self._request.market.region}"
@@ -132,10 +140,11 @@ class Creation:
         for _, name in tried:
             known = orders.parsed(name)
             if known is not None and known[0] != self._order:
-                raise TokenTaken(
+                problem = (
                     f"token {self._request.token} belongs to another request, whose machine is "
                     f"{name}"
                 )
+                raise TokenTaken(problem)
 
         return {place: self._settle(past) for place, past in tried.items()}
 
@@ -143,7 +152,7 @@ class Creation:
         """Waits until a creation has succeeded or failed."""
         if not past.pending:
             return past
-        operation = self._calls.wait_for(
+        operation = self.calls.wait_for(
             past.operation, f"creation of machine {past.name}", past.zone
         )
         return replace(past, pending=False, failure=failure_of(operation))
@@ -156,7 +165,7 @@ class Creation:
             if refused is None:
                 self._admit(zone)
             if self._request.close:
-                ensure_policy(self._calls, self._request, self._order.scope, zone)
+                ensure_policy(self.calls, self._request, self._order.scope, zone)
             failures = {
                 name: past.failure
                 for (where, name), past in tried.items()
@@ -186,30 +195,25 @@ class Creation:
         if market.zone == NO_ZONE:
             zones = []
             with suppress(NotFound, BadRequest):
-                region = self._calls.call(
+                region = self.calls.call(
                     calls.GET_REGION, f"region {market.region}", region=market.region
                 )
                 zones = sorted(last_part(zone) for zone in region.zones)
 
         start = int.from_bytes(self._order.scope.encode()) % max(len(zones), 1)
         name, attached = split_type(market.instance_type)
-        dead = {
-            place[0] for place in map(orders.place_of, self._request.silent) if place is not None
-        }
+        places = map(orders.place_of, self._request.silent)
+        dead = {place[0] for place in places if place is not None}
 
         for zone in sorted(zones[start:] + zones[:start], key=dead.__contains__):
             what = f"machine type {name} in {zone}"
             try:
-                type_ = self._calls.call(calls.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)
+                type_ = self.calls.call(calls.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)
             except (NotFound, BadRequest):
                 continue
             is_found = True
-            yield (
-                zone,
-                GcpHardware(
-                    name, type_.architecture == "ARM64", bool(type_.accelerators), attached
-                ),
-            )
+            is_arm, has_own_gpus = type_.architecture == "ARM64", bool(type_.accelerators)
+            yield zone, GcpHardware(name, is_arm, has_own_gpus, attached)
 
         if not is_found:
             cure = "choose another type or region"
@@ -238,7 +242,7 @@ class Creation:
             failed = failed_before[-1:]
         if failed:
             what = f"{self._request.market} in {zone}"
-            problem = calls.of_operation(what, failed[0].code, failed[0].message)
+            problem = calls.of_operation(what, *failed[0])
 
         return [past for past in settled if past.failure is None], problem
 
@@ -251,7 +255,7 @@ class Creation:
         what = f"creation of a machine of {self._request.market} in {zone}"
 
         try:
-            operation = self._calls.call(
+            operation = self.calls.call(
                 calls.INSERT_INSTANCE,
                 what,
                 zone=zone,
@@ -279,16 +283,17 @@ class Creation:
         if not self._settings.ssh_from and (
             self._settings.network != "default" or self._settings.subnetwork
         ):
-            raise BadRequest(
-                f"{self._request.market}: no address may reach the machines over ssh: set ssh_from "
-                "in [gcp] to your"
-                " address range, or network_tags if the network has rules that admit you"
+            problem = (
+                f"{self._request.market}: no address may reach the machines over ssh: set "
+                "ssh_from in [gcp] to your address range, or network_tags if the network has "
+                "rules that admit you"
             )
+            raise BadRequest(problem)
 
         tags, network = run_tags(self._request.tags), self._network(zone)
         rules = orders.firewalls(self._order.scope, network, self._settings.ssh_from, tags)
         chosen = f'name eq "{orders.network_tag(self._order.scope)}-.*"'
-        listed = self._calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", chosen)
+        listed = self.calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", chosen)
         existing = {firewall.name for firewall in listed}
 
         for rule in rules:
@@ -297,10 +302,10 @@ class Creation:
             what = f"firewall rule {rule['name']}"
             request_id = orders.create_id(str(rule["name"]), "global", rule)
             with suppress(NameTaken):
-                operation = self._calls.call(
+                operation = self.calls.call(
                     calls.INSERT_FIREWALL, what, firewall_resource=rule, request_id=request_id
                 )
-                self._calls.finish(operation.name, what)
+                self.calls.finish(operation.name, what)
 
     def _network(self, zone: str) -> str:
         """The network of the machines, to which the rules belong."""
@@ -310,28 +315,28 @@ class Creation:
 
         region, name = path.split("/")[-3], path.split("/")[-1]
         what = f"subnetwork {name}"
-        subnetwork = self._calls.unless_missing(
+        subnetwork = self.calls.unless_missing(
             calls.GET_SUBNETWORK, what, region=region, subnetwork=name
         )
 
         if subnetwork is None:
-            raise BadRequest(
-                f"gcp: there is no subnetwork {name} in {region}; check the [gcp] settings"
-            )
+            cure = "check the [gcp] settings"
+            raise BadRequest(f"gcp: there is no subnetwork {name} in {region}; {cure}")
         return str(subnetwork.network)
 
     def _machine(self, past: Past) -> tuple[Machine, Any | None]:
         what = f"machine {past.name}"
-        instance = self._calls.unless_missing(
+        instance = self.calls.unless_missing(
             calls.GET_INSTANCE, what, zone=past.zone, instance=past.name
         )
 
         if instance is not None:
             if instance.labels.get(REQUEST_LABEL) != fingerprint(self._request):
-                raise TokenTaken(
+                problem = (
                     f"token {self._request.token} belongs to another request, whose machine is "
                     f"{what}"
                 )
+                raise TokenTaken(problem)
             machine = machine_of(instance, past, self._settings.labels)
             assert machine is not None, past.name
         else:

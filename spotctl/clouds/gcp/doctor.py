@@ -3,13 +3,18 @@
 An order's requirements are rows, which `doctor`, `plan --check`, launches and `try` have judged by
 the one engine of `spotctl.clouds.doctor`. Google Cloud has no dry runs, so each row looks one thing
 up. Nothing is ever made or changed here.
+
+Metrics of quotas are those of "Allocation quotas" in the Compute Engine documentation. A region has
+one quota of vCPUs for the series without a quota of their own, one for some series, and one for
+each kind of GPU. Spot machines have the same ones with `PREEMPTIBLE_` before their names; where
+they have none, or one of 0, they count against the quota of all machines. A project's quota of GPUs
+counts all regions together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,6 +24,7 @@ from spotctl.clouds.doctor import (
     TIMEOUT_SECONDS,
     Finding,
     Level,
+    OrderNeeds,
     Requirement,
     finding_of,
     permissions,
@@ -27,16 +33,16 @@ from spotctl.clouds.doctor import (
 )
 from spotctl.clouds.errors import Answers, ApiCall, NotFound, NotPermitted, QuotaReached, Scope
 from spotctl.clouds.gcp import calls, orders
-from spotctl.clouds.gcp.calls import ALL, GcpCalls, role
+from spotctl.clouds.gcp.calls import ALL, role
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
+from spotctl.clouds.gcp.creation import Creation
 from spotctl.clouds.gcp.inventory import last_part
 from spotctl.clouds.gcp.machine_types import NEVER_SPOT, split_type
-from spotctl.clouds.gcp.quotas import VCPUS, limits_of, project_quotas, region_quotas, spot_limit
 from spotctl.clouds.gcp.session import ACT_AS, GcpSession
-from spotctl.clouds.provider import MachineRequest
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings, is_traced
 from spotctl.home.errors import BadRequest
+from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us
 
 _QUOTAS = "https://console.cloud.google.com/iam-admin/quotas"
@@ -130,17 +136,8 @@ def given_account(session: GcpSession, account: str) -> str:
 POLICIES = {name: partial(role, name) for name in ("gcp", "gcp-machines", "gcp-try")}
 
 
-@dataclass(frozen=True, slots=True)
-class GoogleRequirements:
-    """The needs of one request, as far as it can be looked up: Google Cloud has no dry runs.
-
-    `known_image` looks up its type and image, and returns the image's name.
-    """
-
-    calls: GcpCalls
-    settings: GcpMachineSettings
-    request: MachineRequest
-    known_image: Callable[[], str]
+class GoogleNeeds(OrderNeeds[Creation, GcpMachineSettings]):
+    """The needs of one order, as far as they can be looked up: Google Cloud has no dry runs."""
 
     @property
     def rows(self) -> Sequence[Requirement]:
@@ -148,7 +145,7 @@ class GoogleRequirements:
         chosen = self.request.network or self.settings.subnetwork or self.settings.network
         network, image = last_part(chosen), f"{market.instance_type} and its image"
         return (
-            Requirement(image, self.known_image, optional=True),
+            Requirement(image, self.buyer.check, optional=True),
             Requirement("spot", self._spot),
             Requirement(f"network {network}", self._network, optional=True),
             Requirement("ssh", self._way_in, optional=True),
@@ -164,7 +161,7 @@ class GoogleRequirements:
         return f"{type_} is sold as spot" if self.request.bid is not None else "on demand"
 
     def _network(self) -> str:
-        region, settings, calls_ = self.request.market.region, self.settings, self.calls
+        region, settings, calls_ = self.request.market.region, self.settings, self.buyer.calls
         path = orders.subnetwork_of(self.request, settings, f"{region}-a")
         if path is not None:
             name = last_part(path)
@@ -199,7 +196,9 @@ class GoogleRequirements:
         if settings.network != "default" or settings.subnetwork or self.request.network:
             raise BadRequest(f"no address may reach machines over ssh; {cure}, or network_tags")
 
-        rules = self.calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", 'name eq ".*"')
+        rules = self.buyer.calls.listed(
+            calls.LIST_FIREWALLS, "list of firewall rules", 'name eq ".*"'
+        )
         own = [rule for rule in rules if last_part(rule.network) == settings.network]
         if not any(map(_admits_ssh, own)):
             raise BadRequest(f"no rule of network default admits ssh; {cure}")
@@ -210,20 +209,20 @@ class GoogleRequirements:
         account = self.request.identity or self.settings.service_account
         if account is None or "@" not in account:
             return "the project's default one, which is not looked up"
-        return given_account(self.calls.session, account)
+        return given_account(self.buyer.calls.session, account)
 
     def _quotas(self) -> str:
         """Whether vCPUs and public addresses suffice, as far as the region's own limits say."""
         request, market = self.request, self.request.market
         what = f"quotas of {market.region}"
-        region = self.calls.call(calls.GET_REGION, what, region=market.region)
+        region = self.buyer.calls.call(calls.GET_REGION, what, region=market.region)
         limits = limits_of(region)
 
         zone = last_part(region.zones[0]) if market.zone == NO_ZONE else market.zone
         name, _ = split_type(market.instance_type)
         what = f"machine type {name} in {zone}"
         asked = {"zone": zone, "machine_type": name}
-        type_ = self.calls.unless_missing(calls.GET_MACHINE_TYPE, what, **asked)
+        type_ = self.buyer.calls.unless_missing(calls.GET_MACHINE_TYPE, what, **asked)
 
         # Reserved machines count against no quota of vCPUs.
         vcpus = 0
@@ -242,11 +241,11 @@ class GoogleRequirements:
                 continue
             if limits[name] < amount:
                 other = ", or set public_ip = false in [gcp]" if name == _ADDRESSES else ""
-                raise QuotaReached(
-                    f"{name} is {limits[name]} in {market.region}, and {amount} are needed;"
-                    f" request more at {_QUOTAS}{other}",
-                    Scope.TYPE,
+                cure = f"request more at {_QUOTAS}{other}"
+                problem = (
+                    f"{name} is {limits[name]} in {market.region}, and {amount} are needed; {cure}"
                 )
+                raise QuotaReached(problem, Scope.TYPE)
             stated.append(f"{name} {limits[name]}, {amount} needed")
 
         return ", ".join(stated) or "Google states none"
@@ -265,3 +264,83 @@ def _admits_ssh(rule: Any) -> bool:  # noqa: ANN401  # the SDK's messages
             return True
 
     return False
+
+
+VCPUS = "CPUS"
+_SPOT = "PREEMPTIBLE_"
+_ALL_VCPUS, _ALL_GPUS = "CPUS_ALL_REGIONS", "GPUS_ALL_REGIONS"
+_SERIES = ("c2", "c2d", "c3", "e2", "m1", "m2", "m3", "n2", "n2d", "t2a", "t2d")
+"""The series whose vCPUs may have a quota of their own, such as `N2_CPUS`."""
+
+_VARIANTS = ("", "-highcpu", "-highmem", "-standard")
+_GPUS = {
+    "a2-highgpu": "NVIDIA_A100_GPUS",
+    "a2-ultragpu": "NVIDIA_A100_80GB_GPUS",
+    "a3-highgpu": "NVIDIA_H100_GPUS",
+    "g2-standard": "NVIDIA_L4_GPUS",
+}
+"""The metric of each family whose GPUs belong to the machine type."""
+
+_FAMILIES = (
+    *(
+        (
+            "+".join(series + variant for variant in _VARIANTS),
+            f"{series.upper()}_{VCPUS}",
+            QuotaUnit.VCPUS,
+        )
+        for series in _SERIES
+    ),
+    *((family, metric, QuotaUnit.GPUS) for family, metric in _GPUS.items()),
+)
+
+
+# The SDK's messages are not annotated.
+def limits_of(stated: Any) -> dict[str, int]:  # noqa: ANN401
+    """The limits of a region or a project by their metrics."""
+    return {quota.metric: int(quota.limit) for quota in stated.quotas}
+
+
+def spot_limit(limits: Mapping[str, int], metric: str) -> int | None:
+    """The limit of spot machines or, without one, that of all machines; None: neither is stated."""
+    own = limits.get(_SPOT + metric)
+    return own or limits.get(metric, own)
+
+
+# The SDK's messages are not annotated.
+def region_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401
+    """The quotas of spot machines in a region, then those of machines on demand.
+
+    `CPUS` is left out for machines on demand: it holds for the series that have none of their own.
+    """
+    limits = limits_of(region)
+    if not limits:
+        return ()
+
+    vcpus = spot_limit(limits, VCPUS) or 0
+    quotas = [Quota(orders.CLOUD, region.name, None, vcpus, QuotaUnit.VCPUS)]
+    for spot in (True, False):
+        # Only spot machines without a quota of their own share the quotas of the series.
+        has_own = spot and limits.get(_SPOT + VCPUS)
+        for family, metric, unit in _FAMILIES:
+            limit = spot_limit(limits, metric) if spot else limits.get(metric)
+            if limit is None or (has_own and unit is QuotaUnit.VCPUS):
+                continue
+            quotas.append(Quota(orders.CLOUD, region.name, family, limit, unit, spot=spot))
+
+    return tuple(quotas)
+
+
+# The SDK's messages are not annotated.
+def project_quotas(project: Any) -> tuple[Quota, ...]:  # noqa: ANN401
+    """The quotas of all regions: of vCPUs on demand, and of GPUs, which all machines share."""
+    limits, quotas = limits_of(project), list[Quota]()
+    if _ALL_VCPUS in limits:
+        quotas.append(
+            Quota(orders.CLOUD, None, None, limits[_ALL_VCPUS], QuotaUnit.VCPUS, spot=False)
+        )
+    if _ALL_GPUS in limits:
+        for spot in (True, False):
+            quotas.append(
+                Quota(orders.CLOUD, None, None, limits[_ALL_GPUS], QuotaUnit.GPUS, spot=spot)
+            )
+    return tuple(quotas)

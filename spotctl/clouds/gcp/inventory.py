@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 from pricing_data.units import MINUTE, parse_time
@@ -105,12 +106,11 @@ def gone_machine(past: Past, end: MachineEnd, tags: Mapping[str, str]) -> Machin
 # The SDK's messages are not annotated.
 def resource_of(kind: str, item: Any, mandatory: Mapping[str, str], detail: str = "") -> Resource:  # noqa: ANN401
     """Something with labels that spotctl created."""
-    place = (
-        last_part(item.zone or "")
-        if kind != "address"
-        else last_part(item.region or "") or "global"
-    )
-    return Resource(kind, f"{CLOUD}:{place}:{item.name}", tags_of(item.labels, mandatory), detail)
+    place = last_part((item.region if kind == "address" else item.zone) or "")
+    if kind == "address" and not place:
+        place = "global"
+    tags = tags_of(item.labels, mandatory)
+    return Resource(kind, f"{CLOUD}:{place}:{item.name}", tags, detail)
 
 
 def shared_resource(kind: str, item: Any) -> Resource | None:  # noqa: ANN401  # the SDK's messages
@@ -144,12 +144,8 @@ _LISTED_AFTER = 10 * MINUTE
 """A list may lack an existing machine that is younger than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperationFailure:
-    """Why a machine could not be created, in Google's words."""
-
-    code: str
-    message: str
+OperationFailure = tuple[str, str]
+"""Why a machine could not be created: Google's code and words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,27 +175,22 @@ def pasts(operations: Iterable[Any]) -> dict[tuple[str, str], Past]:
     """The past of each machine named in operations, by zone and name, unless its creation was too
     long ago.
     """
-    by_machine: dict[tuple[str, str], list[Any]] = {}
+    by_machine: dict[tuple[str, str], list[tuple[int, Any]]] = {}
     for operation in operations:
         zone, kind, name = operation.target_link.split("/")[-3:]
         if kind == "instances":
-            by_machine.setdefault((zone, name), []).append(operation)
+            at = parse_time(operation.insert_time)
+            by_machine.setdefault((zone, name), []).append((at, operation))
 
     known = {}
-    for (zone, name), own in by_machine.items():
-        own.sort(key=lambda operation: parse_time(operation.insert_time))
-        if creation := next(
-            (operation for operation in own if operation.operation_type in _INSERTS), None
-        ):
-            known[zone, name] = Past(
-                zone,
-                name,
-                parse_time(creation.insert_time),
-                creation.name,
-                is_pending(creation),
-                failure_of(creation),
-                _end_of(name, own),
-            )
+    for (zone, name), timed in by_machine.items():
+        timed.sort(key=itemgetter(0))
+        creations = [of for of in timed if of[1].operation_type in _INSERTS]
+        if creations:
+            started, creation = creations[0]
+            pending, failure = is_pending(creation), failure_of(creation)
+            end = _end_of(name, [operation for _, operation in timed])
+            known[zone, name] = Past(zone, name, started, creation.name, pending, failure, end)
 
     return known
 
@@ -213,27 +204,26 @@ def failure_of(operation: Any) -> OperationFailure | None:  # noqa: ANN401
     """Why an operation failed; None if it has not failed."""
     errors = operation.error.errors
     if errors:
-        return OperationFailure(errors[0].code, errors[0].message)
+        return errors[0].code, errors[0].message
     if operation.http_error_status_code >= 400:
-        return OperationFailure(
-            operation.http_error_message, f"HTTP {operation.http_error_status_code}"
-        )
+        return operation.http_error_message, f"HTTP {operation.http_error_status_code}"
     return None
 
 
 def _end_of(name: str, operations: Iterable[Any]) -> MachineEnd | None:
     """The end by the first operation that ended a machine; operations that failed ended nothing."""
     for operation in operations:
-        reason = _ENDINGS.get(operation.operation_type) or (
-            _reason_of_deletion(name, operation) if operation.operation_type == _DELETE else None
-        )
-        if reason is not None and failure_of(operation) is None:
-            at = (
-                None
-                if is_pending(operation)
-                else parse_time(operation.end_time or operation.insert_time)
-            )
-            return MachineEnd(at, reason)
+        kind = operation.operation_type
+        reason = _ENDINGS.get(kind)
+        if kind == _DELETE:
+            reason = _reason_of_deletion(name, operation)
+        if reason is None or failure_of(operation) is not None:
+            continue
+
+        at = None
+        if not is_pending(operation):
+            at = parse_time(operation.end_time or operation.insert_time)
+        return MachineEnd(at, reason)
     return None
 
 

@@ -47,13 +47,12 @@ def traits_of(name: str) -> MachineTraits:
     type_, attached = split_type(name)
     series = type_.partition("-")[0]
     accelerator = gpu_name(attached[0]) if attached else _GPUS.get("-".join(type_.split("-")[:2]))
+    architecture = ARM if series in _ARM_SERIES else X86
+    hypervisor = "none" if type_.endswith("-metal") else "kvm"
+    gpu_gib, driver = GPU_MEMORY_GIB.get(accelerator or ""), driver_of(accelerator)
+    share = _SHARED_CORES.get(type_, 1.0)
     return MachineTraits(
-        ARM if series in _ARM_SERIES else X86,
-        _SHARED_CORES.get(type_, 1.0),
-        "none" if type_.endswith("-metal") else "kvm",
-        "uefi",
-        accelerator_gib=GPU_MEMORY_GIB.get(accelerator or ""),
-        driver=driver_of(accelerator),
+        architecture, share, hypervisor, "uefi", accelerator_gib=gpu_gib, driver=driver
     )
 
 

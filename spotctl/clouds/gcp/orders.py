@@ -25,7 +25,7 @@ from urllib.parse import unquote
 from pricing_data.catalog import NVIDIA_OLD, driver_of
 from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.gcp.cloud import GcpMachineSettings
-from spotctl.clouds.gcp.machine_types import gpu_name, split_type
+from spotctl.clouds.gcp.machine_types import gpu_name
 from spotctl.clouds.provider import EndReason, MachineRequest, fingerprint
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
@@ -34,7 +34,7 @@ _UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"
 _WITH_DRIVERS = "projects/ubuntu-os-accelerator-images/global/images/family/ubuntu-accelerator-2404-{}-with-nvidia-580"
 """Ubuntu, because its cloud-init runs `user-data`; 24.04, because spotctl needs Python 3.11."""
 
-_SMALLEST_WITH_DRIVERS_GIB = 50
+SMALLEST_WITH_DRIVERS_GIB = 50
 # Series that have no persistent disks, only Hyperdisk, as of November 2026; so have all bare-metal
 # types: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
 _HYPERDISK_ONLY = frozenset("a3-ultragpu a4 a4x c4 c4a c4d g4 h4d m4 n4 n4a n4d x4".split())
@@ -71,24 +71,21 @@ def instance(
     labels = {**settings.labels, **labels_of(request.tags), REQUEST_LABEL: fingerprint(request)}
     if request.bid is not None:
         labels[BID_LABEL] = str(request.bid)
+    account = request.identity or settings.service_account or "default"
+    own_keys = {"key": "block-project-ssh-keys", "value": "TRUE"}
+    metadata = [{"key": "user-data", "value": start_up}, own_keys]
     body: dict[str, Any] = {
         "name": name,
         "machine_type": f"zones/{zone}/machineTypes/{hardware.type}",
         "labels": labels,
-        "scheduling": _scheduling(request, settings, hardware, now),
-        "disks": [_disk(request, settings, hardware, zone, labels)],
-        "network_interfaces": [_interface(request, settings, zone)],
-        "service_accounts": [
-            {"email": request.identity or settings.service_account or "default", "scopes": _SCOPES},
-        ],
-        "metadata": {
-            "items": [
-                {"key": "user-data", "value": start_up},
-                {"key": "block-project-ssh-keys", "value": "TRUE"},
-            ]
-        },
     }
 
+    # The id of the request is derived from the body as it stands here: its order stays.
+    body["scheduling"] = _scheduling(request, settings, hardware, now)
+    body["disks"] = [_disk(request, settings, hardware, zone, labels)]
+    body["network_interfaces"] = [_interface(request, settings, zone)]
+    body["service_accounts"] = [{"email": account, "scopes": _SCOPES}]
+    body["metadata"] = {"items": metadata}
     body["tags"] = {"items": list(settings.network_tags) or [network_tag(scope)]}
     if request.close:
         policy = placement_policy(scope, zone)
@@ -114,19 +111,17 @@ def _scheduling(
     request: MachineRequest, settings: GcpMachineSettings, hardware: GcpHardware, now: int
 ) -> dict[str, object]:
     lease_seconds = max(request.lease_until - now, 0) // 1_000_000
-    longest = min(
-        max(settings.longest_hours * _HOUR_SECONDS, lease_seconds + _HOUR_SECONDS), _LONGEST_SECONDS
-    )
+    usual = settings.longest_hours * _HOUR_SECONDS
+    longest = min(max(usual, lease_seconds + _HOUR_SECONDS), _LONGEST_SECONDS)
     is_spot = request.bid is not None
+    stays = is_spot or hardware.has_gpus or request.close
 
     return {
         "provisioning_model": "SPOT" if is_spot else "STANDARD",
         "instance_termination_action": "DELETE",
         # Spot machines, machines with GPUs and those close together cannot be moved to another host
         # while they run.
-        "on_host_maintenance": "TERMINATE"
-        if is_spot or hardware.has_gpus or request.close
-        else "MIGRATE",
+        "on_host_maintenance": "TERMINATE" if stays else "MIGRATE",
         "automatic_restart": False,
         "max_run_duration": {"seconds": longest},
     }
@@ -139,18 +134,19 @@ def _disk(
     zone: str,
     labels: Mapping[str, str],
 ) -> dict[str, object]:
-    smallest = _SMALLEST_WITH_DRIVERS_GIB if hardware.has_gpus else 10
+    smallest = SMALLEST_WITH_DRIVERS_GIB if hardware.has_gpus else 10
     image = request.image or settings.image
     if not image:
         if (
             hardware.attached is not None
             and driver_of(gpu_name(hardware.attached[0])) == NVIDIA_OLD
         ):
-            raise BadRequest(
+            cure = "name one that has (image: {gcp: ...})"
+            problem = (
                 f"{hardware.type}: Google's image has no driver for its "
-                f"{gpu_name(hardware.attached[0])};"
-                " name one that has (image: {gcp: ...})"
+                f"{gpu_name(hardware.attached[0])}; {cure}"
             )
+            raise BadRequest(problem)
         image = (_WITH_DRIVERS if hardware.has_gpus else _UBUNTU).format(
             "arm64" if hardware.is_arm else "amd64"
         )
@@ -161,7 +157,7 @@ def _disk(
         "initialize_params": {
             "source_image": image,
             "disk_size_gb": max(request.disk_gib or settings.disk_gib, smallest),
-            "disk_type": f"zones/{zone}/diskTypes/{_disk_type(hardware.type)}",
+            "disk_type": f"zones/{zone}/diskTypes/{disk_type(hardware.type)}",
             "labels": dict(labels),
         },
     }
@@ -171,15 +167,8 @@ def _disk(
     return disk
 
 
-def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) -> tuple[str, int]:
-    """The kind of a machine's disk, and its size, counted as that which an image with drivers
-    needs.
-    """
-    name, _ = split_type(market.instance_type)
-    return _disk_type(name), max(wanted or settings.disk_gib, _SMALLEST_WITH_DRIVERS_GIB)
-
-
-def _disk_type(machine_type: str) -> str:
+def disk_type(machine_type: str) -> str:
+    """The kind of disk that machines of a type boot from."""
     series, kind = machine_type.split("-", maxsplit=1)[0], "-".join(machine_type.split("-")[:2])
     only = {series, kind} & _HYPERDISK_ONLY or machine_type.endswith("-metal")
     return "hyperdisk-balanced" if only else "pd-balanced"
@@ -410,19 +399,20 @@ def label_value(key: str, value: str) -> str:
         character if _PLAIN.fullmatch(character) else _escaped(character) for character in value
     )
     if len(text) > _LONGEST:
-        raise BadRequest(
+        problem = (
             f"tag {key}={value!r} is too long for a label of Google Cloud ({_LONGEST} characters)"
         )
+        raise BadRequest(problem)
     return text
 
 
 def selection(tags: Mapping[str, str]) -> str:
     """A filter for resources with these tags that spotctl created."""
-    conditions = [
-        f'labels.{_checked_key(key)} = "{label_value(key, value)}"'
-        for key, value in sorted(tags.items())
-    ]
-    return " ".join(f"({condition})" for condition in [f"labels.{REQUEST_LABEL}:*", *conditions])
+    conditions = [f"(labels.{REQUEST_LABEL}:*)"]
+    for key, value in sorted(tags.items()):
+        text = label_value(key, value)
+        conditions.append(f'(labels.{_checked_key(key)} = "{text}")')
+    return " ".join(conditions)
 
 
 def description_of(tags: Mapping[str, str]) -> str:
@@ -442,9 +432,8 @@ def described(description: str) -> dict[str, str] | None:
 
 def _checked_key(key: str) -> str:
     if not _KEY.fullmatch(key) or key in _OWN:
-        raise BadRequest(
-            f"tag {key!r} cannot be a label of Google Cloud; use lowercase letters, digits, _ and -"
-        )
+        cure = "use lowercase letters, digits, _ and -"
+        raise BadRequest(f"tag {key!r} cannot be a label of Google Cloud; {cure}")
     return key
 
 

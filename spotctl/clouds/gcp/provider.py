@@ -23,7 +23,7 @@ from spotctl.clouds.gcp import calls, orders
 from spotctl.clouds.gcp.calls import GcpCalls
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
 from spotctl.clouds.gcp.creation import Creation
-from spotctl.clouds.gcp.doctor import GoogleRequirements
+from spotctl.clouds.gcp.doctor import GoogleNeeds, project_quotas, region_quotas
 from spotctl.clouds.gcp.inventory import (
     Past,
     failure_of,
@@ -34,8 +34,8 @@ from spotctl.clouds.gcp.inventory import (
     resource_of,
     shared_resource,
 )
+from spotctl.clouds.gcp.machine_types import split_type
 from spotctl.clouds.gcp.orders import selection
-from spotctl.clouds.gcp.quotas import project_quotas, region_quotas
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.provider import (
     EndReason,
@@ -46,8 +46,8 @@ from spotctl.clouds.provider import (
     Resource,
 )
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
-from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
+from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.quotas import Quota
 
 if TYPE_CHECKING:
@@ -124,7 +124,8 @@ class GcpProvider(RentingProvider):
         listed = {}
         for instance in living:
             place = last_part(instance.zone), instance.name
-            listed[place] = self._machine(instance, by_place)
+            self._see(instance)
+            listed[place] = machine_of(instance, by_place.get(place), self._settings.labels)
 
         parts = () if failure is None else failure.parts
         missing = []
@@ -155,7 +156,7 @@ class GcpProvider(RentingProvider):
     def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         # Nothing boots, so no script is needed: `str` makes an empty one.
         creation = Creation(self._calls, self._settings, request, str, self.now)
-        return GoogleRequirements(self._calls, self._settings, request, creation.check).rows
+        return GoogleNeeds(creation, self._settings, request).rows
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`. Compute Engine has no dry run, so only the type and the image are
@@ -184,16 +185,18 @@ class GcpProvider(RentingProvider):
                 return
 
         assert failure is not None
-        raise calls.of_operation(what, failure.code, failure.message)
+        raise calls.of_operation(what, *failure)
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
-        own = [rule for rule in self._rules() if tags.items() <= rule.tags.items()]
-        changing = [
-            name for rule in own if (name := rule.id.rpartition(":")[2]).endswith(orders.SSH_RULE)
-        ]
+        changing = []
+        for rule in self._rules():
+            name = rule.id.rpartition(":")[2]
+            if tags.items() <= rule.tags.items() and name.endswith(orders.SSH_RULE):
+                changing.append(name)
 
         for name in changing:
-            what, changed = f"firewall rule {name}", {"name": name, "source_ranges": list(ssh_from)}
+            what = f"firewall rule {name}"
+            changed = {"name": name, "source_ranges": list(ssh_from)}
             # The same change may be wanted again after another one, so each call has an id of its
             # own.
             operation = self._calls.call(
@@ -264,16 +267,13 @@ class GcpProvider(RentingProvider):
                 self._calls.finish(operation.name, what, None if where is None else place)
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        disk, gib = orders.held_disk(market, disk_gib, self._settings)
+        name, _ = split_type(market.instance_type)
+        disk, wanted = orders.disk_type(name), disk_gib or self._settings.disk_gib
+        # Counted as that which an image with drivers needs.
+        gib = max(wanted, orders.SMALLEST_WITH_DRIVERS_GIB)
         return holdings_of(
             market, self._prices.lists(), disk, gib, spot=spot, public_ip=self._settings.public_ip
         )
-
-    # The SDK's messages.
-    def _machine(self, instance: Any, by_place: Mapping[tuple[str, str], Past]) -> Machine | None:  # noqa: ANN401
-        self._see(instance)
-        place = last_part(instance.zone), instance.name
-        return machine_of(instance, by_place.get(place), self._settings.labels)
 
     def _missing(
         self, missing: Sequence[Past], tags: Mapping[str, str], listed: Sequence[Machine]
@@ -289,14 +289,14 @@ class GcpProvider(RentingProvider):
         for past, scope in known:
             if scope not in scopes:
                 continue
+            machine: Machine | None = None
             end = past.end_if_missing(self.now())
             if end is not None:
                 self._lose(orders.machine_id(past.zone, past.name))
-                machine: Machine | None = gone_machine(past, end, scopes[scope])
-            else:
-                instance = self._instance(past.zone, past.name)
-                place = past.zone, past.name
-                machine = None if instance is None else self._machine(instance, {place: past})
+                machine = gone_machine(past, end, scopes[scope])
+            elif (instance := self._instance(past.zone, past.name)) is not None:
+                self._see(instance)
+                machine = machine_of(instance, past, self._settings.labels)
             if machine is not None and tags.items() <= machine.tags.items():
                 machines.append(machine)
 
@@ -305,7 +305,7 @@ class GcpProvider(RentingProvider):
     def _rules(self) -> tuple[Resource, ...]:
         chosen = f'name eq "{orders.PREFIX}.*"'
         firewalls = self._calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", chosen)
-        rules = (shared_resource("firewall rule", firewall) for firewall in firewalls)
+        rules = [shared_resource("firewall rule", firewall) for firewall in firewalls]
         return tuple(rule for rule in rules if rule is not None)
 
     def _instance(self, zone: str, name: str) -> Any | None:  # noqa: ANN401  # the SDK's messages
@@ -324,10 +324,12 @@ class GcpProvider(RentingProvider):
 
         (interface,) = instance.network_interfaces
         outside = [config.nat_i_p for config in interface.access_configs if config.nat_i_p]
+        is_public = outside and not self._settings.private_ssh
+        address = outside[0] if is_public else interface.network_i_p
         self._seen[machine] = RemoteMachine(
             machine,
             known[1],
-            outside[0] if outside and not self._settings.private_ssh else interface.network_i_p,
+            address,
             SSH_PORT,
             partial(self._console, zone, name),
             partial(self._is_gone, zone, name),

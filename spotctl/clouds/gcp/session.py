@@ -169,10 +169,8 @@ class GcpSession(AbstractContextManager["GcpSession"]):
                     yield from getattr(listing, _SCOPED[service])
 
         if unreached:
-            raise UnreachedScopes(
-                f"gcp: {call.what}: no answer from {', '.join(sorted(unreached))}",
-                sorted(unreached),
-            )
+            problem = f"gcp: {call.what}: no answer from {', '.join(sorted(unreached))}"
+            raise UnreachedScopes(problem, sorted(unreached))
 
     def price_list(self, call: ApiCall, service: str) -> Iterator[Any]:
         """The SKUs of a service in the Cloud Billing catalog, in US dollars."""

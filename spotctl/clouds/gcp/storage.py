@@ -35,23 +35,25 @@ def bucket(name: str, who: TokenIdentity) -> Bucket:
     def connect(count: int, parent: str | None) -> GCSStore:
         from obstore.store import GCSStore
 
+        at, inside, options = endpoint(), name, client_options(endpoint())
+        if parent is not None:
+            at, inside = f"{at}/{name}{parent}", ""
         return GCSStore(
-            name if parent is None else "",
-            base_url=endpoint() if parent is None else f"{endpoint()}/{name}{parent}",
+            inside,
+            base_url=at,
             credential_provider=bearer(who),
-            client_options=client_options(endpoint()),
+            client_options=options,
             retry_config=retries(count),
         )
 
     def page(prefix: str, after: str) -> Request:
-        query = {
-            "list-type": "2",
-            "prefix": prefix,
-            **({"continuation-token": after} if after else {}),
-        }
-        headers = {"Authorization": f"Bearer {who.token()[0]}"}
-        # The store's own address.
-        return Request(f"{endpoint()}/{name}?{urlencode(query, quote_via=quote)}", headers=headers)  # noqa: S310
+        query = {"list-type": "2", "prefix": prefix}
+        if after:
+            query["continuation-token"] = after
+        token, _ = who.token()
+        url = f"{endpoint()}/{name}?{urlencode(query, quote_via=quote)}"
+        headers = {"Authorization": f"Bearer {token}"}
+        return Request(url, headers=headers)  # noqa: S310 - the store's own address
 
     return Bucket(f"gs://{name}", connect, page)
 
@@ -72,9 +74,8 @@ class MachineAccount:
                 fetch_metadata(metadata_host(), path, {"Metadata-Flavor": "Google"})
             )
         except OSError as error:
-            raise StoreRefused(
-                f"this machine has no service account to reach Cloud Storage with: {error}"
-            ) from None
+            problem = f"this machine has no service account to reach Cloud Storage with: {error}"
+            raise StoreRefused(problem) from None
 
         return str(answer["access_token"]), float(answer.get("expires_in", 0))
 

@@ -3,7 +3,7 @@ can read.
 
     clock.json                  the market's time
     standing.json               how long the market's clock has stood, because the computer delayed the machines
-    delays/                     the processes whose delays count, see `spotctl.clouds.local.delays`
+    delays/                     the processes whose delays count, see `spotctl.clouds.local.clock`
     begun.json                  the number of the first allocation since the market was started
     link.key                    the key from which the secrets of links are derived; only its owner can read it
     lock                        held by the process that changes something
@@ -260,6 +260,8 @@ def _number(values: Mapping[str, Any] | None, name: str) -> int | None:
 
 def _written(allocation: LocalAllocation) -> dict[str, Any]:
     request = allocation.request
+    payload = None if request.payload is None else request.payload.to_json()
+    plans = [asdict(plan) for plan in allocation.plans]
     return {
         "token": request.token,
         "market": str(request.market),
@@ -267,8 +269,8 @@ def _written(allocation: LocalAllocation) -> dict[str, Any]:
         "bid": request.bid,
         "lease_until": request.lease_until,
         "tags": dict(request.tags),
-        "payload": None if request.payload is None else request.payload.to_json(),
+        "payload": payload,
         "number": allocation.number,
         "closes_at": allocation.closes_at,
-        "plans": [asdict(plan) for plan in allocation.plans],
+        "plans": plans,
     }

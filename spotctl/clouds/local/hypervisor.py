@@ -48,8 +48,7 @@ from spotctl.agent.machine import (
     WakeUps,
     fork_agent,
 )
-from spotctl.clouds.local.clock import MarketClock
-from spotctl.clouds.local.delays import Delays
+from spotctl.clouds.local.clock import Delays, MarketClock
 from spotctl.clouds.local.machine_file import (
     EVICTED,
     FAILED,

@@ -24,8 +24,7 @@ from spotctl.agent.container.processes import kill, surroundings_of
 from spotctl.agent.link.output import read_from, times_file
 from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, TokenTaken, Unanswered
 from spotctl.clouds.link import AgentLink, Invocation, link_key, link_secret
-from spotctl.clouds.local.clock import MarketClock
-from spotctl.clouds.local.delays import Delays
+from spotctl.clouds.local.clock import Delays, MarketClock
 from spotctl.clouds.local.folders import AllocationFolders, LocalAllocation, MachineFolder
 from spotctl.clouds.local.machine_file import HOST
 from spotctl.clouds.local.processes import (
@@ -106,9 +105,8 @@ class LocalProvider(CloudProvider):
         with self._changing():
             alive = self._alive()
             if alive:
-                raise MarketBusy(
-                    f"{len(alive)} machines run on the local market; end them first (spotctl stop)"
-                )
+                cure = "end them first (spotctl stop)"
+                raise MarketBusy(f"{len(alive)} machines run on the local market; {cure}")
             self._folders.begin()
             self._clock.start(moment, speed)
 
@@ -177,10 +175,12 @@ class LocalProvider(CloudProvider):
 
         known = allocation.request
         if not same_request(known, request):
-            raise TokenTaken(
-                f"token {request.token} was used for {known.count} machines of {known.market};"
-                " a different request needs a token of its own"
+            cure = "a different request needs a token of its own"
+            problem = (
+                f"token {request.token} was used for {known.count} machines of {known.market}; "
+                f"{cure}"
             )
+            raise TokenTaken(problem)
 
         try:
             with self._delays.starting_machines():
@@ -189,25 +189,21 @@ class LocalProvider(CloudProvider):
                 if not machine.is_up:
                     fail(machine, self._clock.now())
         except OSError as error:
-            raise Unanswered(
+            cure = "repeat the request with its token, or let its lease end"
+            problem = (
                 f"machines of token {known.token} could not all be started: "
-                f"{error.strerror or error};"
-                " repeat the request with its token, or let its lease end"
-            ) from error
+                f"{error.strerror or error}; {cure}"
+            )
+            raise Unanswered(problem) from error
 
         return tuple(self._seen(machine) for machine in allocation.machines)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        allocations = self._folders.all()
-        tagged = (
-            allocation
-            for allocation in allocations
-            if tags.items() <= allocation.request.tags.items()
-        )
-
-        return tuple(
-            self._seen(machine) for allocation in tagged for machine in allocation.machines
-        )
+        listed = []
+        for allocation in self._folders.all():
+            if tags.items() <= allocation.request.tags.items():
+                listed += [self._seen(machine) for machine in allocation.machines]
+        return tuple(listed)
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Billing ends at once, the processes within a moment."""
@@ -252,12 +248,14 @@ class LocalProvider(CloudProvider):
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`; machines, and processes that belong to no running machine any
         more."""
-        alive = (machine for machine in self.list(tags) if machine.state is not MachineState.GONE)
-        machines = [
-            Resource("machine", machine.id, machine.tags, str(machine.market)) for machine in alive
-        ]
+        held = []
+        for machine in self.list(tags):
+            if machine.state is not MachineState.GONE:
+                market = str(machine.market)
+                held.append(Resource("machine", machine.id, machine.tags, market))
         strays = stray_processes(self._folders.machines)
-        return (*machines, *(stray for stray in strays if tags.items() <= stray.tags.items()))
+        held += [stray for stray in strays if tags.items() <= stray.tags.items()]
+        return tuple(held)
 
     def remove(self, resources: Sequence[Resource]) -> None:
         self.terminate([resource.id for resource in resources if resource.kind == "machine"])
@@ -318,19 +316,20 @@ class LocalProvider(CloudProvider):
                 yield
         except OSError as error:
             where = error.filename or self._folders.root
-            raise ProviderError(
-                f"{where}: cannot be written: {error.strerror or error}; make room, or set another "
-                "SPOTCTL_HOME"
-            ) from error
+            cure = "make room, or set another SPOTCTL_HOME"
+            problem = f"{where}: cannot be written: {error.strerror or error}; {cure}"
+            raise ProviderError(problem) from error
 
     def _grant(self, request: MachineRequest) -> LocalAllocation:
         alive = self._alive()
         room = self._settings.most_machines - len(alive)
         if room < 1:
-            raise QuotaReached(
+            cure = "end some first"
+            problem = (
                 f"{len(alive)} local machines are running, of at most "
-                f"{self._settings.most_machines}; end some first"
+                f"{self._settings.most_machines}; {cure}"
             )
+            raise QuotaReached(problem)
 
         now = self._clock.now()
         held = [
@@ -387,6 +386,5 @@ class LocalProvider(CloudProvider):
 
     def _require_begun(self) -> None:
         if not self._clock.started:
-            raise NotFound(
-                f"{self._folders.root}: the local market was not started; spotctl launch starts it"
-            )
+            cure = "spotctl launch starts it"
+            raise NotFound(f"{self._folders.root}: the local market was not started; {cure}")

@@ -54,11 +54,12 @@ class Replayed:
         """A market's prices on [start, end], never later than now."""
         series = self._history(market)
         if not series.first <= start <= end <= min(now, series.last):
-            raise NotFound(
+            problem = (
                 f"{market}: prices are known from {format_time(series.first)} to "
-                f"{format_time(min(now, series.last))},"
-                f" not from {format_time(start)} to {format_time(end)}"
+                f"{format_time(min(now, series.last))}, not from {format_time(start)} to "
+                f"{format_time(end)}"
             )
+            raise NotFound(problem)
         return series.window(start, end)
 
     def closes_at(self, market: Market) -> int:
@@ -78,27 +79,29 @@ class Replayed:
         """
         series = self._history(request.market)
         if not series.first <= now <= series.last:
-            raise NoCapacity(
-                f"{request.market}: its history is replayed from {format_time(series.first)} to"
-                f" {format_time(series.last)}, and it is {format_time(now)}; start the market at a "
-                "time in between"
+            cure = "start the market at a time in between"
+            problem = (
+                f"{request.market}: its history is replayed from {format_time(series.first)} to "
+                f"{format_time(series.last)}, and it is {format_time(now)}; {cure}"
             )
+            raise NoCapacity(problem)
 
         price = self._replay.price(request.market, now)
         if request.bid is None:
             return (None,) * request.count
         if price > request.bid:
-            raise NoCapacity(
-                f"{request.market} costs {format_usd(price)} USD an hour, more than the bid of"
-                f" {format_usd(request.bid)}; bid more, or wait"
+            cure = "bid more, or wait"
+            problem = (
+                f"{request.market} costs {format_usd(price)} USD an hour, more than the bid of "
+                f"{format_usd(request.bid)}; {cure}"
             )
+            raise NoCapacity(problem)
 
         room = self._replay.capacity(request.market, now) - len(held)
         granted = int(min(room, request.count))
         if granted < 1:
-            raise NoCapacity(
-                f"{request.market} has no machine left now; try another market, or this one later"
-            )
+            cure = "try another market, or this one later"
+            raise NoCapacity(f"{request.market} has no machine left now; {cure}")
 
         before = list(held)
         for _ in range(granted):
@@ -119,14 +122,13 @@ class Replayed:
         warnings: Warnings,
     ) -> tuple[PlannedEnd, ...]:
         """When each granted machine will be warned and taken."""
-        return tuple(
-            PlannedEnd(
-                now,
-                taken_at,
-                None if taken_at is None else warnings.warned_at(allocation, now, taken_at),
-            )
-            for taken_at in self.grant(request, held, now)
-        )
+        plans = []
+        for taken_at in self.grant(request, held, now):
+            warned_at = None
+            if taken_at is not None:
+                warned_at = warnings.warned_at(allocation, now, taken_at)
+            plans.append(PlannedEnd(now, taken_at, warned_at))
+        return tuple(plans)
 
     def _short_at(self, market: Market, before: Sequence[int | None], now: int) -> int | None:
         """When a market has too few machines for one more than those before, which are taken at
@@ -149,6 +151,5 @@ class Replayed:
         try:
             return self.histories[market]
         except KeyError:
-            raise NotFound(
-                f"{market} is not replayed; spotctl lab prices ls shows the markets with a history"
-            ) from None
+            cure = "spotctl lab prices ls shows the markets with a history"
+            raise NotFound(f"{market} is not replayed; {cure}") from None

@@ -41,12 +41,10 @@ from spotctl.clouds.remote import home
 from spotctl.clouds.remote.bundle import Archive, Packages, code_wheel, packages_for
 from spotctl.clouds.remote.connections import MachineConnection
 from spotctl.clouds.remote.job_folder import check_folder, job_archive
-from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.remote.machine_setup import Archives, Bringing
-from spotctl.clouds.remote.peer_copy import Spreading
+from spotctl.clouds.remote.machine_setup import Archives, Bringing, Spreading
 from spotctl.clouds.remote.platforms import MachinePlatform
 from spotctl.clouds.remote.ssh import client_environment, invocation, lost, ssh_client
-from spotctl.clouds.remote.start_up import start_up_script
+from spotctl.clouds.remote.start_up import RemoteMachine, start_up_script
 from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.wall_clock import WallClock
 
@@ -201,7 +199,7 @@ class RemoteAgents:
             if self._code is None:
                 # An upgrade in the middle of a run must not send its machines two versions.
                 self._code = code_wheel(folder)
-            return Archives(self._code, job, packages)
+            return self._code, job, packages
 
     def _packages_for(self, names: tuple[str, ...], machine: MachinePlatform) -> Packages:
         """The packages for a platform, chosen once per process."""
@@ -240,6 +238,9 @@ class RentingProvider(WallClock, CloudProvider):
     """The variable with the region where this computer rents by default, the region without it, and
     a small type. None: the cloud checks no orders."""
 
+    assumed = 0
+    """How long before it was first seen a price counts as in force."""
+
     def usual_request(self) -> MachineRequest | None:
         if self.usual_market is None:
             return None
@@ -252,7 +253,7 @@ class RentingProvider(WallClock, CloudProvider):
         return self._prices.markets(self.name)
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        return self._prices.prices(market, start, end)
+        return self._prices.prices(market, start, end, self.assumed)
 
     def link(self, machine: str) -> MachineLink:
         return self._agents.link(self.remote(machine))

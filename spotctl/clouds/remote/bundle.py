@@ -5,7 +5,7 @@ SHA-256.
   installed.
 - The packages that a payload imports, with their requirements. Packages contain machine code: for
   machines with the Python version and processor of this computer as they are installed here, for
-  others from wheels of a package index.
+  others from wheels of a package index. Files that machines do not load are left out.
 
 Both are zip files with fixed dates and order, so that the same content gives the same archive.
 """
@@ -16,12 +16,13 @@ import base64
 import hashlib
 import importlib.metadata
 import io
-import os
+import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +34,6 @@ from pricing_data.atomic_write import atomic_write
 from spotctl.agent.cloud_parts import GROUP, MACHINE, SCHEME, STORAGE, cloud_packages, cloud_part
 from spotctl.agent.data.wheel_files import place_of
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.remote.left_out import RULES, is_left_out
 from spotctl.clouds.remote.platforms import MachinePlatform, here, markers_here
 from spotctl.clouds.remote.wheels import (
     Wheel,
@@ -76,17 +76,12 @@ class Packages:
 
 def code_wheel(folder: Path) -> Archive:
     """Our own code for machines, as a wheel below `folder`."""
-    root, own = PACKAGE, Path(agileml.__file__).parent
-    return _wheel(
-        folder,
-        {
-            "spotctl/__init__.py": (root / "__init__.py").read_bytes(),
-            **_tree(root / "agent", "spotctl/agent"),
-            **_tree(root / "integrations", "spotctl/integrations"),
-            **_machine_parts(),
-            **_tree(own, "agileml"),
-        },
-    )
+    files = {"spotctl/__init__.py": (PACKAGE / "__init__.py").read_bytes()}
+    for room in ("agent", "integrations"):
+        files |= _tree(PACKAGE / room, f"spotctl/{room}")
+    files |= _machine_parts()
+    files |= _tree(Path(agileml.__file__).parent, "agileml")
+    return _wheel(folder, files)
 
 
 def whole_wheel(folder: Path) -> Archive:
@@ -182,62 +177,60 @@ def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
         f"{name}=={distribution.version}" for name, distribution in sorted(distributions.items())
     )
 
-    def files() -> dict[str, bytes]:
-        return {name: path.read_bytes() for name, path in files_of(distributions.values())}
+    note, kept = _kept(folder, f"{here()} {versions} {sys.prefix}")
+    if kept is not None:
+        return kept
 
-    return _kept(folder, f"{here()} {versions} {sys.prefix}", files)
+    files = {name: path.read_bytes() for name, path in files_of(distributions.values())}
+    return _store(folder, files, note)
 
 
 def _wheels_archive(folder: Path, wheels: Sequence[Wheel], machine: MachinePlatform) -> Archive:
     """The files of wheels that machines load, in a zip file below `folder`."""
+    note, kept = _kept(folder, digest_of(wheels))
+    if kept is not None:
+        return kept
 
-    def files() -> dict[str, bytes]:
-        loaded = {}
-        with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
-            for path in download(wheels, machine, Path(scratch)):
-                with zipfile.ZipFile(path) as archive:
-                    names = {name for name in archive.namelist() if not name.endswith("/")}
-                    for name in names:
-                        place = place_of(name)
-                        if place is not None and not is_left_out(name, names):
-                            loaded[place] = archive.read(name)
+    loaded = {}
+    with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
+        for path in download(wheels, machine, Path(scratch)):
+            with zipfile.ZipFile(path) as archive:
+                names = {name for name in archive.namelist() if not name.endswith("/")}
+                for name in names:
+                    place = place_of(name)
+                    if place is not None and not is_left_out(name, names):
+                        loaded[place] = archive.read(name)
 
-        return loaded
-
-    return _kept(folder, digest_of(wheels), files)
+    return _store(folder, loaded, note)
 
 
-def _kept(folder: Path, content: str, files: Callable[[], Mapping[str, bytes]]) -> Archive:
-    """The archive of some content, packed unless an earlier one is still there."""
-    known = folder / f"packages-{hashlib.sha256(f'{content} {RULES}'.encode()).hexdigest()[:16]}"
-    try:
-        digest = known.read_text().strip()
-        packed = folder / f"{digest}.zip"
-        os.stat(packed)  # noqa: PTH116 - raises FileNotFoundError, which `Path.exists` does not
-        return Archive(digest, packed)
-    except FileNotFoundError:
-        archive = _store(folder, files())
-        with atomic_write(known) as new:
-            new.write_text(archive.digest)
-        return archive
+def _kept(folder: Path, content: str) -> tuple[Path, Archive | None]:
+    """The note of the archive with some content, and the archive, if it was packed before and is
+    still there.
+    """
+    key = hashlib.sha256(f"{content} {RULES}".encode()).hexdigest()[:16]
+    note = folder / f"packages-{key}"
+    digest = note.read_text().strip() if note.exists() else ""
+    packed = folder / f"{digest}.zip"
+    return note, Archive(digest, packed) if digest and packed.exists() else None
 
 
 def _tree(folder: Path, name: str) -> dict[str, bytes]:
     """The files of a package, by their names in a wheel."""
-    return {
-        f"{name}/{path.relative_to(folder).as_posix()}": path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            place = path.relative_to(folder).as_posix()
+            files[f"{name}/{place}"] = path.read_bytes()
+    return files
 
 
 def with_requirements(names: Iterable[str]) -> dict[str, importlib.metadata.Distribution]:
     """Installed packages and their requirements, by name. ProviderError: one is not installed."""
     needed = closure(names, look_up_installed, markers_here())
     if missing := next(iter(needed.unknown), ""):
-        raise ProviderError(
-            f"{missing} is not installed here, and machines need it: pip install {missing}"
-        )
+        problem = f"{missing} is not installed here, and machines need it: pip install {missing}"
+        raise ProviderError(problem)
     return {name: importlib.metadata.distribution(name) for name in needed.known}
 
 
@@ -248,9 +241,8 @@ def files_of(
     for distribution in distributions:
         if not distribution.files:
             name = distribution.metadata["Name"]
-            raise ProviderError(
-                f"{name} is installed without a list of its files: install it again with pip"
-            )
+            problem = f"{name} is installed without a list of its files: install it again with pip"
+            raise ProviderError(problem)
         names = {
             file.as_posix() for file in distribution.files if not file.parts[0].startswith("..")
         }
@@ -260,8 +252,8 @@ def files_of(
                 yield name, path
 
 
-def _store(folder: Path, files: Mapping[str, bytes]) -> Archive:
-    """A zip file of these files below a folder, named by its digest."""
+def _store(folder: Path, files: Mapping[str, bytes], note: Path | None = None) -> Archive:
+    """A zip file of these files below a folder, named by its digest, which is written to a `note`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(
         buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL
@@ -280,4 +272,51 @@ def _store(folder: Path, files: Mapping[str, bytes]) -> Archive:
         with atomic_write(path) as new:
             new.write_bytes(content)
 
+    if note is not None:
+        with atomic_write(note) as new:
+            new.write_text(digest)
     return Archive(digest, path)
+
+
+_PATTERNS = (
+    *("*.pyc", "*.pyi", "*.pyx", "*.pxd", "*.a", "*.h", "*.hpp"),
+    # RPC, and an object store for which machines have obstore.
+    *("pyarrow/*flight*", "pyarrow/libarrow_s3.*", "pyarrow/_s3fs.*"),
+    *("pyarrow/_pyarrow_cpp_tests.*", "pyarrow/src/*"),
+)
+
+_SERVICES = (
+    "ec2",
+    "iam",
+    "kms",
+    "pricing",
+    "s3",
+    "service-quotas",
+    "sso",
+    "sso-oidc",
+    "ssm",
+    "sts",
+)
+"""The services of AWS that spotctl or the SDK's sign-in uses; the SDK has a folder for each
+service."""
+
+RULES = " ".join((*_PATTERNS, *_SERVICES))
+"""The rules as part of an archive's key: other rules make other archives."""
+
+_SERVICE = re.compile(r"botocore/data/([^/]+)/.+")
+_LIBRARY = re.compile(r"(?P<name>.+\.so)(\.\d+){0,3}")
+
+
+def is_left_out(name: str, names: Collection[str]) -> bool:
+    """Whether a file is not sent; `names` are all files of its package."""
+    if "tests" in name.split("/") or any(fnmatchcase(name, pattern) for pattern in _PATTERNS):
+        return True
+    service, library = _SERVICE.fullmatch(name), _LIBRARY.fullmatch(name)
+    if service is not None and service[1] not in _SERVICES:
+        return True
+    if library is None:
+        return False
+
+    # Of the copies of a library, only lib.so.MAJOR is loaded.
+    loaded = re.compile(re.escape(library["name"]) + r"\.\d+")
+    return loaded.fullmatch(name) is None and any(loaded.fullmatch(other) for other in names)

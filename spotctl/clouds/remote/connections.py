@@ -19,9 +19,7 @@ from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import ErrorAction, ProviderError, Unanswered, Unusable, action_for
 from spotctl.clouds.link import MachineSupplies, ReverseTunnel
 from spotctl.clouds.remote.home import RemoteHome
-from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.remote.machine_setup import Bringing
-from spotctl.clouds.remote.peer_copy import Spreading
+from spotctl.clouds.remote.machine_setup import Bringing, Spreading
 from spotctl.clouds.remote.ssh import (
     HostKeyDiffers,
     SshConnection,
@@ -29,6 +27,7 @@ from spotctl.clouds.remote.ssh import (
     StepFailed,
     host_key_of,
 )
+from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.errors import SpotctlError
 
 WAIT_SECONDS = 2.0
@@ -233,7 +232,25 @@ class MachineConnection:
         """Opens the connection, prepares the machine if that is asked for and not done, and opens
         the tunnels that were last requested, which end with their connection.
         """
-        ssh = self._open_ssh()
+        ssh = self._ssh
+        if ssh is None or not ssh.is_open:
+            if ssh is not None:
+                ssh.close()
+                self._ssh = None
+
+            with self._turn:
+                host = self.host()
+                self._progress = "connecting over ssh"
+                try:
+                    ssh = self._ssh = SshConnection(host, self._control, self._socket)
+                except HostKeyDiffers:
+                    # The next attempt looks at the console again.
+                    host.known_hosts.unlink(missing_ok=True)
+                    raise
+
+            # If the connection is lost, the cloud is asked at once.
+            self._look_at, self._look_pause = 0.0, FIRST_LOOK_SECONDS
+
         if bring is not None and self._prepared is not ssh:
             bring(Bringing(self.machine.id, ssh, self._spreading, self._note_step))
         if bring is not None or self._prepared is not None:
@@ -241,28 +258,6 @@ class MachineConnection:
 
         self._progress = "opening tunnels"
         ssh.reach(self._tunnels)
-
-    def _open_ssh(self) -> SshConnection:
-        if self._ssh is not None and self._ssh.is_open:
-            return self._ssh
-
-        if self._ssh is not None:
-            self._ssh.close()
-            self._ssh = None
-
-        with self._turn:
-            host = self.host()
-            self._progress = "connecting over ssh"
-            try:
-                self._ssh = SshConnection(host, self._control, self._socket)
-            except HostKeyDiffers:
-                # The next attempt looks at the console again.
-                host.known_hosts.unlink(missing_ok=True)
-                raise
-
-        # If the connection is lost, the cloud is asked at once.
-        self._look_at, self._look_pause = 0.0, FIRST_LOOK_SECONDS
-        return self._ssh
 
     def host(self) -> SshHost:
         """How to reach the machine. Unanswered: its console does not show its host key yet."""
@@ -276,10 +271,11 @@ class MachineConnection:
             self._console = shown if console.strip() else ""
             key = host_key_of(console)
             if key is None:
-                raise Unanswered(
-                    f"{self.machine.id}: still booting (its console does not show its ssh host key "
-                    "yet); try again"
+                problem = (
+                    f"{self.machine.id}: still booting (its console does not show its ssh host "
+                    "key yet); try again"
                 )
+                raise Unanswered(problem)
 
             new = known.with_name(f".{name}.{threading.get_ident()}")
             new.write_text(f"machine {key}\n")

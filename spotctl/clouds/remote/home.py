@@ -51,11 +51,12 @@ def public_key(folder: Path) -> str:
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
     except ValueError as error:
-        raise ProviderError(
-            f"{path}: not an ssh key ({error}). Machines of this home accept only the key that was "
-            "here: remove the"
-            " file once no machine is left (spotctl gc), and spotctl creates a new key"
-        ) from None
+        problem = (
+            f"{path}: not an ssh key ({error}). Machines of this home accept only the key that "
+            "was here: remove the file once no machine is left (spotctl gc), and spotctl creates "
+            "a new key"
+        )
+        raise ProviderError(problem) from None
 
     return (
         key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode() + " spotctl"
@@ -115,9 +116,10 @@ def _socket_folder(folder: Path) -> Path:
     path.mkdir(exist_ok=True, mode=0o700)
     status = path.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077 or path.is_symlink():
-        raise ProviderError(
+        problem = (
             f"{path}: other users may write there, so it cannot hold sockets to machines: remove it"
         )
+        raise ProviderError(problem)
 
     return path
 

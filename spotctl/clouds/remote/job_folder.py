@@ -15,7 +15,6 @@ import os
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from spotctl.clouds.remote.bundle import Archive
@@ -30,21 +29,9 @@ _OF_HOMES = ("installation", "log.sqlite")
 are copied."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
-    """One line of `.spotctlignore`."""
-
-    text: str
-    folders_only: bool
-    anchored: bool
-
-    def matches(self, path: str, *, folder: bool) -> bool:
-        if self.folders_only and not folder:
-            return False
-        subject = path if self.anchored else path.rpartition("/")[2]
-        return fnmatch.fnmatchcase(subject, self.text) and subject.count("/") == self.text.count(
-            "/"
-        )
+_Pattern = tuple[str, bool, bool]
+"""One line of `.spotctlignore`: its text, whether it matches folders only, and whether it is
+relative to the folder."""
 
 
 def check_folder(folder: Path) -> None:
@@ -54,17 +41,18 @@ def check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise BadRequest(f"{folder}: no such folder; correct workdir in the job file")
     if _is_home(folder):
-        raise BadRequest(
-            f"{folder}: is a spotctl home, whose keys must not reach a machine; use another workdir"
-        )
+        cure = "use another workdir"
+        problem = f"{folder}: is a spotctl home, whose keys must not reach a machine; {cure}"
+        raise BadRequest(problem)
 
     size = sum(path.lstat().st_size for path, is_folder in _entries(folder) if not is_folder)
     if size > MAX_BYTES:
-        raise BadRequest(
-            f"{folder}: {size / (1 << 20):,.0f} MiB would be copied to each machine, but the limit "
-            f"is {MAX_BYTES >> 20} MiB: list in {folder / IGNORE_FILE} what machines do not need, "
-            "and large input under data: in the job file"
+        problem = (
+            f"{folder}: {size / (1 << 20):,.0f} MiB would be copied to each machine, but the "
+            f"limit is {MAX_BYTES >> 20} MiB: list in {folder / IGNORE_FILE} what machines do not "
+            "need, and large input under data: in the job file"
         )
+        raise BadRequest(problem)
 
 
 def job_archive(folder: Path, into: Path) -> Archive:
@@ -129,7 +117,13 @@ def _ignored(path: Path, root: Path, patterns: Sequence[_Pattern], *, is_folder:
     relative = path.relative_to(root).as_posix()
     if path.name in _NEVER_COPIED or (is_folder and _is_home(path)):
         return True
-    return any(pattern.matches(relative, folder=is_folder) for pattern in patterns)
+
+    for text, folders_only, is_anchored in patterns:
+        subject = relative if is_anchored else path.name
+        is_deep = subject.count("/") != text.count("/")
+        if (is_folder or not folders_only) and not is_deep and fnmatch.fnmatchcase(subject, text):
+            return True
+    return False
 
 
 def _patterns(path: Path) -> tuple[_Pattern, ...]:
@@ -145,10 +139,9 @@ def _patterns(path: Path) -> tuple[_Pattern, ...]:
         if not line or line.startswith("#"):
             continue
         if line.startswith("!") or "**" in line:
-            raise BadRequest(
-                f"{path}, line {number}: {line}: patterns with '!' or '**' are not supported"
-            )
+            problem = f"{path}, line {number}: {line}: patterns with '!' or '**' are not supported"
+            raise BadRequest(problem)
         text = line.rstrip("/")
-        patterns.append(_Pattern(text.lstrip("/"), line.endswith("/"), "/" in text))
+        patterns.append((text.lstrip("/"), line.endswith("/"), "/" in text))
 
     return tuple(patterns)

@@ -1,5 +1,8 @@
 """Copies missing archives to a booted machine over an open connection, and starts the machine's
 agent.
+
+Each machine gets an archive from this computer only as often as needed, else from another machine
+(`Spreading`).
 """
 
 from __future__ import annotations
@@ -7,9 +10,11 @@ from __future__ import annotations
 import json
 import secrets
 import shlex
-from collections.abc import Callable, Mapping, Set
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from enum import Enum
 from functools import partial
 
 from agileml.transport.certificates import HOSTNAME, certificate_and_key
@@ -18,7 +23,6 @@ from spotctl.agent.link.wire import SECRET_BYTES
 from spotctl.agent.rented import AgentStart
 from spotctl.clouds.errors import ProviderError, Unanswered, Unusable
 from spotctl.clouds.remote.bundle import Archive, Packages
-from spotctl.clouds.remote.peer_copy import ArchiveServer, Spreading
 from spotctl.clouds.remote.platforms import (
     MIN_PYTHON,
     PROBE,
@@ -62,15 +66,9 @@ mv -T "$part/unpacked" {target} 2>/dev/null || [ -d {target} ]
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Archives:
-    """The archives for a machine: our code, perhaps the job's folder, perhaps packages for the
-    machine's platform.
-    """
-
-    code: Archive
-    job: Archive | None
-    packages: Callable[[MachinePlatform], Packages] | None = None
+Archives = tuple[Archive, Archive | None, Callable[[MachinePlatform], Packages] | None]
+"""The archives for a machine: our code, perhaps the job's folder, perhaps packages for the machine's
+platform."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,29 +127,29 @@ class Bringing:
         if python is None or python.platform.python < MIN_PYTHON:
             least = ".".join(map(str, MIN_PYTHON))
             there = str(python.platform) if python is not None else "no Python"
-            raise Unusable(
-                f"{self._machine}: it has {there}, and spotctl needs {least} or later: use another "
-                "image"
+            problem = (
+                f"{self._machine}: it has {there}, and spotctl needs {least} or later: use "
+                "another image"
             )
+            raise Unusable(problem)
 
         self._progress("packing what it needs")
-        needed = archives()
-        packages = None if needed.packages is None else needed.packages(python.platform)
-        code = _Copy(needed.code, "spotctl's code", f"bundles/{needed.code.digest}")
-        self._bring(code, needed.code, names, python)
-        if packages is not None:
-            self._bring_packages(packages, needed.code, names, python)
-        if needed.job is not None:
-            job = _Copy(needed.job, "the job's folder", f"jobs/{needed.job.digest}")
-            self._bring(job, needed.code, names, python)
+        code, job, packages_for = archives()
+        self._bring(_Copy(code, "spotctl's code", f"bundles/{code.digest}"), code, names, python)
+        bundles: tuple[str, ...] = (code.digest,)
+        if packages_for is not None:
+            packages = packages_for(python.platform)
+            self._bring_packages(packages, code, names, python)
+            bundles = (code.digest, packages.digest)
+        if job is not None:
+            copy = _Copy(job, "the job's folder", f"jobs/{job.digest}")
+            self._bring(copy, code, names, python)
 
         self._progress("starting its agent")
-        bundles = (needed.code.digest, *((packages.digest,) if packages is not None else ()))
-        job_digest = "" if needed.job is None else needed.job.digest
+        job_digest = "" if job is None else job.digest
         start = AgentStart(self._machine, index, secret.hex(), secrets, bundles, job_digest)
         service = (
-            f"cd {layout.BUNDLES}/{needed.code.digest} && exec env -i {shlex.quote(python.path)} "
-            "-E -s -S"
+            f"cd {layout.BUNDLES}/{code.digest} && exec env -i {shlex.quote(python.path)} -E -s -S"
         )
         answer = self._ssh.run(
             f"{service} -m spotctl.agent.rented", json.dumps(asdict(start)).encode()
@@ -245,13 +243,16 @@ class Bringing:
 
     def _receive(self, copy: _Copy, python: MachinePython, fill: str, *, keep: bool) -> str:
         """The commands that take an archive, from where `fill` says, and unpack it."""
-        is_tar = copy.archive.path.name.endswith(".tar.gz")
+        unpack = _ZIP.format(python=shlex.quote(python.path))
+        if copy.archive.path.name.endswith(".tar.gz"):
+            unpack = _TAR
+        kept = f'mv "$part/archive" {copy.target}.archive' if keep else ""
         return _RECEIVE.format(
             root=layout.ROOT,
             digest=copy.archive.digest,
             fill=fill,
-            unpack=_TAR if is_tar else _ZIP.format(python=shlex.quote(python.path)),
-            keep=f'mv "$part/archive" {copy.target}.archive' if keep else "",
+            unpack=unpack,
+            keep=kept,
             target=copy.target,
         )
 
@@ -261,3 +262,120 @@ def _module(python: MachinePython, code: Archive, name: str) -> str:
     return (
         f"cd {layout.BUNDLES}/{code.digest} && exec {shlex.quote(python.path)} -E -s -S -m {name}"
     )
+
+
+MAX_FETCHING = 4
+"""How many machines fetch an archive from one other machine at the same time."""
+
+MAX_SENT = 2
+"""How many machines this computer sends the same archive to at the same time, where they cannot
+reach each other."""
+
+_MAX_FAILURES = 2
+"""After as many failures, machines are taken not to reach each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveServer:
+    """Where a machine serves an archive, with what the other machine needs to fetch it."""
+
+    given: Mapping[str, object] = field(repr=False)
+    stop: Callable[[], None]
+
+
+class CopyOrigin(Enum):
+    """Origins of an archive that are no machine."""
+
+    HERE = "this computer"
+    WAIT = "none, until another machine has it"
+
+
+def origin_of(fetching: Mapping[str, int], sending: int, failures: int) -> str | CopyOrigin:
+    """The origin of the next copy. `fetching` counts, for each machine that has the archive, those
+    that fetch it there.
+
+    The first copy, and with machines that do not reach each other every copy, comes from this
+    computer.
+    """
+    if failures >= _MAX_FAILURES:
+        return CopyOrigin.HERE if sending < MAX_SENT else CopyOrigin.WAIT
+    if not fetching:
+        return CopyOrigin.WAIT if sending else CopyOrigin.HERE
+    busy, machine = min((busy, name) for name, busy in fetching.items())
+    return machine if busy < MAX_FETCHING else CopyOrigin.WAIT
+
+
+@dataclass(slots=True)
+class _Archive:
+    fetching: dict[str, int] = field(default_factory=dict)
+    servers: dict[str, ArchiveServer] = field(default_factory=dict)
+    sending: int = 0
+    failures: int = 0
+
+
+class Spreading:
+    """The copies of archives on the machines of this process. Methods may be called from any
+    thread.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._archives: dict[str, _Archive] = {}
+        self._closed = False
+
+    @contextmanager
+    def turn(self, digest: str, waiting: Callable[[], None]) -> Iterator[ArchiveServer | None]:
+        """Waits until a copy of an archive can be made: of the server's, or of this computer's if
+        there is none.
+
+        A block that raises counts as a failed copy.
+        """
+        with self._changed:
+            archive = self._archives.setdefault(digest, _Archive())
+            origin: str | CopyOrigin = CopyOrigin.WAIT
+            while origin is CopyOrigin.WAIT:
+                origin = CopyOrigin.HERE  # after the end
+                if not self._closed:
+                    origin = origin_of(archive.fetching, archive.sending, archive.failures)
+                if origin is CopyOrigin.WAIT:
+                    waiting()
+                    self._changed.wait()
+            self._count(archive, origin, 1)
+
+        failed = True
+        try:
+            yield archive.servers[origin] if isinstance(origin, str) else None
+            failed = False
+        finally:
+            with self._changed:
+                self._count(archive, origin, -1)
+                if failed and isinstance(origin, str):
+                    archive.failures += 1
+                    archive.fetching.pop(origin, None)
+                self._changed.notify_all()
+
+    def add(self, digest: str, machine: str, server: ArchiveServer) -> None:
+        """A machine has the archive, and serves it."""
+        with self._changed:
+            archive = self._archives.setdefault(digest, _Archive())
+            archive.fetching[machine], archive.servers[machine] = 0, server
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Ends the servers; machines that wait get the archive from here."""
+        with self._changed:
+            self._closed = True
+            servers = [
+                server for archive in self._archives.values() for server in archive.servers.values()
+            ]
+            self._archives.clear()
+            self._changed.notify_all()
+        for server in servers:
+            server.stop()
+
+    @staticmethod
+    def _count(archive: _Archive, origin: str | CopyOrigin, change: int) -> None:
+        if isinstance(origin, CopyOrigin):
+            archive.sending += change
+        elif origin in archive.fetching:
+            archive.fetching[origin] += change

@@ -59,18 +59,31 @@ class PriceBook:
         """A market's prices on [start, end]. NotFound: they are not known for all of this time. The
         first one that was seen stands for as long before it as is `assumed`."""
         if end > (now := self._now()):
-            raise NotFound(
+            problem = (
                 f"{market}: its price at {format_time(end)} is not yet known at {format_time(now)}"
             )
+            raise NotFound(problem)
 
-        series = self._series(market)
+        read_at, series = self._known.get(market, (0.0, None))
+        if series is None or self._monotonic() - read_at > READ_AGAIN_SECONDS:
+            try:
+                series = self._library().series(market)
+                self._known[market] = self._monotonic(), series
+            except PricingDataError as error:
+                # If the store cannot be read now, the last known price holds.
+                if series is None:
+                    unknown = f"{market}: no price is stored"
+                    raise NotFound(f"{unknown}; fetch one (spotctl prices fetch)") from error
+
         if series.first - assumed <= start < series.first:
             series = series.held_from(start)
         if start < series.first:
-            raise NotFound(
+            cure = "fetch or import earlier ones (spotctl prices fetch)"
+            problem = (
                 f"{market}: its stored prices begin at {format_time(series.first)}, after "
-                f"{format_time(start)}; fetch or import earlier ones (spotctl prices fetch)"
+                f"{format_time(start)}; {cure}"
             )
+            raise NotFound(problem)
 
         return series.held_until(end).window(start, end)
 
@@ -80,22 +93,6 @@ class PriceBook:
             return self._library().catalog.on_demand(market).price
         except PricingDataError as error:
             raise NotFound(str(error)) from error
-
-    def _series(self, market: Market) -> PriceSeries:
-        now, (read_at, series) = self._monotonic(), self._known.get(market, (0.0, None))
-        if series is None or now - read_at > READ_AGAIN_SECONDS:
-            try:
-                series = self._library().series(market)
-            except PricingDataError as error:
-                if series is not None:
-                    # The store cannot be read now, and the last known price holds.
-                    return series
-                raise NotFound(
-                    f"{market}: no price is stored; fetch one (spotctl prices fetch)"
-                ) from error
-            self._known[market] = now, series
-
-        return series
 
 
 def holdings_of(

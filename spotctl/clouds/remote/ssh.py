@@ -114,7 +114,7 @@ class SshConnection:
 
     def __init__(self, host: SshHost, control: Path, agent: Path) -> None:
         self._host, self._client, self._control = host, ssh_client(), control
-        self._reach: set[ReverseTunnel] = set()
+        self.reached: set[ReverseTunnel] = set()
         words = [
             *self._words("-M"),
             "-L",
@@ -146,10 +146,6 @@ class SshConnection:
             raise
 
     @property
-    def reached(self) -> frozenset[ReverseTunnel]:
-        return frozenset(self._reach)
-
-    @property
     def is_open(self) -> bool:
         return self._process.poll() is None
 
@@ -177,9 +173,10 @@ class SshConnection:
             with file.open("rb") as source, suppress(BrokenPipeError):
                 while part := source.read(_PART_BYTES):
                     if not select.select([], [pipe], [], STALL_SECONDS)[1]:
-                        raise Unanswered(
+                        problem = (
                             f"{self._host.machine}: nothing could be sent for {STALL_SECONDS:.0f} s"
                         )
+                        raise Unanswered(problem)
                     os.write(pipe, part)
                     sent(done := done + len(part))
             return self._outcome(process, b"", UNPACK_SECONDS)
@@ -214,11 +211,11 @@ class SshConnection:
         interface.
         """
         for tunnel in tunnels:
-            if tunnel not in self._reach:
+            if tunnel not in self.reached:
                 forward = f"127.0.0.1:{tunnel.port}:{tunnel.host}:{tunnel.host_port}"
                 words = [*self._words("-O", "forward"), "-R", forward, "--", self._host.host]
                 self._outcome(self._start(words, subprocess.PIPE), b"", CONNECT_SECONDS)
-                self._reach.add(tunnel)
+                self.reached.add(tunnel)
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -250,9 +247,8 @@ class SshConnection:
             except (TimeoutError, subprocess.TimeoutExpired):
                 process.kill()
                 process.wait()
-                raise Unanswered(
-                    f"{self._host.machine}: no answer over ssh for {seconds:.0f} s"
-                ) from None
+                problem = f"{self._host.machine}: no answer over ssh for {seconds:.0f} s"
+                raise Unanswered(problem) from None
 
         if process.returncode == 0:
             return out.result().decode(errors="replace")
@@ -264,10 +260,11 @@ class SshConnection:
         # The client itself fails, for example, where a port of the machine is still in use by an
         # earlier launcher.
         kind = Unanswered if process.returncode == CLIENT_FAILED else StepFailed
-        raise kind(
+        problem = (
             f"{self._host.machine}: status {process.returncode} of a command over ssh: "
             f"{_last(text)}"
         )
+        raise kind(problem)
 
     def _first_line(self, process: subprocess.Popen[bytes]) -> bytes:
         """The first line of a command that goes on; empty if there is none. Unanswered: it does not
@@ -347,10 +344,11 @@ def lost(host: SshHost, code: int, messages: Path) -> ProviderError | None:
         return None
 
     if _AUTHENTICATED in text:
-        return Unanswered(
+        problem = (
             f"{host.machine}: the connection broke: the machine is cut off from the network, or "
             "has ended"
         )
+        return Unanswered(problem)
 
     return failure_of(
         host, "\n".join(line for line in text.splitlines() if not line.startswith("debug"))
@@ -404,15 +402,17 @@ def failure_of(host: SshHost, text: str) -> ProviderError:
     """The error for a message of the client."""
     where = f"{host.machine} at {host.host} port {host.port}"
     if "Host key verification failed" in text or "IDENTIFICATION HAS CHANGED" in text:
-        return HostKeyDiffers(
-            f"{where}: its ssh host key differs from the one on its console, so something else may "
-            "answer at its address; nothing was sent to it"
+        problem = (
+            f"{where}: its ssh host key differs from the one on its console, so something else "
+            "may answer at its address; nothing was sent to it"
         )
+        return HostKeyDiffers(problem)
     if "Permission denied" in text:
-        return Unanswered(
+        problem = (
             f"{where}: it does not accept this home's ssh key: it is still booting, or another "
             "home rented it"
         )
+        return Unanswered(problem)
     if any(
         words in text for words in ("Connection refused", "Connection reset", "Connection closed")
     ):
@@ -421,12 +421,12 @@ def failure_of(host: SshHost, text: str) -> ProviderError:
         words in text
         for words in ("timed out", "No route to host", "unreachable", "not responding")
     ):
-        return Unanswered(
-            f"{where}: no answer on the ssh port: it is still booting or cut off from the network, "
-            "or its firewall does"
-            " not admit this computer; if the public address of this computer has changed: spotctl "
-            "ssh JOB --admit ADDRESS/32"
+        problem = (
+            f"{where}: no answer on the ssh port: it is still booting or cut off from the "
+            "network, or its firewall does not admit this computer; if the public address of "
+            "this computer has changed: spotctl ssh JOB --admit ADDRESS/32"
         )
+        return Unanswered(problem)
 
     return Unanswered(f"{where}: ssh failed: {_last(text)}")
 

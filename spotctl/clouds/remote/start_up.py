@@ -1,4 +1,8 @@
-"""The user-data of a machine: `start_up.sh` with the values of one request."""
+"""How a rented machine starts, and how it is reached then.
+
+The user-data of a machine is `start_up.sh` with the values of one request. `RemoteMachine` is a
+provider's description of a machine that has booted with it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,38 @@ import base64
 import gzip
 import json
 import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pricing_data.known_clouds import has_part, part_of
 from spotctl.agent.lease import self_deletion
 from spotctl.clouds.provider import MachineRequest
-from spotctl.clouds.remote.machine import USER
 from spotctl.home.errors import BadRequest
+
+USER = "spotctl"
+"""The user that the start-up script creates: it runs the payloads, and the launcher logs in as
+it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteMachine:
+    """A machine that boots with our start-up script. `index` is its number within its request, from
+    0.
+
+    `console` returns the console output that the cloud shows by now, which proves the machine's ssh
+    host key, or raises an error of a provider. `gone` says whether the cloud has ended the machine.
+    Both are called from threads of `RemoteAgents`.
+    """
+
+    id: str
+    index: int
+    host: str
+    port: int
+    console: Callable[[], str]
+    gone: Callable[[], bool]
+    user: str = USER
+
 
 MAX_BYTES = 12 * 1024
 """The longest script; EC2 takes 16 KiB before its own encoding."""
@@ -47,12 +76,12 @@ def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: i
     for name, value in values.items():
         script = script.replace(name, value)
     if len(script.encode()) > MAX_BYTES:
-        raise BadRequest(
-            f"the start-up script of a machine would be {len(script.encode())} bytes long, but the "
-            "limit is"
-            f" {MAX_BYTES}: make the job's setup or environment shorter, for example by a script "
-            "in the job's folder"
+        problem = (
+            f"the start-up script of a machine would be {len(script.encode())} bytes long, but "
+            f"the limit is {MAX_BYTES}: make the job's setup or environment shorter, for example "
+            "by a script in the job's folder"
         )
+        raise BadRequest(problem)
 
     return script
 

@@ -180,8 +180,14 @@ def _choose(
     """Asks the index until it has told the requirements of everything that is needed."""
     needed, seen = installed, dict[str, KnownPackage]()
     for _ in range(_MAX_ROUNDS):
+        with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
+            report = Path(scratch, "report.json")
+            nowhere = ("--dry-run", "--ignore-installed", f"--target={scratch}/none")
+            _run("install", platform, (*nowhere, f"--report={report}", *needed.pinned))
+            rows: list[Mapping[str, Any]] = json.loads(report.read_text())["install"]
+
         offered: dict[str, Mapping[str, Any]] = {}
-        for row in _ask(needed.pinned, platform):
+        for row in rows:
             name, about = canonicalize_name(row["metadata"]["name"]), row["metadata"]
             offered[name] = row["download_info"]
             seen[name] = KnownPackage(about["version"], tuple(about.get("requires_dist", ())))
@@ -198,28 +204,13 @@ def _choose(
     raise Unusable(f"cannot find out what {', '.join(names)} require on machines with {platform}")
 
 
-def _ask(requirements: Sequence[str], platform: MachinePlatform) -> list[Mapping[str, Any]]:
-    """The rows of pip's report on an installation of exactly these packages."""
-    with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
-        report = Path(scratch, "report.json")
-        options = (
-            "--dry-run",
-            "--ignore-installed",
-            f"--target={scratch}/none",
-            f"--report={report}",
-            *requirements,
-        )
-        _run("install", platform, options)
-        rows: list[Mapping[str, Any]] = json.loads(report.read_text())["install"]
-    return rows
-
-
 def _run(command: str, platform: MachinePlatform, options: Sequence[str]) -> None:
     if find_spec("pip") is None:
-        raise Unusable(
+        problem = (
             f"machines with {platform} need packages from an index, and this Python has no pip to "
             f"ask it: {sys.executable} -m ensurepip"
         )
+        raise Unusable(problem)
 
     words = [*_PIP, command, *_ONLY_THESE, *platform.pip_options, *options]
     done = subprocess.run(

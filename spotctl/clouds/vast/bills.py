@@ -9,9 +9,7 @@ instance tells the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any
 
 from pricing_data.units import DAY, SECOND
 from spotctl.clouds.bills import (
@@ -31,30 +29,25 @@ from spotctl.home.installation import RUN_TAG
 def lines_of(cells: Cells, where: str) -> list[BillLine]:
     """The charges of a page."""
     try:
-        charges = json.loads(text_of(cells, "results"))
-        return [
-            line
-            for charge in charges
-            if charge["type"] == "instance"
-            for line in _items(charge, where)
-        ]
+        lines = []
+        for charge in json.loads(text_of(cells, "results")):
+            if charge["type"] != "instance":
+                continue
+            label = OrderLabel.parse(charge["metadata"].get("label"))
+            run = "" if label is None else label.tags.get(RUN_TAG, "")
+            machine = charge["source"].replace("instance-", f"{CLOUD_NAME}:")
+            for item in charge["items"]:
+                is_machine, what = item["type"] == "gpu", f"{item['type']} {item['description']}"
+                begin, last = int(item["start"]) * SECOND, int(item["end"]) * SECOND
+                end, amount = not_before(begin, last) + DAY, Decimal(str(item["amount"]))
+                lines.append(
+                    BillLine(where, machine, is_machine, begin, end, amount, DOLLARS, what, run)
+                )
+        return lines
     except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation) as error:
         if isinstance(error, BadCell):
             raise
         raise BadCell(f"results {cells['results'][:40]!r} is not a list of charges") from None
-
-
-def _items(charge: Mapping[str, Any], where: str) -> Iterator[BillLine]:
-    label = OrderLabel.parse(charge["metadata"].get("label"))
-    run = "" if label is None else label.tags.get(RUN_TAG, "")
-    machine = charge["source"].replace("instance-", f"{CLOUD_NAME}:")
-    for item in charge["items"]:
-        begin, last = int(item["start"]) * SECOND, int(item["end"]) * SECOND
-        what = f"{item['type']} {item['description']}"
-        end, is_machine = not_before(begin, last) + DAY, item["type"] == "gpu"
-        yield BillLine(
-            where, machine, is_machine, begin, end, Decimal(str(item["amount"])), DOLLARS, what, run
-        )
 
 
 FORMAT = ExportFormat(

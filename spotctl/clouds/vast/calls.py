@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from pricing_data.errors import (
     AccessDenied,
-    CloudError,
     MissingCredentials,
     NoAnswer,
     RateLimited,
@@ -31,13 +31,12 @@ from spotctl.clouds.errors import (
     QuotaReached,
     Refusal,
     Scope,
-    error_of_kind,
+    error_of_call,
     first_line,
     in_contract,
-    refused,
 )
 from spotctl.clouds.vast.cloud import required_key
-from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
     import httpx
@@ -276,13 +275,5 @@ REFUSALS = (
     ),
 )
 
-
-def of_call(error: CloudError) -> SpotctlError:
-    """The error of the provider contract for a call that was refused."""
-    if (known := refused(REFUSALS, error.code, error.problem, error.problem)) is not None:
-        return known
-    return (
-        BadRequest(str(error))
-        if isinstance(error, RequestRejected)
-        else error_of_kind(error, str(error))
-    )
+of_call = partial(error_of_call, REFUSALS)
+"""The error of the provider contract for a call that was refused."""

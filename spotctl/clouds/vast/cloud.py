@@ -39,16 +39,16 @@ class VastSettings:
 
     def __post_init__(self) -> None:
         if self.disk_gib < _MIN_DISK_GB:
-            raise ValueError(
+            problem = (
                 f"{_MIN_DISK_GB} or more in disk_gib, which Vast.ai asks for, not {self.disk_gib}"
             )
+            raise ValueError(problem)
         if not 0 <= self.least_reliability <= 1:
             raise ValueError(f"from 0 to 1 in least_reliability, not {self.least_reliability}")
 
         if not 0 <= self.look_minutes <= _MAX_LOOK_MINUTES:
-            raise ValueError(
-                f"from 0 to {_MAX_LOOK_MINUTES} in look_minutes, not {self.look_minutes}"
-            )
+            problem = f"from 0 to {_MAX_LOOK_MINUTES} in look_minutes, not {self.look_minutes}"
+            raise ValueError(problem)
 
 
 def address(setting: str | None) -> str:

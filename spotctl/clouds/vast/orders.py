@@ -47,20 +47,20 @@ def body(
 
     A `price` that is missing or null would buy on demand, so only an order on demand has none.
     """
-    variables = {
-        **_pieces(_SCRIPT, gzip.compress(start_up.encode(), 9, mtime=0)),
-        **_pieces(_HOST_KEY, host_key),
+    packed = gzip.compress(start_up.encode(), 9, mtime=0)
+    variables = _pieces(_SCRIPT, packed) | _pieces(_HOST_KEY, host_key)
+    for port in request.ports:
         # Docker's option, in the place of a variable, asks for a port.
-        **{f"-p {port}:{port}": "1" for port in request.ports},
-    }
+        variables[f"-p {port}:{port}"] = "1"
 
-    if (length := sum(map(len, (*variables, *variables.values())))) > _LONGEST_ENVIRONMENT:
-        raise BadRequest(
+    length = sum(len(name) + len(value) for name, value in variables.items())
+    if length > _LONGEST_ENVIRONMENT:
+        problem = (
             f"the start-up script of a machine would take {length} characters, but the limit is "
-            f"{_LONGEST_ENVIRONMENT}:"
-            " make the job's setup or environment shorter, for example by a script in the job's "
-            "folder"
+            f"{_LONGEST_ENVIRONMENT}: make the job's setup or environment shorter, for example by "
+            "a script in the job's folder"
         )
+        raise BadRequest(problem)
 
     order: dict[str, Any] = {
         "image": request.image or settings.image,

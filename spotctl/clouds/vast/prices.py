@@ -28,7 +28,7 @@ from pricing_data.sources.base import (
 )
 from pricing_data.units import DAY, Span
 from spotctl.clouds.vast import offers
-from spotctl.clouds.vast.calls import MAX_OFFERS, VastCalls
+from spotctl.clouds.vast.calls import MAX_OFFERS, VastCalls, VastRow
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
 from spotctl.clouds.vast.hosts import folder_of, keep_snapshot
 from spotctl.clouds.vast.offers import HostOffer
@@ -69,10 +69,11 @@ class VastSource:
             BIDS: self._bids,
             ON_DEMAND: self._on_demand,
         }
-        return [
-            FetchTask(CLOUD_NAME, NO_REGION, what, partial(pull, request), spot_prices=what == BIDS)
-            for what, pull in pulls.items()
-        ]
+        tasks = []
+        for what, pull in pulls.items():
+            rows, is_spot = partial(pull, request), what == BIDS
+            tasks.append(FetchTask(CLOUD_NAME, NO_REGION, what, rows, spot_prices=is_spot))
+        return tasks
 
     def _bids(self, request: FetchRequest) -> Iterator[FetchedRows]:
         at, rejects = request.until, Rejects("Vast.ai's offers for bids")
@@ -110,14 +111,13 @@ class VastSource:
         at, rejects = request.until, Rejects("Vast.ai's offers on demand")
         grouped: dict[tuple[str, str], list[int]] = {}
         for offer in self._on_offer("ondemand", request, rejects):
-            grouped.setdefault((offer.market.region, offer.market.instance_type), []).append(
-                offer.price
-            )
+            kind = offer.market.region, offer.market.instance_type
+            grouped.setdefault(kind, []).append(offer.price)
 
-        listed = (
-            OnDemandPrice(CLOUD_NAME, region, name, LINUX, at, offers.quartile(prices), _SOURCE)
-            for (region, name), prices in sorted(grouped.items())
-        )
+        listed = []
+        for (region, name), prices in sorted(grouped.items()):
+            price = offers.quartile(prices)
+            listed.append(OnDemandPrice(CLOUD_NAME, region, name, LINUX, at, price, _SOURCE))
         yield FetchedRows(on_demand=tuple(listed))
         rejects.report()
 
@@ -126,12 +126,19 @@ class VastSource:
         rows = self._calls.search(kind, offers.wanted(self._settings), self._settings.disk_gib)
         if len(rows) >= MAX_OFFERS:
             rejects.add(f"{len(rows)} offers, of which there may be more")
-        return [
-            offer
-            for offer in rejects.good(offers.offer_of, rows, lambda row: f"offer {row.get('id')}")
-            if (not request.regions or offer.market.region in request.regions)
-            and request.wants_type(offer.market.instance_type)
-        ]
+
+        wanted = []
+        for offer in rejects.good(offers.offer_of, rows, _named):
+            market = offer.market
+            is_in_region = not request.regions or market.region in request.regions
+            if is_in_region and request.wants_type(market.instance_type):
+                wanted.append(offer)
+        return wanted
+
+
+def _named(row: VastRow) -> str:
+    """The name of a row that cannot be read."""
+    return f"offer {row.get('id')}"
 
 
 def source(settings: Settings) -> VastSource:

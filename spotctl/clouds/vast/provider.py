@@ -23,8 +23,8 @@ from spotctl.clouds.labelled import LabelledProvider, Listed, Purchase
 from spotctl.clouds.order_ledger import OrderLabel, OrderLedger
 from spotctl.clouds.provider import SAME_BID, Holdings, Machine, MachineRequest, MachineState
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
-from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
+from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.clouds.vast import offers, orders
 from spotctl.clouds.vast.calls import VastCalls, VastRow, of_call
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
@@ -35,7 +35,6 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.installation import RUN_TAG
 
 if TYPE_CHECKING:
-    from pricing_data.series import PriceSeries
     from spotctl.clouds.remote.prices import PriceBook
     from spotctl.home.config import Settings
 
@@ -44,6 +43,8 @@ class VastProvider(LabelledProvider, RentingProvider):
     """See the module's text and `CloudProvider`."""
 
     name = CLOUD_NAME
+    # No history is published: the first price that was fetched stands for the hour before.
+    assumed = HOUR
 
     def __init__(
         self,
@@ -64,12 +65,6 @@ class VastProvider(LabelledProvider, RentingProvider):
 
         # From the last list, so that a link to a machine needs no call.
         self._rows: dict[int, tuple[OrderLabel, VastRow]] = {}
-
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        """See `CloudProvider`. No history is published: the first price that was fetched stands for
-        the hour before.
-        """
-        return self._prices.prices(market, start, end, assumed=HOUR)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `LabelledProvider`; refuses what Vast.ai does not have."""
@@ -97,23 +92,25 @@ class VastProvider(LabelledProvider, RentingProvider):
         fitting = sorted(
             (offer for offer in offered if offer.price <= most), key=attrgetter("price")
         )
-        for offer in self._apart(fitting, request.tags[RUN_TAG]) if request.ports else fitting:
-            yield Purchase(partial(self._buy, request, offer.ask), offer.machine)
 
-    def _apart(self, chosen: Sequence[HostOffer], run: str) -> Sequence[HostOffer]:
-        """The first offer of each address at which a run has no machine yet: many routers do not
-        lead from one of their machines to another."""
-        taken, first = set[str](), dict[str, HostOffer]()
-        for order in self._ledger.orders(self.now()):
-            for placed in order.machines if order.tags.get(RUN_TAG) == run else ():
+        # Many routers do not lead from one of their machines to another: machines that reach each
+        # other are behind different ones.
+        taken = set[str]()
+        for order in self._ledger.orders(self.now()) if request.ports else ():
+            for placed in (
+                order.machines if order.tags.get(RUN_TAG) == request.tags[RUN_TAG] else ()
+            ):
                 if placed.ended is None and placed.number is not None:
                     _, row = self._known(placed.number)
                     if row is not None:
                         taken.add(offers.address_of(row))
 
-        for offer in chosen:
-            first.setdefault(offer.address, offer)
-        return [offer for address, offer in first.items() if address not in taken]
+        for offer in fitting:
+            if request.ports:
+                if offer.address in taken:
+                    continue
+                taken.add(offer.address)
+            yield Purchase(partial(self._buy, request, offer.ask), offer.machine)
 
     def _buy(self, request: MachineRequest, ask: int, label: OrderLabel) -> int:
         private, _ = self._agents.host_key(label.machine)
@@ -128,31 +125,22 @@ class VastProvider(LabelledProvider, RentingProvider):
         if bid is not None and row is not None and row.get("is_bid") is not True:
             machine = self.machine_id(number)
             self.terminate([machine])
-            raise UnknownRefusal(
-                f"{machine}: ordered with a bid, but sold on demand, so it was destroyed", "no bid"
-            )
+            problem = f"{machine}: ordered with a bid, but sold on demand, so it was destroyed"
+            raise UnknownRefusal(problem, "no bid")
 
     def _search(
         self, kind: str, market: Market, disk_gib: int | None, ports: int = 0
     ) -> list[HostOffer]:
         """The offers of a market with room for a disk, and with ports that others reach."""
-        disk, count = (
-            disk_gib or self._settings.disk_gib,
-            int(market.instance_type.partition("x")[0]),
-        )
-        filters = {
-            **offers.wanted(self._settings, ports),
-            "num_gpus": {"eq": count},
-            "disk_space": {"gte": disk},
-        }
+        disk, filters = disk_gib or self._settings.disk_gib, offers.wanted(self._settings, ports)
+        count = int(market.instance_type.partition("x")[0])
+        filters["num_gpus"] = {"eq": count}
+        filters["disk_space"] = {"gte": disk}
 
         with in_contract(of_call):
             rows = self._calls.search(kind, filters, disk)
-        return [
-            offer
-            for offer in Rejects("offers").good(offers.offer_of, rows)
-            if offer.market == market
-        ]
+        readable = Rejects("offers").good(offers.offer_of, rows)
+        return [offer for offer in readable if offer.market == market]
 
     @property
     def look_at_hosts_every(self) -> int | None:

@@ -223,14 +223,14 @@ class FencedProvider(ForwardingProvider):
         self._hold(f"{request.market}: nothing is bought")
         if self._stops():
             raise NotSent("the run ends")
-        return self._provider.create(request)
+        return self.other.create(request)
 
     def raise_bid(self, machine: str, bid: int) -> int:
         """See `CloudProvider`. Unanswered: the object store did not answer, and the bid was not
         raised.
         """
         self._hold(f"{machine}: its bid stays")
-        return self._provider.raise_bid(machine, bid)
+        return self.other.raise_bid(machine, bid)
 
     def _hold(self, otherwise: str) -> None:
         """Makes sure that this process may spend money now, and that others would know of it."""
@@ -247,31 +247,31 @@ class FencedProvider(ForwardingProvider):
             now = self.now()
             if now - self._renewed >= _RENEW_EVERY:
                 with suppress(ProviderError):
-                    self._provider.link(self._own).renew(now + self._lease)
+                    self.other.link(self._own).renew(now + self._lease)
                     self._renewed = now
 
-        return tuple(map(self._seen, self._provider.list(tags)))
+        return tuple(map(self._seen, self.other.list(tags)))
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. The own machine goes on until `return_own`."""
         self._fence.check()
         self._is_returned |= self._own in ids
         if others := [machine for machine in ids if machine != self._own]:
-            self._provider.terminate(others)
+            self.other.terminate(others)
 
     def return_own(self) -> None:
         """Ends the machine of this process, and with it this process."""
-        self._provider.terminate([self._own])
+        self.other.terminate([self._own])
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`. Resources that the own machine uses outlive it, so a launcher
         removes them.
         """
-        return () if self._stops() else self._provider.resources(tags)
+        return () if self._stops() else self.other.resources(tags)
 
     def remove(self, resources: Sequence[Resource]) -> None:
         self._fence.check()
-        self._provider.remove(resources)
+        self.other.remove(resources)
 
     def _seen(self, machine: Machine) -> Machine:
         if machine.id != self._own or not self._is_returned or not self._stops():

@@ -40,7 +40,7 @@ from spotctl.agent.container.payload import Payload
 from spotctl.clouds.link import MachineLink
 from spotctl.clouds.provider import CloudProvider, Machine
 from spotctl.clouds.remote.agents import RemoteAgents
-from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.log.budget import Tariff
 from spotctl.log.events import Event, RentIntended, RunBegan
 from spotctl.log.outcomes import DONE

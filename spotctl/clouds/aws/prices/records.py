@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from fractions import Fraction
 from functools import partial, wraps
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pricing_data.availability import Interruption
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits, OnDemandPrice, driver_of
@@ -123,19 +123,24 @@ def instance_type(record: ApiRecord) -> InstanceType:
     burstable = record.get("BurstablePerformanceSupported")
     baseline = None if burstable is None else baseline_of(name, burstable=burstable)
     usage, modes = record.get("SupportedUsageClasses"), record.get("SupportedBootModes")
-    disks = record.get("InstanceStorageInfo", {})
+    disk_gb = record.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0)
+    hypervisor = "none" if record.get("BareMetal") else record.get("Hypervisor")
+    architecture = next(iter([*usual, *architectures]), None)
+    boots, is_spot = modes and " ".join(modes), usage and "spot" in usage
+    gpu_gib = sizes[0] if sizes else None
     traits = MachineTraits(
-        architecture=next(iter([*usual, *architectures]), None),
+        architecture=architecture,
         baseline=baseline,
-        hypervisor="none" if record.get("BareMetal") else record.get("Hypervisor"),
-        boots=modes and " ".join(modes),
-        spot=usage and "spot" in usage,
-        accelerator_gib=next(iter(sizes), None),
+        hypervisor=hypervisor,
+        boots=boots,
+        spot=is_spot,
+        accelerator_gib=gpu_gib,
         driver=driver_of(accelerator),
-        local_disk_gb=float(disks.get("TotalSizeInGB", 0)),
+        local_disk_gb=float(disk_gb),
     )
 
-    vcpus, memory_gib = record["VCpuInfo"]["DefaultVCpus"], record["MemoryInfo"]["SizeInMiB"] / 1024
+    vcpus = record["VCpuInfo"]["DefaultVCpus"]
+    memory_gib = record["MemoryInfo"]["SizeInMiB"] / 1024
     network = network_gbps(record.get("NetworkInfo", {}))
     return InstanceType(
         CLOUD, name, vcpus, memory_gib, accelerator, count, network_gbps=network, traits=traits
@@ -198,20 +203,13 @@ def listed_price(region: str, row: ApiRecord) -> OnDemandPrice | None:
     """The hourly price in a row of the public price list; None for anything but a shared machine on
     demand.
     """
-    if (
-        any(row[column] not in values for column, values in _LISTED.items())
-        or float(row["PricePerUnit"]) == 0
-    ):
+    is_other = any(row[column] not in values for column, values in _LISTED.items())
+    if is_other or float(row["PricePerUnit"]) == 0:
         return None
-    return OnDemandPrice(
-        CLOUD,
-        region,
-        row["Instance Type"],
-        os_of_product(row["Operating System"]),
-        parse_time(row["EffectiveDate"]),
-        parse_usd(row["PricePerUnit"]),
-        "aws public price list",
-    )
+
+    name, system = row["Instance Type"], os_of_product(row["Operating System"])
+    as_of, price = parse_time(row["EffectiveDate"]), parse_usd(row["PricePerUnit"])
+    return OnDemandPrice(CLOUD, region, name, system, as_of, price, "aws public price list")
 
 
 def price_page(content: bytes, response: httpx.Response, now: int) -> tuple[int, list[ApiRecord]]:
@@ -222,10 +220,8 @@ def price_page(content: bytes, response: httpx.Response, now: int) -> tuple[int,
         entries = [entry for region in regions for entry in region.values()]
         return (to_micros(parsedate_to_datetime(changed)) if changed else now), entries
     except MALFORMED as error:
-        raise NoAnswer(
-            f"aws/-: the price page at {response.url} has another format ({str(error)[:200]})",
-            _CURE,
-        ) from error
+        problem = f"aws/-: the price page at {response.url} has another format ({str(error)[:200]})"
+        raise NoAnswer(problem, _CURE) from error
 
 
 @rejecting
@@ -266,13 +262,8 @@ _CURE = "fetch again later, or set aws_spot_advisor_url in spotctl's settings"
 _LABEL = re.compile(r"<\s*(?P<most>\d+)%|(?P<low>\d+)\s*-\s*(?P<high>\d+)%|>\s*(?P<least>\d+)%")
 
 
-class AdvisorEntry(NamedTuple):
-    """One entry of the file: an instance type in a region with an operating system."""
-
-    region: str
-    system: str
-    instance_type: str
-    entry: Any
+AdvisorEntry = tuple[str, str, str, Any]
+"""One entry of the file: a region, an operating system, an instance type, and what is said of it."""
 
 
 def band_of(label: str) -> Band:
@@ -301,18 +292,18 @@ def figures(
     """The interruption band and the saving of a requested market; one entry stands for all zones of
     a region.
     """
-    if not request.wants_type(row.instance_type) or row.region not in (
-        request.regions or (row.region,)
-    ):
+    region, system, name, entry = row
+    is_in_region = not request.regions or region in request.regions
+    if not (is_in_region and request.wants_type(name)):
         return ()
 
-    market = Market.of(CLOUD, row.region, None, row.instance_type, row.system)
-    low, high = bands[row.entry["r"]]
+    market = Market.of(CLOUD, region, None, name, system)
+    low, high = bands[entry["r"]]
     band = Interruption(market, "monthly-bucket", as_of, low, high, SOURCE)
-    if "s" not in row.entry:
+    if "s" not in entry:
         return (band,)
 
-    saving = row.entry["s"] / 100
+    saving = entry["s"] / 100
     return band, Interruption(market, "saving", as_of, saving, saving, SOURCE)
 
 
@@ -328,16 +319,16 @@ def interruptions_of(
         for region, systems in document["spot_advisor"].items():
             for system, types in systems.items():
                 for name, entry in types.items():
-                    entries.append(AdvisorEntry(region, system, name, entry))
+                    entries.append((region, system, name, entry))
 
         changed = response.headers.get("last-modified")
         as_of = to_micros(parsedate_to_datetime(changed)) if changed else request.until
     except (BadInput, *MALFORMED) as error:
-        raise NoAnswer(
+        problem = (
             f"aws/-: Spot Advisor: the file at {response.url} has another format "
-            f"({str(error)[:200]})",
-            _CURE,
-        ) from error
+            f"({str(error)[:200]})"
+        )
+        raise NoAnswer(problem, _CURE) from error
     return tuple(
         chain.from_iterable(rejects.good(partial(figures, bands, as_of, request), entries))
     )
@@ -354,8 +345,8 @@ def advisor_file(settings: AwsSettings) -> httpx.Response:
     try:
         return settings.retrying().on(may_succeed_later)(download)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NoAnswer(
+        problem = (
             f"aws/-: Spot Advisor at {settings.spot_advisor_url} did not answer: "
-            f"{on_one_line(error, 200)}",
-            _CURE,
-        ) from error
+            f"{on_one_line(error, 200)}"
+        )
+        raise NoAnswer(problem, _CURE) from error

@@ -169,9 +169,8 @@ class AwsSource:
                         step = []
                 yield FetchedRows(on_demand=tuple(step))
         except (httpx.HTTPError, httpx.InvalidURL, csv.Error) as error:
-            raise NoAnswer(
-                f"aws/{region}: {url} cannot be read: {on_one_line(error, 200)}", _CURE
-            ) from error
+            problem = f"aws/{region}: {url} cannot be read: {on_one_line(error, 200)}"
+            raise NoAnswer(problem, _CURE) from error
 
         rejects.report()
 
@@ -194,14 +193,13 @@ class AwsSource:
                     for part in answer.iter_bytes():
                         content += part
                         if len(content) > _MAX_PAGE_BYTES:
-                            raise NoAnswer(
-                                f"aws/{region}: {url} has more than {_MAX_PAGE_BYTES >> 20} MB",
-                                _CURE,
+                            problem = (
+                                f"aws/{region}: {url} has more than {_MAX_PAGE_BYTES >> 20} MB"
                             )
+                            raise NoAnswer(problem, _CURE)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                raise NoAnswer(
-                    f"aws/{region}: {url} cannot be read: {on_one_line(error, 200)}", _CURE
-                ) from error
+                problem = f"aws/{region}: {url} cannot be read: {on_one_line(error, 200)}"
+                raise NoAnswer(problem, _CURE) from error
             as_of, entries = price_page(content, answer, request.until)
             prices = rejects.good(partial(page_price, region, as_of), entries)
             wanted = tuple(price for price in prices if request.wants_type(price.instance_type))

@@ -88,18 +88,13 @@ def machine_of(name: str, capabilities: ApiRecord) -> InstanceType:
     accelerator = accelerator_of(name) if gpus else None
     if accelerator is not None and gpus < 1:
         accelerator = f"{accelerator.removesuffix('-slice')}-slice"
-    return InstanceType(
-        cloud="azure",
-        name=name,
-        # A size with constrained cores is made from more vCPUs than the machine can use.
-        vcpus=int(
-            _amount(capabilities, "vCPUsAvailable" if "vCPUsAvailable" in capabilities else "vCPUs")
-        ),
-        memory_gib=float(_amount(capabilities, "MemoryGB")),
-        accelerator=accelerator,
-        accelerators=max(int(gpus), 1) if gpus else 0,
-        traits=_traits(capabilities),
-    )
+    # A size with constrained cores is made from more vCPUs than the machine can use.
+    usable = "vCPUsAvailable" if "vCPUsAvailable" in capabilities else "vCPUs"
+    vcpus = int(_amount(capabilities, usable))
+    memory_gib = float(_amount(capabilities, "MemoryGB"))
+    count = max(int(gpus), 1) if gpus else 0
+    traits = _traits(capabilities)
+    return InstanceType("azure", name, vcpus, memory_gib, accelerator, count, traits=traits)
 
 
 def _traits(capabilities: ApiRecord) -> MachineTraits:
@@ -221,11 +216,11 @@ class PriceSheet:
 
         first = self._seen.setdefault((price.market, price.spot, price.start), price)
         if first.price != price.price:
-            raise BadInput(
+            problem = (
                 f"{price.market} costs both {format_usd(first.price)} and "
-                f"{format_usd(price.price)} USD per hour"
-                f" from {format_time(price.start)}"
+                f"{format_usd(price.price)} USD per hour from {format_time(price.start)}"
             )
+            raise BadInput(problem)
 
         return price
 

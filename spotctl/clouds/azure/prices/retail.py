@@ -132,12 +132,10 @@ def _next_page(subject: str, first: httpx.URL, link: object) -> httpx.URL | None
     try:
         url = httpx.URL(str(link))
     except httpx.InvalidURL as error:
-        raise NoAnswer(
-            f"{subject}: the link to the next page is malformed: {first_line(error)}", _LATER
-        ) from error
+        problem = f"{subject}: the link to the next page is malformed: {first_line(error)}"
+        raise NoAnswer(problem, _LATER) from error
 
     if (url.scheme, url.host, url.port) != (first.scheme, first.host, first.port):
-        raise NoAnswer(
-            f"{subject}: the next page is on {url.scheme}://{url.host}, not on {first.host}", _LATER
-        )
+        problem = f"{subject}: the next page is on {url.scheme}://{url.host}, not on {first.host}"
+        raise NoAnswer(problem, _LATER)
     return url

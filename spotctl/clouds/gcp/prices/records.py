@@ -120,10 +120,11 @@ def usd_nanos(units: int, nanos: int, currency: str) -> int:
     if currency != "USD":
         raise BadInput(f"the price is in {currency or 'no currency'}, not in USD")
     if not 0 < total <= MAX_USD_PER_HOUR * NANOS_PER_DOLLAR:
-        raise BadInput(
+        problem = (
             f"the price of {units} dollars and {nanos} nanos is not above 0 and at most "
             f"{MAX_USD_PER_HOUR} dollars"
         )
+        raise BadInput(problem)
     return total
 
 
@@ -168,13 +169,11 @@ class Rates:
         """Raises `UnknownPrice` if the price list has no usable rate."""
         region, term, part = key
         if key in self.unclear:
-            raise UnknownPrice(
-                f"{term} {part.resource} of {part.of} in {region}: {self.unclear[key]}"
-            )
+            problem = f"{term} {part.resource} of {part.of} in {region}: {self.unclear[key]}"
+            raise UnknownPrice(problem)
         if key not in self.known:
-            raise UnknownPrice(
-                f"{term} {part.resource} of {part.of} in {region} is not on the price list"
-            )
+            problem = f"{term} {part.resource} of {part.of} in {region} is not on the price list"
+            raise UnknownPrice(problem)
 
         return self.known[key]
 
@@ -383,12 +382,8 @@ class Unsupported(CloudError):
     """The API keeps no history of this machine type; repeating the call changes nothing."""
 
 
-class PriceInterval(NamedTuple):
-    """A price (nano-dollars per hour) in force from `start` until just before `end`."""
-
-    start: int
-    end: int
-    price: int
+PriceInterval = tuple[int, int, int]
+"""From when until just before when a price is in force, and the price in nano-dollars per hour."""
 
 
 def market_of(answer: CapacityHistoryResponse, region: str, machine_type: str) -> Market:
@@ -401,9 +396,8 @@ def market_of(answer: CapacityHistoryResponse, region: str, machine_type: str) -
         return Market(CLOUD, region, place, machine_type)
 
     if place not in ("", region):
-        raise BadInput(
-            f"requested {machine_type} in {region}, but the answer is about {answer.location}"
-        )
+        problem = f"requested {machine_type} in {region}, but the answer is about {answer.location}"
+        raise BadInput(problem)
     return Market(CLOUD, region, NO_ZONE, machine_type)
 
 
@@ -415,11 +409,11 @@ def price_history(
     ordered = sorted(read)
     events, spans = list[PriceEvent](), list[Span]()
     # Those that reach into the window, each ending where the next one starts.
-    for current, following in zip_longest(ordered, ordered[1:]):
-        end = min(current.end, following.start if following else LATEST)
-        if end > max(window.start, current.start) and current.start <= window.end:
-            events.append(PriceEvent(market, current.start, current.price))
-            spans.append(Span(current.start, min(end, window.end)))
+    for (start, stated_end, price), following in zip_longest(ordered, ordered[1:]):
+        end = min(stated_end, following[0] if following else LATEST)
+        if end > max(window.start, start) and start <= window.end:
+            events.append(PriceEvent(market, start, price))
+            spans.append(Span(start, min(end, window.end)))
 
     return events, WatchRecord(union(spans))
 
@@ -443,9 +437,8 @@ def _always(market: Market, _: object) -> Market:
 def _price_interval(record: CapacityHistoryResponsePriceRecord) -> PriceInterval:
     start, end = _bounds(record.interval)
     money = record.list_price
-    return PriceInterval(
-        start, end or LATEST, usd_nanos(money.units, money.nanos, money.currency_code)
-    )
+    price = usd_nanos(money.units, money.nanos, money.currency_code)
+    return start, end or LATEST, price
 
 
 def _interruption(market: Market, record: CapacityHistoryResponsePreemptionRecord) -> Interruption:
@@ -460,7 +453,6 @@ def _bounds(interval: Interval) -> tuple[int, int | None]:
     start = parse_time(interval.start_time)
     end = parse_time(interval.end_time) if interval.end_time else None
     if end is not None and end <= start:
-        raise BadInput(
-            f"an interval ends at {interval.end_time}, before its start {interval.start_time}"
-        )
+        problem = f"an interval ends at {interval.end_time}, before its start {interval.start_time}"
+        raise BadInput(problem)
     return start, end

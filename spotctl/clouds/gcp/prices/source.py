@@ -1,4 +1,4 @@
-"""`GcpSource`: the tasks of a fetch from Google Cloud."""
+"""`GcpSource`: the tasks of a fetch from Google Cloud, and the four queries that they ask."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.errors import BadInput, CloudError, RequestRejected
+from pricing_data.errors import BadInput, CloudError, RequestRejected, UnknownResource
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.market import LINUX
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span
-from spotctl.clouds.errors import Answers
+from spotctl.clouds.errors import Answers, ApiCall
 from spotctl.clouds.gcp.cloud import GcpSettings
 from spotctl.clouds.gcp.prices.records import (
     CLOUD,
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _SPOT_PRICES = "spot prices and preemption rates"
 PUBLIC_PRICES = "public price list"
+_COMPUTE_SERVICE = "services/6F81-5844-456A"
+"""Compute Engine in the Cloud Billing catalog."""
 _Listed = tuple[list[GcpMachine], Rejects, CloudError | None]
 
 LATE = 7 * DAY
@@ -84,28 +86,23 @@ class GcpSource:
 
         regions: Sequence[str] = request.regions
         if not regions:
-            from spotctl.clouds.gcp.prices import queries
-
             with _open_session(self._settings) as session:
-                regions = queries.regions(session)
+                regions = project_regions(session)
 
-        return [
-            FetchTask(
-                CLOUD,
-                region,
-                what,
-                partial(pull, region, request),
-                spot_prices=what == _SPOT_PRICES,
-            )
-            for region in regions
-            for what, pull in pulls.items()
-        ]
+        tasks = []
+        for region in regions:
+            for what, of_region in pulls.items():
+                rows, is_spot = partial(of_region, region, request), what == _SPOT_PRICES
+                tasks.append(FetchTask(CLOUD, region, what, rows, spot_prices=is_spot))
+        return tasks
 
     def _machine_types(
         self, answers: Answers, region: str, request: FetchRequest
     ) -> Iterator[FetchedRows]:
         """The only task that reports types that cannot be read."""
-        machines, rejects, failure = self._machines(answers, region, request)
+        machines, rejects, failure = answers.of(
+            region, partial(_machines, self._settings, region, request)
+        )
         yield FetchedRows(types=tuple(machine.instance_type for machine in machines))
         if failure is not None:
             raise failure
@@ -114,8 +111,6 @@ class GcpSource:
     def _spot_history(
         self, answers: Answers, region: str, request: FetchRequest
     ) -> Iterator[FetchedRows]:
-        from spotctl.clouds.gcp.prices import queries
-
         history = request.history(CLOUD, region)
         start = request.start_of(history)
         window = Span(max(request.since, start - LATE), request.until)
@@ -125,14 +120,16 @@ class GcpSource:
             list[GcpMachine](),
         )
 
-        machines, _, failure = self._machines(answers, region, request)
+        machines, _, failure = answers.of(
+            region, partial(_machines, self._settings, region, request)
+        )
         if failure is not None:
             raise failure
 
         with _open_session(self._settings) as session:
             for machine in machines:
                 try:
-                    answer = queries.capacity_history(session, region, machine.name)
+                    answer = capacity_history(session, region, machine.name)
                 except Unsupported as refusal:
                     refusals.append(refusal)
                     unpriced.append(machine)
@@ -155,30 +152,25 @@ class GcpSource:
         )
 
     def _public_prices(self, answers: Answers, request: FetchRequest) -> Iterator[FetchedRows]:
-        machines = [
-            known_machine(kind)
-            for kind in self._known
-            if kind.cloud == CLOUD and request.wants_type(kind.name)
-        ]
+        own = [kind for kind in self._known if kind.cloud == CLOUD]
+        machines = [known_machine(kind) for kind in own if request.wants_type(kind.name)]
 
-        rates = self._rates(answers)
+        rates = answers.of("price list", self._rates)
         for region in request.regions or sorted({region for region, _, _ in rates.known}):
             # Most machine types are not sold in most regions.
             unsold = Rejects(f"gcp/{region}: on-demand prices")
             on_demand = tuple(_on_demand(machines, region, rates, unsold))
-            yield FetchedRows.joined(
-                (
-                    self._composed_spot(machines, region, request.until, answers),
-                    FetchedRows(on_demand=on_demand),
-                )
-            )
+            spot = self._composed_spot(machines, region, request.until, answers)
+            yield FetchedRows.joined((spot, FetchedRows(on_demand=on_demand)))
 
     def _on_demand_prices(
         self, answers: Answers, region: str, request: FetchRequest
     ) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: on-demand prices")
-        rates = self._rates(answers)
-        machines, _, failure = self._machines(answers, region, request)
+        rates = answers.of("price list", self._rates)
+        machines, _, failure = answers.of(
+            region, partial(_machines, self._settings, region, request)
+        )
         if failure is not None:
             raise failure
 
@@ -198,7 +190,7 @@ class GcpSource:
             return FetchedRows()
 
         rejects = Rejects(f"gcp/{region}: spot prices composed from the price list")
-        quoted = quotes(composable, region, "spot", self._rates(answers), rejects)
+        quoted = quotes(composable, region, "spot", answers.of("price list", self._rates), rejects)
         events = [quote for quote in quoted if quote.time <= now]
         if rejects.count:
             _log.info(
@@ -211,26 +203,16 @@ class GcpSource:
         watched = {event.market: WatchRecord((Span(event.time, now),)) for event in events}
         return FetchedRows(prices=PriceBatch.of(events), watched=watched)
 
-    def _rates(self, answers: Answers) -> Rates:
+    def _rates(self) -> Rates:
         """The rates of the public price list, which is long and covers every region."""
-        return answers.of("price list", partial(_read_rates, self._settings))
-
-    def _machines(self, answers: Answers, region: str, request: FetchRequest) -> _Listed:
-        """The requested machine types of a region, whose zones have a list each."""
-        return answers.of(region, partial(_read_machines, self._settings, region, request))
+        with _open_session(self._settings) as session:
+            return rates_of(price_list(session))
 
 
-def _read_rates(settings: GcpSettings) -> Rates:
-    from spotctl.clouds.gcp.prices import queries
-
-    with _open_session(settings) as session:
-        return rates_of(queries.skus(session))
-
-
-def _read_machines(settings: GcpSettings, region: str, request: FetchRequest) -> _Listed:
-    """Each type once, those that cannot be read, and the error after which the list ends."""
-    from spotctl.clouds.gcp.prices import queries
-
+def _machines(settings: GcpSettings, region: str, request: FetchRequest) -> _Listed:
+    """The requested machine types of a region, whose zones have a list each: each type once, those
+    that cannot be read, and the error after which the list ends.
+    """
     rejects, machines, names = (
         Rejects(f"gcp/{region}: machine types"),
         list[GcpMachine](),
@@ -239,18 +221,79 @@ def _read_machines(settings: GcpSettings, region: str, request: FetchRequest) ->
 
     try:
         with _open_session(settings) as session:
-            for page in queries.machine_types(session, region):
-                fresh = {
-                    kind.name: kind
-                    for kind in page
-                    if kind.name not in names and request.wants_type(kind.name)
-                }
+            for page in machine_types(session, region):
+                fresh = {}
+                for kind in page:
+                    if kind.name not in names and request.wants_type(kind.name):
+                        fresh[kind.name] = kind
                 names.update(fresh)
                 machines += rejects.good(machine_of, fresh.values(), attrgetter("name"))
     except CloudError as error:
         return machines, rejects, error
 
     return machines, rejects, None
+
+
+def project_regions(session: GcpSession) -> list[str]:
+    """Every region that the project sees."""
+    call = ApiCall("list of regions", "compute.regions.list (in roles/compute.viewer)")
+    pages = session.pages(call, "Regions", {"project": session.project})
+    return sorted(region.name for page in pages for region in page)
+
+
+def machine_types(session: GcpSession, region: str) -> Iterator[list[Any]]:
+    """The machine types of a region, page by page and zone by zone; most appear once in every
+    zone."""
+    call = ApiCall(f"zones of region {region}", "compute.regions.get (in roles/compute.viewer)")
+    from spotctl.clouds.gcp.session import checked_name
+
+    answer = session.answer(
+        call,
+        "Regions",
+        "get",
+        {"project": session.project, "region": checked_name("region", region)},
+    )
+
+    for zone in (url.rsplit("/", 1)[-1] for url in answer.zones):
+        call = ApiCall(
+            f"machine types of zone {zone}", "compute.machineTypes.list (in roles/compute.viewer)"
+        )
+        yield from session.pages(call, "MachineTypes", {"project": session.project, "zone": zone})
+
+
+# The SDK's messages are not annotated.
+def capacity_history(session: GcpSession, region: str, machine_type: str) -> Any:  # noqa: ANN401
+    """Spot prices and preemption rates of a machine type in a region.
+
+    Raises `Unsupported` where the API rejects the machine type.
+    """
+    call = ApiCall(
+        f"capacity history of {machine_type} in {region}",
+        "compute.advice.capacityHistory (in roles/compute.viewer)",
+    )
+    instances = {"machine_type": machine_type, "scheduling": {"provisioning_model": "SPOT"}}
+    request = {
+        "project": session.project,
+        "region": region,
+        "capacity_history_request_resource": {
+            "types": ["PRICE", "PREEMPTION"],
+            "instance_properties": instances,
+        },
+    }
+
+    try:
+        return session.answer(call, "Advice", "capacity_history", request)
+    except (RequestRejected, UnknownResource) as error:
+        raise Unsupported(error.problem, "check the type", error.code) from error
+
+
+def price_list(session: GcpSession) -> Iterator[Any]:
+    """All entries of Compute Engine's public price list, in US dollars."""
+    call = ApiCall(
+        "price list of Compute Engine",
+        "the Cloud Billing API (cloudbilling.googleapis.com), enabled",
+    )
+    return session.price_list(call, _COMPUTE_SERVICE)
 
 
 def _open_session(settings: GcpSettings) -> GcpSession:

@@ -24,7 +24,12 @@ from pricing_data.errors import (
 )
 from spotctl.clouds.errors import ApiCall, first_line
 from spotctl.clouds.gcp.cloud import GcpSettings
-from spotctl.clouds.gcp.prices import queries
+from spotctl.clouds.gcp.prices.source import (
+    capacity_history,
+    machine_types,
+    price_list,
+    project_regions,
+)
 from spotctl.clouds.gcp.session import GcpSession, RetryPredicate, error_of
 from tests.servers.gcp import PROJECT, Gcp, machine
 from tests.servers.loopback import serving
@@ -113,12 +118,10 @@ def logged_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 QUERIES: dict[str, Callable[[GcpSession], object]] = {
-    "regions": queries.regions,
-    "machine types": lambda session: list(queries.machine_types(session, "us-central1")),
-    "capacity history": lambda session: queries.capacity_history(
-        session, "us-central1", "n2-standard-4"
-    ),
-    "price list": lambda session: list(queries.skus(session)),
+    "regions": project_regions,
+    "machine types": lambda session: list(machine_types(session, "us-central1")),
+    "capacity history": lambda session: capacity_history(session, "us-central1", "n2-standard-4"),
+    "price list": lambda session: list(price_list(session)),
 }
 
 
@@ -141,7 +144,7 @@ def test_without_a_project_the_variable_and_the_setting_are_named() -> None:
         GcpSession(settings) as session,
         pytest.raises(MissingCredentials, match="GOOGLE_CLOUD_PROJECT") as caught,
     ):
-        queries.regions(session)
+        project_regions(session)
     assert "settings" in str(caught.value)
 
 
@@ -151,7 +154,7 @@ def test_the_project_defaults_to_the_environment(monkeypatch: pytest.MonkeyPatch
         serving(Gcp(zones={"us-central1": {}})) as server,
         GcpSession(GcpSettings(compute_endpoint=server.url)) as session,
     ):
-        assert queries.regions(session) == ["us-central1"]
+        assert project_regions(session) == ["us-central1"]
 
 
 def test_credentials_are_not_sent_over_plain_http(
@@ -168,9 +171,9 @@ def test_credentials_are_not_sent_over_plain_http(
             project=PROJECT, compute_endpoint=server.url, billing_endpoint=server.url
         )
         with GcpSession(settings) as session:
-            queries.regions(session)
-            list(queries.machine_types(session, "us-central1"))
-            list(queries.skus(session))
+            project_regions(session)
+            list(machine_types(session, "us-central1"))
+            list(price_list(session))
     assert len(server.requests) == 4
     assert not any("authorization" in request.headers for request in server.requests)
 
@@ -179,7 +182,7 @@ def test_credentials_are_not_sent_over_plain_http(
 def test_an_invalid_region_name_is_rejected_without_a_request(name: str) -> None:
     refused = pytest.raises(RequestRejected, match="cannot be the name of a region")
     with serving(Gcp()) as server, GcpSession(GcpSettings(PROJECT, server.url)) as session, refused:
-        list(queries.machine_types(session, name))
+        list(machine_types(session, name))
     assert server.requests == []
 
 
@@ -190,7 +193,7 @@ def test_an_invalid_project_name_is_rejected_without_a_request() -> None:
         GcpSession(GcpSettings("my project", server.url)) as session,
         refused,
     ):
-        queries.regions(session)
+        project_regions(session)
     assert server.requests == []
 
 
@@ -227,7 +230,7 @@ def test_a_refused_connection_names_the_address_after_a_few_attempts(
         pass
     settings = GcpSettings(PROJECT, server.url, retry_deadline_seconds=3600.0)
     with GcpSession(settings) as session, pytest.raises(NoAnswer) as caught:
-        queries.regions(session)
+        project_regions(session)
     assert len(delays) == settings.connection_attempts - 1
     address = server.url.removeprefix("http://")
     assert str(caught.value) == (

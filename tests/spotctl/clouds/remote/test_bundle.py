@@ -15,8 +15,13 @@ import pytest
 
 from spotctl.clouds.aws.session import Service
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.remote.bundle import code_wheel, files_of, packages_archive, with_requirements
-from spotctl.clouds.remote.left_out import is_left_out
+from spotctl.clouds.remote.bundle import (
+    code_wheel,
+    files_of,
+    is_left_out,
+    packages_archive,
+    with_requirements,
+)
 from spotctl.files.job.spec import Notify
 from spotctl.run.remote_runner.installing import packages_on
 

@@ -13,9 +13,9 @@ from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import ProviderError, Throttled, Unanswered, Unusable
 from spotctl.clouds.remote.connections import LONGEST_LOOK_SECONDS, MachineConnection, judged
 from spotctl.clouds.remote.home import RemoteHome
-from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.remote.peer_copy import Spreading
+from spotctl.clouds.remote.machine_setup import Spreading
 from spotctl.clouds.remote.ssh import StepFailed
+from spotctl.clouds.remote.start_up import RemoteMachine
 
 
 class Clock:

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.local import delays
-from spotctl.clouds.local.clock import MarketClock
-from spotctl.clouds.local.delays import MAX_START_NS, Delays, delay_of
+from spotctl.clouds.local import clock as delays
+from spotctl.clouds.local.clock import MAX_START_NS, Delays, MarketClock, delay_of
 from spotctl.clouds.local.provider import LocalProvider
 from spotctl.clouds.local.replayed import Replayed
 

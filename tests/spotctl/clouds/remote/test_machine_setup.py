@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spotctl.clouds.remote.peer_copy import (
+from spotctl.clouds.remote.machine_setup import (
     MAX_FETCHING,
     MAX_SENT,
     ArchiveServer,
