@@ -16,8 +16,6 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from agileml.errors import BadMessage, Unsendable
-from agileml.params.deltas import RowDelta
-from agileml.protocol import messages
 from agileml.transport.codec import Codec
 
 
@@ -139,33 +137,6 @@ def test_messages_without_fields_and_special_floats() -> None:
 @dataclass(frozen=True)
 class WithDefault:
     share: float
-
-
-def registered() -> list[type]:
-    return [
-        each
-        for each in vars(messages).values()
-        if dataclasses.is_dataclass(each) and isinstance(each, type)
-    ]
-
-
-def test_all_messages_of_the_protocol_are_supported() -> None:
-    codec = Codec(registered())
-    rows = RowDelta(np.arange(3, dtype=np.int32), np.ones((3, 2), np.float32))
-    dense = RowDelta(None, np.ones(5))
-    delta = [rows, None, dense]
-    push = messages.Push(
-        1,
-        "w",
-        7,
-        ((0, 0, 4), (1, 2, 3)),
-        (messages.PartitionUpdate(2, (messages.UpdateEntry(0, 1, delta),)),),
-        8,
-    )
-    kind, _, arrays = codec.encode(push)
-    assert kind == "Push"
-    assert len(arrays) == 3
-    assert same(through(push, codec), push)
 
 
 WRONG: dict[str, list[Any]] = {

@@ -124,7 +124,7 @@ def test_processes_say_it_too_and_print_no_traceback(
 
 
 FILE = """
-from tests.agileml.pipeline.run.test_user_errors import MODEL, WRONG
+from tests.agileml.pipeline.run.test_training import MODEL, WRONG
 
 def few(microbatch):
     return WRONG[5][0]

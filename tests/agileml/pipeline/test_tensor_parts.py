@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from agileml.errors import BadArgument
-from agileml.pipeline.elastic.layouts import LayoutRules, layouts_of_pieces, over_layers
+from agileml.pipeline.elastic.layouts import over_layers
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.layers import Dense, squared_error
-from agileml.pipeline.model.base import Array, DrawKey, PipelineLayer, PipelineModel, Stash, Weights
+from agileml.pipeline.model.base import Array, PipelineModel
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.plan.parallel_plan import SplitRequest, Topology
 from agileml.pipeline.plan.planner import plan as best_plan
 from agileml.pipeline.profile.model_profile import BadProfile, CostRules, LayerCost, ModelProfile
 from agileml.pipeline.run.local import parse_faults, train_local, train_simulated
 from agileml.pipeline.run.training import PipelinePlan, planned_training
-from agileml.pipeline.tensor_parts import TensorPart, pieces, split_layer
+from agileml.pipeline.tensor_parts import TensorPart, pieces
 from spotctl.lab.profiler import profiled
 from tests.agileml.pipeline.oracle import same, split_model, trained
 from tests.samples import PIPELINE_PROCESSES
@@ -58,40 +55,6 @@ def test_fewer_nodes_than_parts_share_a_layer_equally(tensor: int) -> None:
     assert same(result.weights, trained(model, ADAM, 3, 4, lambda _, t: t)[0])
 
 
-def test_nodes_that_are_left_share_a_layer_by_a_divisor() -> None:
-    layouts = layouts_of_pieces(
-        [1.0] * 5, pieces(split_model(4).layers), LayoutRules("flush", 4), 6, 4
-    )
-    assert {nodes: layout.tensor for nodes, layout in layouts.items()} == {
-        1: 1,
-        2: 2,
-        3: 2,
-        4: 4,
-        5: 4,
-        6: 4,
-    }
-
-
-@dataclass(frozen=True)
-class LayerWithWeights:
-    """A layer that begins with these weights."""
-
-    layer: PipelineLayer
-    weights: Weights
-
-    def initial(self, key: DrawKey) -> Weights:
-        del key
-        return self.weights
-
-    def forward(self, weights: Weights, inputs: Array, key: DrawKey) -> tuple[Array, Stash]:
-        outputs, stash = self.layer.forward(weights, inputs, key)
-        return inputs + outputs, stash
-
-    def backward(self, weights: Weights, stash: Stash, gradient: Array) -> tuple[Array, Weights]:
-        inner, gradients = self.layer.backward(weights, stash, gradient)
-        return inner + gradient, gradients
-
-
 @dataclass(frozen=True)
 class Noise:
     kind: str
@@ -101,61 +64,6 @@ class Noise:
         return draw.standard_normal((2, 5, 8)).astype(self.kind), draw.standard_normal(
             (2, 5, 8)
         ).astype(self.kind)
-
-
-def attention(parts: Sequence[Weights]) -> Weights:
-    """The unsplit layer: query, key and value of all heads, and their outputs next to each
-    other."""
-    mixed = [
-        np.concatenate([part[i].reshape(3, 2, 2, -1) for part in parts], axis=1) for i in (0, 1)
-    ]
-    joined = np.concatenate([part[2] for part in parts], axis=1)
-    return mixed[0].reshape(24, 8), mixed[1].reshape(24), joined, parts[0][3]
-
-
-def feed_forward(parts: Sequence[Weights]) -> Weights:
-    wide, bias = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-    return wide, bias, np.concatenate([part[2] for part in parts], axis=1), parts[0][3]
-
-
-@pytest.mark.parametrize(("kind", "error"), [("float64", 1e-12), ("float32", 1e-6)])
-def test_split_attention_and_feed_forward_layers_equal_unsplit_ones(
-    kind: str, error: float
-) -> None:
-    """Trained on two nodes for a few updates, by all of whose gradients the weights would
-    differ."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    from agileml.pipeline.model.torch_blocks import AttentionPart, FeedForwardPart
-    from agileml.pipeline.torch_layers import TorchLayer
-
-    def layer(build: Callable[[int, int], Any], part: int, parts: int) -> TorchLayer:
-        return TorchLayer(lambda: build(part, parts).to(getattr(torch, kind)))
-
-    builds: list[Callable[[int, int], Any]] = [
-        partial(AttentionPart, 8, 4),
-        partial(FeedForwardPart, 8, 12),
-    ]
-    split = [
-        part
-        for build in builds
-        for part in split_layer([layer(build, i, 2) for i in (0, 1)], residual=True)
-    ]
-    model, rule = PipelineModel(split, squared_error, Noise(kind)), Optimizer("sgd", 0.5)
-    begin = [model.initial(i) for i in range(4)]
-    joins = [attention, feed_forward]
-    firsts = [join(begin[2 * i : 2 * i + 2]) for i, join in enumerate(joins)]
-    whole = [
-        LayerWithWeights(layer(build, 0, 1), first)
-        for build, first in zip(builds, firsts, strict=True)
-    ]
-    expected, losses = trained(replace(model, layers=whole), rule, 3, 2, lambda _, t: t)
-    result = train_simulated(model, rule, PipelinePlan(3, 2, tensor=2), 2)
-    for i, join in enumerate(joins):
-        joined = join([result.weights[2 * i], result.weights[2 * i + 1]])
-        for weight, other, first in zip(joined, expected[i], firsts[i], strict=True):
-            np.testing.assert_allclose(weight, other, rtol=0, atol=error)
-            assert np.abs(weight - first).max() > 1e-4
-    assert list(result.losses.values()) == pytest.approx(list(losses.values()), abs=error)
 
 
 COSTS = [
@@ -192,27 +100,6 @@ def test_the_planner_chooses_tensor_parallelism_where_a_layer_fits_no_device() -
         best_plan([profile], replace(request, tensor=1))
 
 
-def test_the_planner_compares_every_number_of_devices_that_can_share_the_parts() -> None:
-    """Two of four devices exchange two parts each: twice as many bytes as with two parts of the
-    same size.
-    """
-    profile = replace(
-        PROFILE, layers=tuple(replace(cost, parts=4 if cost.parts > 1 else 1) for cost in COSTS)
-    )
-    chosen = best_plan([profile], SplitRequest(Topology((4,), (1e6,)), 8, stages=2, tensor=2))
-    assert sum(
-        stage.forward_seconds + stage.backward_seconds for stage in chosen.stages
-    ) == 3 * 3.0 + 2 * (1.5 + 4.0)
-    listed = {
-        name for name, _ in best_plan([profile], SplitRequest(Topology((4,), (1e6,)), 8)).rejected
-    }
-    assert {f"tensor {degree}" in " ".join(listed) for degree in (2, 4)} == {True}
-    with pytest.raises(
-        BadProfile, match="layer '1' has 4 parts, and tensor is 3: use a divisor of 4"
-    ):
-        best_plan([profile], SplitRequest(Topology((3,), (1e6,)), 8, tensor=3))
-
-
 def test_the_planner_chooses_tensor_parallelism_where_a_batch_cannot_be_shared() -> None:
     """One microbatch: neither a pipeline nor replicas keep two devices busy."""
     layers = tuple(replace(cost, parts=2) for cost in COSTS)
@@ -227,12 +114,6 @@ def test_the_planner_chooses_tensor_parallelism_where_a_batch_cannot_be_shared()
     lost = dict(fast.rejected)["flush, 1, microbatch 2"]
     assert lost.startswith("49.9% slower")
     assert "86.0% slower" in dict(slow.rejected)["flush, 1, microbatch 2, tensor 2"]
-
-
-def test_tensor_parallelism_that_devices_cannot_share_is_listed() -> None:
-    chosen = best_plan([PROFILE], SplitRequest(Topology((3,), (1e6,)), 6))
-    assert chosen.tensor == 1
-    assert "a server has 3 devices" in dict(chosen.rejected)["tensor 2"]
 
 
 def test_parts_are_profiled_as_one_layer() -> None:

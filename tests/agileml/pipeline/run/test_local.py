@@ -11,18 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agileml.errors import BadArgument, JobFailed
+from agileml.errors import BadArgument
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.layers import Dense, cross_entropy, squared_error
-from agileml.pipeline.model.base import PipelineModel, Weights
+from agileml.pipeline.model.base import Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.plan.parallel_plan import SplitRequest, Topology
 from agileml.pipeline.plan.planner import plan as best_plan
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
 from agileml.pipeline.run.local import PipelineStopped, parse_faults, train_local, train_simulated
 from agileml.pipeline.run.training import PipelinePlan, planned_training
-from tests.agileml.pipeline.oracle import Waves, same, small_model, trained
-from tests.agileml.pipeline.run.elastic_schedules import problem
+from tests.agileml.pipeline.oracle import same, small_model, trained
 from tests.samples import PIPELINE_PROCESSES
 from tests.waiting import eventually
 
@@ -32,31 +30,10 @@ STRAIGHT = {
     n: PipelineLayout((spans,), (4,)) for n, spans in [(1, ((0, 5),)), (2, ((0, 2), (3, 5)))]
 }
 STRAIGHT[3] = PipelineLayout((((0, 1), (2, 3), (4, 5)),), (4,))
-TWICE = PipelineLayout((((0, 2), (3, 5)),) * 2, (2, 2))
-
-
-# In 840, the links of a node are cut while frames of one that is gone are still on their way to it.
-@pytest.mark.parametrize("seed", [*range(25), 840])
-def test_random_schedules_change_nothing(seed: int) -> None:
-    assert problem(seed) is None
 
 
 def undisturbed(batches: int, late: int = 0) -> dict[int, Weights]:
     return trained(MODEL, MOMENTUM, batches, 4, lambda _, t: max(t - late, 0))[0]
-
-
-@PIPELINE_PROCESSES
-def test_evictions_with_and_without_warning_and_joins() -> None:
-    """Real processes: kills with and without another replica, a warned node, and new nodes for all
-    of them.
-    """
-    plan = PipelinePlan(60, 4, "flush", every=3, layouts={3: STRAIGHT[3], 4: TWICE})
-    faults = parse_faults("kill 2, join 2, warn 20, join 20, kill 40, join 40")
-    result = train_local(MODEL, MOMENTUM, plan, 4, faults=faults)
-    assert same(result.weights, undisturbed(60))
-    assert result.losses.keys() == set(range(240))
-    assert faults.faults == []
-    assert len(result.history) >= 4
 
 
 @PIPELINE_PROCESSES
@@ -107,7 +84,7 @@ import sys
 from pathlib import Path
 from agileml.pipeline.run.local import train_local
 from agileml.pipeline.run.training import PipelinePlan
-from tests.agileml.pipeline.run.test_elastic import MODEL, MOMENTUM, STRAIGHT
+from tests.agileml.pipeline.run.test_local import MODEL, MOMENTUM, STRAIGHT
 plan = PipelinePlan(100_000, 4, layouts={2: STRAIGHT[2]})
 train_local(MODEL, MOMENTUM, plan, 2, checkpoint=Path(sys.argv[1]))
 """
@@ -144,39 +121,6 @@ def kept_batch(file: Path) -> int:
         return int(saved["about"].tobytes().split(b'"batch": ')[1].split(b",")[0])
 
 
-def test_two_one_one_equals_one_process_with_its_rounds() -> None:
-    """Stage 1 on two nodes: input k on node k mod 2, one update per round of 2."""
-    spans, counts, inputs = ((0, 2), (3, 3), (4, 5)), (2, 1, 1), 12
-    layout = PipelineLayout((spans,), (1,), replicas=counts, extra=1)
-    plan = PipelinePlan(inputs, 1, "pipedream", every=inputs, layouts={4: layout})
-    result = train_simulated(MODEL, MOMENTUM, plan, 4)
-    warm = (2, 2, 0)
-    count = len(MODEL.layers)
-    stage = [next(s for s, (a, b) in enumerate(spans) if a <= i <= b) for i in range(count)]
-    history = [[MODEL.initial(i)] for i in range(count)]
-    states = [MOMENTUM.initial(versions[0]) for versions in history]
-    rounds: list[list[Weights]] = [[] for _ in range(count)]
-    for k in range(inputs):
-        used = [history[i][max(k // counts[stage[i]] - warm[stage[i]], 0)] for i in range(count)]
-        values, targets = MODEL.data(k)
-        stashes = []
-        for i, layer in enumerate(MODEL.layers):
-            values, stash = layer.forward(used[i], values, (MODEL.seed, k, i))
-            stashes.append(stash)
-        _, gradient = MODEL.loss(values, targets)
-        for i in reversed(range(count)):
-            gradient, part = MODEL.layers[i].backward(used[i], stashes[i], gradient)
-            rounds[i].append(part)
-            if len(rounds[i]) == counts[stage[i]]:
-                mean = tuple(np.mean(parts, axis=0) for parts in zip(*rounds[i], strict=True))
-                weights, states[i] = MOMENTUM.step(history[i][-1], states[i], mean, len(history[i]))
-                history[i].append(weights)
-                rounds[i] = []
-    for i in range(count):
-        for weight, other in zip(result.weights[i], history[i][-1], strict=True):
-            np.testing.assert_allclose(weight, other, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
@@ -193,23 +137,6 @@ def test_two_one_one_equals_one_process_with_its_rounds() -> None:
 def test_plans_that_cannot_run(plan: PipelinePlan, message: str) -> None:
     with pytest.raises(BadArgument, match=message):
         train_simulated(MODEL, MOMENTUM, plan, 2)
-
-
-def test_a_diverging_run_names_the_node_and_the_microbatch() -> None:
-    model = PipelineModel(
-        (Dense(5, 5, squash=False), Dense(5, 1, squash=False)), squared_error, Waves()
-    )
-    with (
-        pytest.raises(JobFailed, match=r"t\d: microbatch \d+: the loss is (inf|nan)"),
-        np.errstate(all="ignore"),
-    ):
-        train_simulated(model, Optimizer("sgd", 1e80), PipelinePlan(20, 2), 2)
-
-
-def test_cross_entropy_of_known_shares() -> None:
-    loss, gradient = cross_entropy(np.log(np.array([[1.0, 3.0]])), np.array([1]))
-    assert loss == pytest.approx(-np.log(0.75))
-    np.testing.assert_allclose(gradient, [[0.25, -0.25]])
 
 
 def test_a_foreign_checkpoint_is_refused(tmp_path: Path) -> None:

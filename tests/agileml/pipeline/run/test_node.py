@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from agileml.pipeline.elastic.controller import ElasticSettings
-from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.model.base import Array, PipelineModel, Values, Weights
 from agileml.pipeline.optimizers import Optimizer
@@ -175,16 +174,3 @@ def finished(work: Awaiting[Values]) -> Values:
         result: Values = end.value
         return result
     raise AssertionError("it asked for a frame")
-
-
-@pytest.mark.parametrize("scheme", ["flush", "interleaved", "2bw", "pipedream"])
-def test_layouts_use_all_nodes_where_that_is_faster(scheme: str) -> None:
-    chunks = 2 if scheme == "interleaved" else 1
-    batch = 1 if scheme == "pipedream" else 12
-    options = layouts([1.0] * 8, LayoutRules(scheme, batch, chunks), 6)
-    assert options.keys() == set(range(1, 7))
-    for nodes, layout in options.items():
-        assert len(layout.seats()) <= nodes
-        assert layout.batch == batch
-    if scheme == "flush":
-        assert len(options[6].seats()) == 6

@@ -6,8 +6,13 @@ import itertools
 
 from hypothesis import given, strategies as st
 
+from agileml.protocol.actions import Chunk, Compute, Send
+from agileml.protocol.messages import (
+    WorkDone,
+)
 from agileml.roles.contributions import Contribution, Position, reusable
 from agileml.work import Cover, WorkPlan
+from tests.agileml.roles.test_worker import Harness, begun, pushes, recover, snapshot, tasks
 
 
 def chunks_of(one: Contribution) -> set[tuple[int, int, int]]:
@@ -103,3 +108,46 @@ def test_an_unusable_contribution_may_invalidate_others() -> None:
     # build on them.
     assert reusable(plan, [one, two], {0}, 0) == ([], {0: Position(1, 0)})
     assert reusable(plan, [one, two], {0}, 1) == ([two], {0: Position(3, 0)})
+
+
+def positions(harness: Harness) -> dict[int, Position]:
+    return {shard: left.position for shard, left in harness.worker.shards.items()}
+
+
+def test_chunks_are_computed_furthest_behind_first_and_sent_by_clock() -> None:
+    harness, task = begun()
+    result = harness.work([task])
+    assert tasks(result) == [(1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
+    done = [
+        one.message for one in result if isinstance(one, Send) and isinstance(one.message, WorkDone)
+    ]
+    assert [(one.clock, one.chunks) for one in done] == [(1, 4)]
+    sent = pushes(result)
+    assert [(to, push.covers, push.want) for to, push in sent] == [
+        (n, ((0, 0, 2), (1, 0, 2)), 1) for n in "pq"
+    ]
+    # It waits for version 1, which it requested with the push.
+    assert positions(harness) == {0: Position(2, 0), 1: Position(2, 0)}
+    assert harness.receive(snapshot(0, 1)) == []
+    assert harness.receive(snapshot(1, 1)) == [Compute(Chunk(1, 2, 0, 0, 0, 2, 0))]
+
+
+def test_finished_work_is_sent_again_after_a_rollback_instead_of_redone() -> None:
+    harness, task = begun()
+    harness.work([task])
+    result = harness.receive(recover(epoch=2))
+    assert [(push.epoch, push.covers, push.want) for _, push in pushes(result)] == [
+        (2, ((0, 0, 2), (1, 0, 2)), -1)
+    ] * 2
+    assert positions(harness) == {0: Position(2, 0), 1: Position(2, 0)}
+
+
+def test_work_of_an_unfinished_clock_is_kept() -> None:
+    harness, task = begun()
+    (following,) = harness.finish(task)
+    assert isinstance(following, Compute)
+    assert harness.receive(recover(epoch=2)) == []
+    # The current chunk is finished first; the chunks done so far are not repeated.
+    result = harness.finish(following)
+    assert [push.covers for _, push in pushes(result)] == [((0, 0, 1), (1, 0, 1))] * 2
+    assert positions(harness) == {0: Position(1, 1), 1: Position(1, 1)}

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,7 +23,7 @@ from agileml.job import GaveUp, Stopping, TrainingJob
 from agileml.reference import model_digest
 from agileml.roles.node import JobSettings
 from agileml.runtime.output import Printed
-from tests.agileml.engines.jobs import Timetable, kill, processes, transient
+from tests.agileml.engines.jobs import Timetable, kill, transient
 from tests.samples import LOCAL_FAULT
 
 pytestmark = [pytest.mark.usefixtures("left_behind"), LOCAL_FAULT]
@@ -129,21 +128,9 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
         LocalEngine().run(job(tmp_path), Timetable({}), interrupt)
 
 
-def test_a_killed_fork_server_takes_everything_with_it(tmp_path: Path, left_behind: Path) -> None:
-    def kill_server(iteration: Iteration) -> None:
-        if iteration.clock == 2:
-            # The fork server is this process's own child; the nodes are the fork server's.
-            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-            (server,) = [pid for pid in children if pid in processes(str(left_behind))]
-            os.kill(int(server), signal.SIGKILL)
-
-    with pytest.raises(AgileMLError, match=r"process that runs the job's machines is gone"):
-        LocalEngine().run(job(tmp_path), Timetable({}), kill_server)
-
-
 RUN = """
 import signal, sys
-from tests.agileml.engines.test_local_ends import job
+from tests.agileml.engines.local.test_fleet_ends import job
 from agileml.engines.chaos import QUIET
 from agileml.engines.local import LocalEngine
 from pathlib import Path
@@ -176,26 +163,6 @@ def test_ctrl_c_returns_the_last_stable_model(tmp_path: Path, left_behind: Path)
     assert not any(left_behind.iterdir())
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_job_whose_parent_dies_leaves_nothing(
-    tmp_path: Path, left_behind: Path, number: signal.Signals
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", RUN, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "TMPDIR": str(left_behind)},
-    ) as parent:
-        assert parent.stdout is not None
-        assert parent.stdout.readline() == b"1\n"
-        assert processes(str(left_behind))
-        parent.send_signal(number)
-        assert parent.wait() != 0
-        # However long a busy computer takes: the test's time limit is the only one.
-        while processes(str(left_behind)) or any(left_behind.iterdir()):
-            time.sleep(0.01)
-
-
 def test_stopping_by_loss(tmp_path: Path) -> None:
     given = replace(
         job(tmp_path),
@@ -218,35 +185,12 @@ def printed(given: TrainingJob) -> list[tuple[str, str]]:
     return lines
 
 
-def test_what_every_node_prints_reaches_the_user(tmp_path: Path) -> None:
-    step = (
-        "if lo == 0 and clock == 1: print('at shard', shard, flush=False); os.system('echo from a "
-        "child')"
-    )
-    lines = printed(job(tmp_path, step, clocks=3))
-    assert {node for node, line in lines if line.startswith("at shard range(0, 4)")} == {
-        "r0",
-        "t1",
-        "t2",
-    }
-    assert sum(line == "from a child" for _, line in lines) == 4
-
-
 def test_the_traceback_of_an_error_reaches_the_user(tmp_path: Path) -> None:
     lines = printed(job(tmp_path, "if clock == 2: raise KeyError('deep')"))
     text = [line for _, line in lines]
     assert "Traceback (most recent call last):" in text
     assert f'  File "{tmp_path / "steps.py"}", line 12, in step' in text
     assert "KeyError: 'deep'" in text
-
-
-def test_the_end_of_a_crashed_process_is_reported_with_the_line(tmp_path: Path) -> None:
-    crash = "__import__('ctypes').string_at(0) if clock == 2 else None"
-    lines = printed(job(tmp_path, crash))
-    assert any(
-        "was ended by signal 11" in line and "steps.py, line 12, in step" in line
-        for _, line in lines
-    )
 
 
 def test_a_reliable_node_that_ends_itself_with_any_status_is_replaced(tmp_path: Path) -> None:

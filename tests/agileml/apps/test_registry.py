@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agileml.apps import BUILT_IN, code
+from agileml.apps import BUILT_IN
 from agileml.apps.mf import MatrixFactorization
 from agileml.apps.registry import TrainerSource, parse_arguments
 from agileml.errors import (
@@ -258,19 +258,6 @@ def test_a_missing_file_has_a_code_version() -> None:
     assert TrainerSource("gone.module:A").code() != TrainerSource("gone.py").code()
 
 
-def test_of_installed_packages_only_the_module_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = written(tmp_path / "one")
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setattr(code, "_installed", lambda: {folder})
-    first = TrainerSource("parts.steps:A").code()
-    (folder / "parts" / "losses.py").write_text("changed")
-    assert TrainerSource("parts.steps:A").code() == first
-    (folder / "parts" / "steps.py").write_text("changed")
-    assert TrainerSource("parts.steps:A").code() != first
-
-
 # -- the code for a node that has none of it -------------------------------------------------------
 
 
@@ -287,21 +274,6 @@ def test_a_trainers_files_can_be_loaded_elsewhere_as_the_same_code(tmp_path: Pat
     moved = source.unpack(files, there)
     assert moved.target == str(there / "mine.py")
     assert (moved.code(), moved.arguments) == (source.code(), source.arguments)
-
-
-def test_a_trainers_module_is_found_in_the_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "here"), *sys.path])
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "some_trainer.py").write_text("value = 1\n")
-    source = TrainerSource("some_trainer:value")
-    files, code = source.files(), source.code()
-    assert list(files) == ["some_trainer.py"]
-    sys.path.pop(0)
-    assert source.code() != code
-    moved = source.unpack(files, tmp_path / "there")
-    assert (moved.target, moved.code()) == (source.target, code)
 
 
 @pytest.mark.parametrize("target", ["mf", "agileml.training:restored", "json:loads", "absent:x"])

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from agileml.errors import BadArgument
 from agileml.pipeline.plan.balance import (
     StageCost,
     double_buffered_seconds,
@@ -46,43 +45,3 @@ def test_bytes_of_the_first_stage() -> None:
     assert held_bytes(STAGE, 2, 4, "adam") == 2 * 100 + 4 * 40 + 4 * 5 + extra
     assert held_bytes(replace(STAGE, recompute=True), 2, 4, "adam") == 2 * 100 + 40 + 4 * 5 + extra
     assert held_bytes(replace(STAGE, recompute=True), 1, 16, "sgd") == 100 + 40 + 16 * 5 + 100
-
-
-@pytest.mark.parametrize(
-    ("scheme", "versions", "in_flight"),
-    [
-        ("gpipe", [1, 1, 1, 1], [8, 8, 8, 8]),
-        ("flush", [1, 1, 1, 1], [4, 3, 2, 1]),
-        ("pipedream", [4, 3, 2, 1], [4, 3, 2, 1]),
-        ("vertical-sync", [4, 4, 4, 4], [4, 3, 2, 1]),
-        ("2bw", [2, 2, 2, 2], [4, 3, 2, 1]),
-    ],
-)
-def test_versions_and_inputs_in_flight(
-    scheme: str, versions: list[int], in_flight: list[int]
-) -> None:
-    assert [schedules.versions(scheme, 4, s) for s in (1, 2, 3, 4)] == versions
-    assert [schedules.in_flight(scheme, 4, s, 8) for s in (1, 2, 3, 4)] == in_flight
-    assert schedules.bubble(scheme, 4, 8) == (3 / 8 if scheme in schedules.FLUSHING else 0)
-
-
-def test_interleaving_peaks_above_the_depth() -> None:
-    """p + (p-1)/v stages: 2(p-1) + (v-1)p + 1 chunks of 1/v stage each."""
-    assert [schedules.in_flight("interleaved", 4, s, 8, 2) for s in (1, 2, 3, 4)] == [11, 9, 7, 5]
-    assert schedules.in_flight("interleaved", 4, 1, 8, 2) / 2 == 4 + 3 / 2
-
-
-@pytest.mark.parametrize(
-    ("scheme", "stages", "microbatches", "chunks", "message"),
-    [
-        ("2bw", 4, 3, 1, "microbatches is 3: 2bw needs at least one per stage"),
-        ("interleaved", 4, 6, 2, "microbatches is 6, not a multiple of 4 stages"),
-        ("flush", 2, 4, 2, "chunks is 2: only the interleaved scheme"),
-        ("zigzag", 2, 4, 1, "scheme is 'zigzag'; choose from gpipe"),
-    ],
-)
-def test_shapes_that_cannot_run(
-    scheme: str, stages: int, microbatches: int, chunks: int, message: str
-) -> None:
-    with pytest.raises(BadArgument, match=message):
-        schedules.check_scheme(scheme, stages, microbatches, chunks)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
-import cloudpickle
-import numpy as np
 import pytest
 
 from agileml.errors import AgileMLError, BadArgument, TrainerFailed
@@ -41,22 +38,6 @@ def test_a_transformer_in_two_stages_equals_one_process() -> None:
     expected, losses = trained(model, Optimizer("adam", 0.003), 2, 2, lambda _, t: t)
     assert same(result.weights, expected)
     assert result.losses == losses
-
-
-def test_dropout_draws_the_same_again() -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    from agileml.pipeline.torch_layers import TorchLayer
-
-    layer = TorchLayer(lambda: torch.nn.Dropout(0.5))
-    inputs = np.ones((4, 8), dtype=np.float32)
-    first, again, other = (
-        layer.forward((), inputs, key)[0] for key in [(0, 1, 2), (0, 1, 2), (0, 2, 2)]
-    )
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
-    assert np.array_equal(
-        pickle.loads(cloudpickle.dumps(layer)).forward((), inputs, (0, 1, 2))[0], first
-    )
 
 
 def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

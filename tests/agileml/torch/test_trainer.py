@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -104,17 +103,6 @@ def test_the_result_is_that_of_plain_pytorch(case: str) -> None:
         assert torch.allclose(found[name].double(), values.double(), rtol=1e-5, atol=1e-5), name
 
 
-def test_statistics_of_parts_are_averaged() -> None:
-    given = trainer(Normalized, momentum, parts=4)
-    model = reference.run(given, 1, seed=4)
-    chosen = Batches(SAMPLES, BATCH, 1, shuffle=True).chosen(int(model[SEED][0, 0]), 1, 0, 0, BATCH)
-    torch.manual_seed(int(model[SEED][0, 0]))
-    first = Normalized().net[0]
-    means = first(data()[torch.from_numpy(chosen)][0]).mean(0)
-    assert np.allclose(model["net.1.running_mean"], 0.1 * means.detach().numpy(), atol=1e-6)
-    assert model["net.1.num_batches_tracked"].tolist() == [1]
-
-
 def test_evictions_change_no_bit_and_lose_no_state() -> None:
     given = trainer(partial(Normalized, dropout=0.3), adamw, microbatch=2)
     undisturbed, disturbed = (
@@ -149,35 +137,6 @@ def test_processes_that_are_killed_change_no_bit() -> None:
     )
     assert (disturbed.evictions, disturbed.failures) == (1, 1)
     assert model_digest(disturbed.model) == model_digest(undisturbed.model)
-
-
-@pytest.mark.parametrize(
-    ("samples", "size", "parts"),
-    [(103, 12, 4), (24, 12, 3), (26, 12, 4), (7, 12, 6), (5, 5, 1), (97, 32, 8)],
-)
-def test_every_epoch_has_every_sample_once(samples: int, size: int, parts: int) -> None:
-    batches = Batches(samples, size, parts, shuffle=True)
-    shards = batches.shards()
-    share = size // parts
-    assert {-(-len(shard) // share) for shard in shards} == {batches.per_epoch}
-    epochs = []
-    for epoch in range(2):
-        seen: list[int] = []
-        for clock in range(1, batches.per_epoch + 1):
-            lows = (clock - 1) * share
-            now = clock + epoch * batches.per_epoch
-            batch = [
-                number
-                for shard in shards
-                for number in batches.chosen(
-                    9, now, shard.number, lows, min(lows + share, len(shard))
-                ).tolist()
-            ]
-            assert len(batch) == batches.length(now)
-            seen += batch
-        assert sorted(seen) == list(range(samples))
-        epochs.append(seen)
-    assert epochs[0] != epochs[1]
 
 
 def test_training_continues_from_a_state_dict(tmp_path: Path) -> None:

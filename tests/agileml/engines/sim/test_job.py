@@ -245,7 +245,7 @@ def test_a_job_ends_when_its_criterion_holds(stopping: Stopping, least: int, mos
 
 
 def breaking(made: str) -> TrainerSource:
-    return TrainerSource("tests.agileml.engines.test_sim:bad", {"made": made})
+    return TrainerSource("tests.agileml.engines.sim.test_job:bad", {"made": made})
 
 
 def bad(made: str) -> Scripted:
