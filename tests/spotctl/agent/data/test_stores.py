@@ -20,14 +20,12 @@ from spotctl.agent.data.stores import (
     StoreRefused,
     StoreUnavailable,
 )
-from spotctl.clouds.azure import storage as azure
 from spotctl.clouds.wiring import buckets_of
 from spotctl.run.start.workloads import drop_abandoned_parts
 from tests.agileml.runtime.blob_store_suite import BlobStoreSuite, Damage, content
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 from tests.servers.objects import (
     AzureDialect,
-    GoogleDialect,
     ObjectStore,
     S3Dialect,
     Stored,
@@ -448,32 +446,6 @@ class TestS3(ObjectSuite):
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
         with pytest.raises(StoreRefused, match="SignatureDoesNotMatch"):
             store.put("x", [b"."])
-
-
-class TestGoogle(ObjectSuite):
-    location = "gs://bucket/jobs/a-b"
-
-    def served(self, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-        monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", TOKEN)
-        return GoogleDialect("bucket", bearer(TOKEN))
-
-    def point(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", f"{url}/storage/v1/")
-
-
-class TestAzure(ObjectSuite):
-    location = "az://bucket@account/jobs/a-b/"
-
-    def served(self, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-        monkeypatch.setattr(azure.MACHINE, "token", lambda: (TOKEN, 3600.0))
-        return AzureDialect("bucket", bearer(TOKEN, x_ms_version="2023-11-03"))
-
-    def point(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("AZURE_STORAGE_BLOB_ENDPOINT", url)
-
-    def test_the_account_must_be_named(self) -> None:
-        with pytest.raises(StoreRefused, match="az://bucket@ACCOUNT"):
-            store_at("az://bucket/x")
 
 
 def _answer_writes(bucket: ObjectStore, reply: Reply, *, stores_them: bool) -> None:

@@ -21,7 +21,6 @@ from spotctl.agent import (
     LeaseIterator,
     TrainingPosition,
 )
-from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 
 RARELY = IteratorOptions(save_every_seconds=1e9)
 
@@ -137,12 +136,6 @@ def test_a_job_that_is_moved_before_its_first_step_saves_nothing_again(tmp_path:
     again = Job(tmp_path, clock)
     assert not again.run(3)
     assert (again.saves, again.iterator.position.step) == (0, 3)
-
-
-def test_an_uncaught_lease_end_exits_without_a_traceback() -> None:
-    ended = LeaseEnded("lease 1 ends")
-    assert isinstance(ended, SystemExit)
-    assert (ended.code, str(ended)) == (SAVED_AND_ENDED, "lease 1 ends")
 
 
 def test_time_is_reserved_for_all_steps_until_the_next_look(tmp_path: Path) -> None:

@@ -9,14 +9,11 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from spotctl.clouds.aws.session import Service
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.bundle import code_wheel, files_of, packages_archive, with_requirements
-from spotctl.clouds.remote.left_out import is_left_out
 from spotctl.files.job.spec import Notify
 from spotctl.run.remote_runner.installing import packages_on
 
@@ -92,45 +89,6 @@ def test_packages_are_packed_once_for_the_same_versions(tmp_path: Path) -> None:
 def test_a_package_that_is_not_installed_is_named(tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="pip install no-such-package"):
         packages_archive(tmp_path, ["no_such_package"])
-
-
-LIBRARIES = {
-    "p/lib/libx.so",
-    "p/lib/libx.so.26",
-    "p/lib/libx.so.26.1.0",
-    "p/lib/liby.so",
-    "p/lib/libz.so.1.1",
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "sent"),
-    [
-        ("p/lib/libx.so", False),
-        ("p/lib/libx.so.26", True),
-        ("p/lib/libx.so.26.1.0", False),
-        ("p/lib/liby.so", True),
-        ("p/lib/libz.so.1.1", True),
-        ("p/core.cpython-311-x86_64-linux-gnu.so", True),
-        ("p/include/p.h", False),
-        ("p/tests/test_p.py", False),
-        ("pyarrow/libarrow_substrait.so.2600", True),
-        ("pyarrow/libarrow_flight.so.2600", False),
-        # A runner on a machine copies between buckets.
-        ("botocore/data/s3/2006-03-01/service-2.json.gz", True),
-        ("botocore/data/sqs/2012-11-05/service-2.json.gz", False),
-        ("botocore/data/endpoints.json", True),
-        # Only `try --full` asks it for evictions, from the computer that launches.
-        ("botocore/data/fis/1/service-2.json.gz", False),
-        *(
-            (f"botocore/data/{service}/1/service-2.json.gz", True)
-            for service in get_args(Service)
-            if service != "fis"
-        ),
-    ],
-)
-def test_what_no_machine_loads_is_not_sent(name: str, sent: bool) -> None:
-    assert is_left_out(name, LIBRARIES | {name}) is not sent
 
 
 OF_ALL = """
