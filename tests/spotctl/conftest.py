@@ -23,3 +23,11 @@ def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     for name in ("_DECISIONS", "_MIXED", "_ROAMING"):
         monkeypatch.setattr(forecast, name, 60)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "project"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place

@@ -121,11 +121,3 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
         assert [one.rent for one in plan.cost.choice] == [one.rent for one in full.cost.choice]
     half, _ = planned("local on demand=9 machines", "deadline: 500h\n")
     assert half.cost.on_demand.hours > full.cost.on_demand.hours
-
-
-def test_families_share_a_quota_by_the_letters_they_begin_with() -> None:
-    (quota,) = quotas_from("aws/us-east-1/g+vt=64")
-    covered = [
-        name for name in ("g4dn", "vt1", "gr6", "c5") if quota.covers("aws", "us-east-1", name)
-    ]
-    assert covered == ["g4dn", "vt1"]
