@@ -70,7 +70,7 @@ debian: ## Cloud tests on machines that are a Debian 13, and on ARM machines (ro
 	SPOTCTL_TEST_RELEASE=trixie SPOTCTL_TEST_CLOUDS=all $(PYTHON) -m pytest -n auto --dist load $(addprefix tests/cloud/test_,launch.py remote_runner.py remote_matrix.py)
 
 published: ## All 23 results of the published Gavel simulator, job by job, and the processor time that ours takes for each
-	$(PYTHON) -m pytest tests/bidbrain/lab/gavel/test_published.py
+	$(PYTHON) -m pytest tests/bidbrain/lab/gavel/simulator/test_published.py
 	$(PYTHON) -m bench.gavel_simulator published
 
 ray: ## What every fleet must do, and random faults, on Ray clusters of this computer (as root: one of three hosts)

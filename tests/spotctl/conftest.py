@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.agent.data import stores
 from spotctl.planning import forecast
 from tests.spotctl.approvals import Approved
 
@@ -31,3 +32,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place.mkdir()
     monkeypatch.chdir(place)
     return place
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)

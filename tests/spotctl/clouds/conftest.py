@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.servers.aws import AwsWorld, running_aws
+from tests.servers.loopback import Reply, Request
 
 
 @pytest.fixture
@@ -30,3 +36,32 @@ def _nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     # moto loads its description of EC2 at the first request, which takes long on a busy computer.
     monkeypatch.setattr("spotctl.clouds.doctor.TIMEOUT_SECONDS", 60.0)
+
+
+@dataclass
+class WithQuotas:
+    """moto has no EC2 quotas; these are served here."""
+
+    below: Any
+    vcpus: dict[str, float] = field(
+        default_factory=lambda: {"L-34B43A08": 640.0, "L-1216C47A": 64.0}
+    )
+    refusal: Reply | None = None
+
+    def answer(self, request: Request) -> Reply:
+        if request.headers.get("x-amz-target", "").endswith(".GetServiceQuota"):
+            if self.refusal is not None:
+                return self.refusal
+            asked = request.json()
+            assert asked["ServiceCode"] == "ec2"
+            return Reply.of_json({"Quota": {"Value": self.vcpus[asked["QuotaCode"]]}})
+        reply: Reply = self.below.answer(request)
+        return reply
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
+    with running_aws(monkeypatch) as world:
+        world.server.api = WithQuotas(world.server.api)
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        yield world

@@ -21,10 +21,10 @@ from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.schedulers import UserManager, block, service, supervised, timer
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
 from tests.spotctl.approvals import Approved
-from tests.spotctl.cli.test_nightly_install import OTHER_LINES, table
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import Hook, hook
+from tests.spotctl.nightly.test_install import OTHER_LINES, table
 
 __all__ = ["table"]
 

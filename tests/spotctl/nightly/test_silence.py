@@ -20,10 +20,10 @@ from spotctl.nightly.environment import keep_addresses
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.install import Timers
 from spotctl.nightly.state_dir import Installed, StateDir
-from tests.spotctl.cli.test_nightly_install import table
 from tests.spotctl.command_line import Ended, spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import Hook, hook
+from tests.spotctl.nightly.test_install import table
 
 __all__ = ["table"]
 

@@ -22,7 +22,6 @@ from spotctl.files.job.reader import loads
 from spotctl.files.job.resources import Needs, Resources
 from spotctl.files.job.spec import Accelerators, JobSpec, Range
 from spotctl.home.errors import BadRequest, SpotctlError
-from spotctl.planning.candidates import speeds_of
 from spotctl.planning.offers import (
     STALE_AFTER,
     MachineKind,
@@ -194,12 +193,6 @@ def test_of_all_types_those_suit_that_a_practitioner_would_take(arch: str, burst
             and record.traits.hypervisor != "xen"
         )
         assert suits == expected, record.name
-
-
-def test_a_burstable_type_is_as_fast_as_its_baseline() -> None:
-    types = [OPEN[name] for name in ("t4g.nano", "t3.xlarge", "t2.micro", "m6i.large")]
-    speeds = {name: speed.nu for name, speed in speeds_of(types, {}).items()}
-    assert speeds == {"t4g.nano": 0.1, "t3.xlarge": 1.6, "t2.micro": 0.1, "m6i.large": 2.0}
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from bidbrain.lab.gavel.rounds import (
     Servers,
     timetable,
 )
+from tests.bidbrain.gavel.policies.test_deadline_packing import colliding
 from tests.bidbrain.gavel.problems import problem, random_problem
-from tests.bidbrain.gavel.test_deadline_packing import colliding
 
 
 def candidates(*rows: tuple[int, int, int, int]) -> RoundCandidates:

@@ -116,20 +116,6 @@ def test_names_of_markets_stay_whole(command: tuple[str, ...], columns: int) -> 
     assert max(map(len, shown)) <= columns
 
 
-@pytest.mark.usefixtures("imported")
-@pytest.mark.parametrize(
-    ("name", "begins"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.html", b"<!doctype html>")]
-)
-def test_plot_draws_in_the_format_of_the_name(tmp_path: Path, name: str, begins: bytes) -> None:
-    ended = spotctl("lab", "prices", "plot", "aws/*/*/*", "--out", tmp_path / name)
-    assert (ended.code, ended.err) == (0, f"plotted 1 markets to {tmp_path / name}\n")
-    content = (tmp_path / name).read_bytes()
-    assert content.startswith(begins)
-    if name == "p.html":
-        assert b"src=" not in content
-        assert MARKET.encode() in content
-
-
 @pytest.mark.skipif(
     browser.installed() is None, reason=f"none of {', '.join(browser.NAMES)} is installed"
 )
@@ -390,3 +376,17 @@ def test_a_file_cannot_command_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in spotctl("prices", "import", tmp_path / "none\x1b[31m.csv").err
     assert "\x1b" not in spotctl("lab", "prices", "sql", "select chr(27) || '[31m' as red").out
     assert "\x1b" not in spotctl("prices", "show", "aws/\x1b[31m/x/y").err
+
+
+@pytest.mark.usefixtures("imported")
+@pytest.mark.parametrize(
+    ("name", "begins"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.html", b"<!doctype html>")]
+)
+def test_plot_draws_in_the_format_of_the_name(tmp_path: Path, name: str, begins: bytes) -> None:
+    ended = spotctl("lab", "prices", "plot", "aws/*/*/*", "--out", tmp_path / name)
+    assert (ended.code, ended.err) == (0, f"plotted 1 markets to {tmp_path / name}\n")
+    content = (tmp_path / name).read_bytes()
+    assert content.startswith(begins)
+    if name == "p.html":
+        assert b"src=" not in content
+        assert MARKET.encode() in content

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from spotctl.agent.data import stores
 from spotctl.agent.data.locations import store_at
 from spotctl.agent.data.stores import (
     StoreRefused,
@@ -17,10 +16,7 @@ from tests.servers.objects import (
 )
 from tests.spotctl.agent.data.test_stores import TOKEN, ObjectSuite
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 class TestAzure(ObjectSuite):

@@ -22,7 +22,6 @@ from spotctl.clouds.gcp.session import ACT_AS
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.wall_clock import wall_us
-from tests.servers.aws import AwsWorld, running_aws
 from tests.servers.azure import SUBSCRIPTION, azure_error
 from tests.servers.loopback import LoopbackServer, Reply, Request, serving
 from tests.spotctl.command_line import Ended, spotctl
@@ -55,35 +54,6 @@ def kept(folder: Path, *, spot: bool) -> list[str]:
 
 
 # -- AWS -------------------------------------------------------------------------------------------
-
-
-@dataclass
-class WithQuotas:
-    """moto has no EC2 quotas; these are served here."""
-
-    below: Any
-    vcpus: dict[str, float] = field(
-        default_factory=lambda: {"L-34B43A08": 640.0, "L-1216C47A": 64.0}
-    )
-    refusal: Reply | None = None
-
-    def answer(self, request: Request) -> Reply:
-        if request.headers.get("x-amz-target", "").endswith(".GetServiceQuota"):
-            if self.refusal is not None:
-                return self.refusal
-            asked = request.json()
-            assert asked["ServiceCode"] == "ec2"
-            return Reply.of_json({"Quota": {"Value": self.vcpus[asked["QuotaCode"]]}})
-        reply: Reply = self.below.answer(request)
-        return reply
-
-
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
-    with running_aws(monkeypatch) as world:
-        world.server.api = WithQuotas(world.server.api)
-        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        yield world
 
 
 # -- Google Cloud ----------------------------------------------------------------------------------
