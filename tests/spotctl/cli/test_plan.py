@@ -11,7 +11,7 @@ from pricing_data.units import HOUR, format_time, parse_time
 from tests.bidbrain.eviction.worlds import START, flat
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.lab.beta.test_estimates import imported
+from tests.spotctl.lab.beta.conftest import imported
 
 AT = "2026-01-20T12:00:00Z"
 JOB = """

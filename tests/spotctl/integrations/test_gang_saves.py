@@ -18,7 +18,8 @@ from spotctl.integrations.gang_saves import (
     files_of,
     grouped,
 )
-from tests.spotctl.integrations.test_gang import Planted, Three, metadata_of, written
+from tests.spotctl.integrations.conftest import Three
+from tests.spotctl.integrations.test_gang import Planted, metadata_of, written
 
 
 def test_a_save_survives_its_machine_once_every_part_is_stored(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.nightly.state_dir import SLOTS, NightStart, StateDir
-from tests.spotctl.nightly.test_history import GONE, NIGHT, began, ended, said
+from tests.spotctl.nightly.conftest import NIGHT
+from tests.spotctl.nightly.test_history import GONE, began, ended, said
 
 
 def test_a_start_without_an_end_whose_process_is_gone_is_a_problem(job: StateDir) -> None:

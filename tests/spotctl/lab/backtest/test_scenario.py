@@ -9,8 +9,7 @@ import pytest
 
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.lab.backtest.conftest import TRACE
-from tests.spotctl.lab.backtest.test_strategies import SCENARIO
+from tests.spotctl.lab.backtest.conftest import SCENARIO, TRACE
 
 
 def test_markets_may_come_from_the_store(folder: Path) -> None:

@@ -29,7 +29,8 @@ from spotctl.run.turn import execute
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
-from tests.spotctl.run.start.test_shared_queue import QUOTAS, Home, joined
+from tests.spotctl.run.start.conftest import QUOTAS, Home
+from tests.spotctl.run.start.test_shared_queue import joined
 from tests.spotctl.run.worlds import (
     MARKETS,
     ON_DEMAND,
