@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pricing_data.units import parse_time
 from spotctl.clouds.bills import BadBill
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs import focus
@@ -182,45 +180,6 @@ CLOUDS: dict[str, Line] = {
         "x_SkuMeterCategory": "Virtual Machines",
     },
 }
-
-
-def test_compressed_and_parquet_exports(tmp_path: Path) -> None:
-    """With times, decimals and maps as columns, as AWS writes them."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    text = as_csv([CLOUDS["aws"]])
-    (tmp_path / "focus.csv.gz").write_bytes(gzip.compress(text.encode()))
-    expected = read_bill(tmp_path / "focus.csv.gz")
-    typed: dict[str, Callable[[str], pa.Array]] = {
-        **{
-            name: lambda value: pa.array([parse_time(value)], pa.timestamp("us"))
-            for name in CLOUDS["aws"]
-            if "Period" in name
-        },
-        **{
-            name: lambda value: pa.array([Decimal(value)])
-            for name in ("BilledCost", "EffectiveCost")
-        },
-        "Tags": lambda value: pa.array(
-            [list(json.loads(value).items())], pa.map_(pa.string(), pa.string())
-        ),
-    }
-    columns = {
-        name: typed[name](value) if name in typed else pa.array([value])
-        for name, value in CLOUDS["aws"].items()
-    }
-    pq.write_table(pa.table(columns), tmp_path / "focus.snappy.parquet")
-    bill = read_bill(tmp_path / "focus.snappy.parquet")
-    assert (bill.begin, bill.end) == (expected.begin, expected.end)
-    (line,), (same,) = bill.lines, expected.lines
-    assert (line.amount, line.begin, line.end, line.run, line.what) == (
-        same.amount,
-        same.begin,
-        same.end,
-        same.run,
-        same.what,
-    )
 
 
 def test_a_file_with_several_clouds_needs_a_choice(path: Path) -> None:

@@ -4,62 +4,50 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
-import pytest
-
+from pricing_data.units import parse_time
 from spotctl.show.costs.bills.read import read_bill
-from spotctl.show.costs.bills.reconcile import reconcile
-from tests.spotctl.show.costs.bills.exports import ROWS, WHOLE, Line, as_csv
+from tests.spotctl.show.costs.bills.exports import as_csv
+from tests.spotctl.show.costs.bills.test_focus_bills import CLOUDS
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "bill.csv"
-
-
-def nested(line: Line) -> str:
-    """A flat line of Google Cloud in the nested form of BigQuery."""
-    row: dict[str, object] = {}
-    for name, text in line.items():
-        first, _, second = name.partition(".")
-        value = json.loads(text) if name in {"labels", "credits", "cost"} else text
-        if second:
-            row.setdefault(first, {})[second] = value  # type: ignore[index]
-        else:
-            row[first] = value
-    return json.dumps(row)
-
-
-def test_json_lines_of_bigquery(tmp_path: Path) -> None:
-    path = tmp_path / "export.jsonl"
-    path.write_text("\n".join(map(nested, WHOLE["gcp"])) + "\n")
-    assert reconcile(ROWS["gcp"], read_bill(path), 0.0).agrees
-
-
-def test_cur_2_as_parquet_and_compressed_csv(tmp_path: Path) -> None:
+def test_compressed_and_parquet_exports(tmp_path: Path) -> None:
+    """With times, decimals and maps as columns, as AWS writes them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def renamed(name: str) -> str:
-        return (
-            "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
-            .replace("/_", "_")
-            .replace("/", "_")
-        )
-
-    rows = [
-        {renamed(key): text for key, text in line.items() if "Tags" not in key}
-        for line in WHOLE["aws"]
-    ]
-    tags = [[("user_spotctl_run", "job-1")]] * len(rows)
-    table = pa.Table.from_pylist(rows).append_column(
-        "resource_tags", pa.array(tags, pa.map_(pa.string(), pa.string()))
+    text = as_csv([CLOUDS["aws"]])
+    (tmp_path / "focus.csv.gz").write_bytes(gzip.compress(text.encode()))
+    expected = read_bill(tmp_path / "focus.csv.gz")
+    typed: dict[str, Callable[[str], pa.Array]] = {
+        **{
+            name: lambda value: pa.array([parse_time(value)], pa.timestamp("us"))
+            for name in CLOUDS["aws"]
+            if "Period" in name
+        },
+        **{
+            name: lambda value: pa.array([Decimal(value)])
+            for name in ("BilledCost", "EffectiveCost")
+        },
+        "Tags": lambda value: pa.array(
+            [list(json.loads(value).items())], pa.map_(pa.string(), pa.string())
+        ),
+    }
+    columns = {
+        name: typed[name](value) if name in typed else pa.array([value])
+        for name, value in CLOUDS["aws"].items()
+    }
+    pq.write_table(pa.table(columns), tmp_path / "focus.snappy.parquet")
+    bill = read_bill(tmp_path / "focus.snappy.parquet")
+    assert (bill.begin, bill.end) == (expected.begin, expected.end)
+    (line,), (same,) = bill.lines, expected.lines
+    assert (line.amount, line.begin, line.end, line.run, line.what) == (
+        same.amount,
+        same.begin,
+        same.end,
+        same.run,
+        same.what,
     )
-    pq.write_table(table, tmp_path / "cur.snappy.parquet")
-    bill = read_bill(tmp_path / "cur.snappy.parquet")
-    assert bill.has_tags
-    assert {line.run for line in bill.lines} == {"job-1"}
-    assert reconcile(ROWS["aws"], bill, 0.0).agrees
-    (tmp_path / "cur.csv.gz").write_bytes(gzip.compress(as_csv(WHOLE["aws"]).encode()))
-    assert reconcile(ROWS["aws"], read_bill(tmp_path / "cur.csv.gz"), 0.0).agrees
