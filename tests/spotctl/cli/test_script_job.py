@@ -20,9 +20,7 @@ from tests.spotctl.files.script.test_reading import (
 )
 from tests.spotctl.terminals import terminal
 
-pytestmark = pytest.mark.usefixtures("folder")
-
-pytestmark = pytest.mark.usefixtures("few_windows")
+pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.usefixtures("few_windows")]
 
 
 def test_on_a_terminal_it_asks_four_questions_at_most(folder: Path) -> None:

@@ -10,9 +10,7 @@ from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.files.script.test_reading import job, public
 
-pytestmark = pytest.mark.usefixtures("folder")
-
-pytestmark = pytest.mark.usefixtures("few_windows")
+pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.usefixtures("few_windows")]
 
 
 def test_a_job_file_is_written_over_only_with_force(approved: Approved) -> None:

@@ -11,9 +11,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.trials import sandbox
 from tests.spotctl.trials.test_seen_work import seen
 
-pytestmark = pytest.mark.usefixtures("scratch")
-
-pytestmark = pytest.mark.usefixtures("few_windows")
+pytestmark = [pytest.mark.usefixtures("scratch"), pytest.mark.usefixtures("few_windows")]
 
 OUTSIDE = """
 import json, os, socket, pathlib

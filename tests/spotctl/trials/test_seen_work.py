@@ -21,9 +21,7 @@ from spotctl.trials.seen_work import Judgement, Verdict
 from spotctl.trials.starts import TrialTerms
 from tests.spotctl.launches import command
 
-pytestmark = pytest.mark.usefixtures("scratch")
-
-pytestmark = pytest.mark.usefixtures("few_windows")
+pytestmark = [pytest.mark.usefixtures("scratch"), pytest.mark.usefixtures("few_windows")]
 
 
 SECONDS = 500.0

@@ -22,9 +22,7 @@ from agileml.runtime.prepared_job import isolated
 from spotctl.trials.trainer import ComparedTrainer, compared_trainer
 from tests.spotctl.files.converted_scripts import CONVERTED, losses
 
-pytestmark = pytest.mark.usefixtures("folder")
-
-pytestmark = pytest.mark.usefixtures("few_windows")
+pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.usefixtures("few_windows")]
 
 SCRIPTS = Path(__file__).parents[1] / "files" / "trainer_scripts"
 

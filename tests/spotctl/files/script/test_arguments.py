@@ -10,9 +10,7 @@ from spotctl.files.script.reading import applied
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.files.script.test_reading import CONSTANT, FOLDER, RESULT, TYPER, job, script
 
-pytestmark = pytest.mark.usefixtures("folder")
-
-pytestmark = pytest.mark.usefixtures("few_windows")
+pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.usefixtures("few_windows")]
 
 CLICK = """\
 import pickle

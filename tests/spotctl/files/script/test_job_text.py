@@ -13,9 +13,7 @@ from spotctl.files.script.reading import read_script
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.files.script.test_reading import job, script
 
-pytestmark = pytest.mark.usefixtures("folder")
-
-pytestmark = pytest.mark.usefixtures("few_windows")
+pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.usefixtures("few_windows")]
 
 
 def test_what_machines_install(folder: Path) -> None:

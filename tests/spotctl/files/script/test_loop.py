@@ -9,9 +9,7 @@ import pytest
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.files.script.test_reading import RESULT, job, script
 
-pytestmark = pytest.mark.usefixtures("folder")
-
-pytestmark = pytest.mark.usefixtures("few_windows")
+pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.usefixtures("few_windows")]
 
 
 def test_a_loop_in_a_function_names_what_the_function_sees() -> None:

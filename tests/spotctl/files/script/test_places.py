@@ -10,9 +10,7 @@ from spotctl.files.script.reading import applied, outside_paths
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.files.script.test_reading import CONSTANT, RESULT, job, script
 
-pytestmark = pytest.mark.usefixtures("folder")
-
-pytestmark = pytest.mark.usefixtures("few_windows")
+pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.usefixtures("few_windows")]
 
 
 def test_a_file_that_is_also_saved_while_training_is_no_result() -> None:

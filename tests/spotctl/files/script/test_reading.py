@@ -16,9 +16,7 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.files.script.reading import Change, TrainingScript, applied, read_script
 from tests.spotctl.command_line import Ended, spotctl
 
-pytestmark = pytest.mark.usefixtures("folder")
-
-pytestmark = pytest.mark.usefixtures("few_windows")
+pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.usefixtures("few_windows")]
 
 SCRIPTS = Path(__file__).parents[1] / "public_scripts"
 PUBLIC = ("imagenet", "word_language_model", "run_glue", "autoencoder", "out_of_core")

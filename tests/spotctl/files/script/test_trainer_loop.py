@@ -12,9 +12,7 @@ from spotctl.files.script.reading import read_script
 from spotctl.files.script.trainer_loop import training_of
 from tests.spotctl.trials.test_trainer import copied
 
-pytestmark = pytest.mark.usefixtures("folder")
-
-pytestmark = pytest.mark.usefixtures("few_windows")
+pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.usefixtures("few_windows")]
 
 REFUSED: Mapping[str, tuple[str, ...]] = {
     "adversarial": ("18: a second loss",),
