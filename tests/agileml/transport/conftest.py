@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agileml.transport.endpoint import Lost, Received
 from agileml.transport.framing import FrameLimits
-from agileml.transport.settings import TransportSettings
+from agileml.transport.settings import Lost, Received, TransportSettings
 from tests.agileml.transport.links import Meeting
 
 
