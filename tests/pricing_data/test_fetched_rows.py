@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import Market
+from pricing_data.units import Span
 
 A, B = (Market.parse(f"aws/us-east-1/us-east-1{zone}/m4.large") for zone in "ab")
 EVENTS = [PriceEvent(A, 1, 10), PriceEvent(B, 2, 20), PriceEvent(A, 3, 30)]
@@ -29,8 +30,8 @@ def test_joined_batches_name_their_markets_anew() -> None:
 
 
 def test_joined_rows_hold_what_all_their_parts_hold() -> None:
-    first = FetchedRows(PriceBatch.of(EVENTS[:1]), covered={"a": (0, 1)})
-    second = FetchedRows(PriceBatch.of(EVENTS[1:]), covered={"b": (0, 2)})
+    first = FetchedRows(PriceBatch.of(EVENTS[:1]), covered={"a": Span(0, 1)})
+    second = FetchedRows(PriceBatch.of(EVENTS[1:]), covered={"b": Span(0, 2)})
     joined = FetchedRows.joined([first, second])
     assert len(joined) == 3
-    assert joined.covered == {"a": (0, 1), "b": (0, 2)}
+    assert joined.covered == {"a": Span(0, 1), "b": Span(0, 2)}
