@@ -78,7 +78,7 @@ ray: ## What every fleet must do, and random faults, on Ray clusters of this com
 	$(PYTHON) -m tests.agileml.ray_schedules 0 5
 
 trainers: ## The hooks for Lightning and the Hugging Face Trainer (pip install '.[lightning,transformers]')
-	SPOTCTL_TEST_TRAINERS=all $(PYTHON) -m pytest tests/spotctl/integrations tests/agileml/torch/test_*lightning*.py tests/agileml/torch/test_*transformers*.py tests/spotctl/files/test_trainer_scripts.py
+	SPOTCTL_TEST_TRAINERS=all $(PYTHON) -m pytest tests/spotctl/integrations tests/agileml/torch/test_*lightning*.py tests/agileml/torch/test_*transformers*.py tests/spotctl/trials/test_trainer.py
 
 # ONLY=plans compares only commands whose names have this word, and ONLY='plans*' those of this group. Recordings are kept in
 # ~/.cache/spotctl-golden: BASE is recorded once, and the present tree once for each content, or with AGAIN=1 once more.

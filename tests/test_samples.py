@@ -26,7 +26,7 @@ from tests.samples import (
 )
 
 FILE, FUNCTION = (
-    "tests/spotctl/lab/train/test_train_errors.py",
+    "tests/spotctl/cli/lab/test_train_errors.py",
     "test_a_trainer_that_breaks_the_contract",
 )
 """A function that is marked as `sampled(2)`, and its file."""

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import agileml
-from agileml import reference
+from agileml import reference, train
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Script
@@ -290,3 +290,9 @@ def test_faults_may_be_given_as_text() -> None:
     )
     assert trained.failures == 1
     assert log[-1].transient == 2
+
+
+def test_the_example_of_a_trainer_of_ones_own_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    trained = train("examples/line_fit.py", nodes="1+2", engine="sim", clocks=100)
+    assert trained.model["line"][0] == pytest.approx([2.5, -0.7], abs=0.1)

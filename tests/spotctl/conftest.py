@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.agent.data import stores
 from spotctl.planning import forecast
 from tests.spotctl.approvals import Approved
 
@@ -23,3 +24,16 @@ def few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     for name in ("_DECISIONS", "_MIXED", "_ROAMING"):
         monkeypatch.setattr(forecast, name, 60)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "project"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
@@ -25,8 +24,6 @@ import pytest
 from agileml.runtime.attach import published_in
 from agileml.runtime.blob_store import FileBlobStore
 from agileml.runtime.folders import NotPrivate
-from spotctl.log.jobs import JobLock
-from spotctl.log.store import EventLog
 from spotctl.nightly.hours import Hours, local_zone
 from spotctl.nightly.install import CRON_ENVIRONMENT
 from spotctl.nightly.state_dir import Installed
@@ -73,10 +70,6 @@ def umask(mask: int) -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-def is_closed(path: Path) -> bool:
-    return not stat.S_IMODE(path.stat().st_mode) & 0o077
 
 
 @pytest.fixture(params=["open to all", "another user's"])
@@ -148,31 +141,6 @@ def test_a_run_is_not_resumed_in_a_folder_of_others(tmp_path: Path, approved: Ap
         shutil.rmtree(run, ignore_errors=True)
     assert not mark.exists()
     assert state_of(home).ended is not None
-
-
-def test_a_new_home_is_closed_to_others(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    with umask(0), JobLock(home / "locks", "job"), EventLog(home / "log.sqlite"):
-        files = [home, home / "locks", *home.glob("log.sqlite*")]
-        assert len(files) > 3
-        assert all(map(is_closed, files))
-
-
-def test_a_home_of_an_earlier_version_is_closed_to_others(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    with EventLog(home / "log.sqlite"):
-        home.chmod(0o755)
-        for file in home.glob("log.sqlite*"):
-            file.chmod(0o644)
-        with EventLog(home / "log.sqlite"):
-            assert all(map(is_closed, [home, *home.glob("log.sqlite*")]))
-
-
-def test_a_shared_place_stays_open(tmp_path: Path) -> None:
-    tmp_path.chmod(0o1777)
-    with EventLog(tmp_path / "log.sqlite"):
-        assert is_closed(tmp_path / "log.sqlite")
-    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
 
 
 SECRET = "hidden-from-the-others"

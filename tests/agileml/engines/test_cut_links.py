@@ -16,7 +16,7 @@ from agileml.runtime.controller_client import ControllerClient
 from agileml.runtime.results import ModelPart, Result
 from tests.agileml.cut_links import cut_one, open_now, play
 from tests.agileml.engines.jobs import Timetable
-from tests.agileml.engines.test_local_ends import job
+from tests.agileml.engines.local.test_fleet_ends import job
 from tests.samples import LOCAL_FAULT
 
 pytestmark = [pytest.mark.usefixtures("left_behind"), pytest.mark.timeout(600)]

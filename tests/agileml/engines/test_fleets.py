@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob
 from agileml.engines.chaos import (
@@ -26,13 +25,11 @@ from agileml.engines.chaos import (
     Script,
 )
 from agileml.engines.local import LocalEngine
-from agileml.engines.sim import SimulatedEngine
-from agileml.engines.sim.job import Machines
 from agileml.job import Trained, TrainingJob
 from agileml.runtime.folders import SECRET_VARIABLE
 from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.prepared_job import PreparedJob, shape_of
-from tests.agileml.engines.fleet_suite import LENGTHS, FleetSuite, Log, ReplacingFleetSuite
+from tests.agileml.engines.fleet_suite import FleetSuite, Log, ReplacingFleetSuite
 from tests.agileml.engines.forked_node import ForkedNode, start_fork_server
 from tests.agileml.engines.jobs import processes
 
@@ -40,18 +37,6 @@ pytestmark = [pytest.mark.usefixtures("left_behind"), pytest.mark.timeout(600)]
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 LEAVE_SECONDS = 120.0
-
-
-class TestSimulated(ReplacingFleetSuite):
-    @pytest.fixture
-    def source(self) -> TrainerSource:
-        # Virtual time needs no pace.
-        return TrainerSource("tests.agileml.toys:Decades", {"lengths": LENGTHS})
-
-    @pytest.fixture
-    def play(self) -> Callable[[TrainingJob, Script, Log], Trained]:
-        machines = Machines(seconds_per_item=0.01, loading=0.1)
-        return lambda job, script, log: SimulatedEngine(machines).run(job, script, log.append)
 
 
 @pytest.mark.sampled(6)

@@ -10,13 +10,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from agileml.core.events import Implausible
-from agileml.params.layout import Layout
-from agileml.protocol.messages import Collected, Tally, Version
-from agileml.runtime.rights import Bounds
 from tests.agileml.engines.hostile_node import Attacked, betray, talk
 from tests.agileml.engines.test_attached import outcome_of
 from tests.samples import LONG_RUN
@@ -95,13 +90,3 @@ def honest_losses(attacked: Attacked) -> int:
         any(event.startswith(f"{name} lost") for event in attacked.training.events)
         for name in attacked.nodes
     )
-
-
-def test_a_part_of_another_model_is_not_taken() -> None:
-    layout = Layout.cut({"w": np.zeros((8, 3), np.float32)}, 2)
-    bounds = Bounds(2, 4, layout)
-    right = [np.zeros((segment.rows, 3), np.float32) for segment in layout.partitions[0]]
-    bounds.check(Collected("n", 1, 0, Version(3, Tally(1, 1), right)))
-    for wrong in ([], [np.zeros((9, 3), np.float32)], [np.zeros(3, np.float32)]):
-        with pytest.raises(Implausible, match="arrays"):
-            bounds.check(Collected("n", 1, 0, Version(3, Tally(1, 1), wrong)))

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import sys
-import zipfile
-from io import BytesIO
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 import agileml
-from agileml.engines.base import Gone
-from agileml.engines.ray.cluster import MARKET_LABEL, RayCluster, RayMachine, placement_options
-from agileml.engines.ray.fleet import NODE_SHARE, RayFleet
-from agileml.engines.ray.role_task import zipped_package
-from agileml.runtime.prepared_job import PreparedJob, RunnableJob
-from agileml.runtime.rendezvous import FolderRendezvous
-from agileml.transport import TcpAddress
-from tests.agileml.engines.fleet_suite import JOB
-from tests.agileml.pipeline.run.fleet_jobs import prepared
+from agileml.engines.ray.cluster import RayMachine
 from tests.spotctl.command_line import spotctl
 
 
@@ -55,36 +43,6 @@ def test_without_ray_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch
 PLAIN, RELIABLE, TRANSIENT = (
     RayMachine({"CPU": 4.0, **mark}, {}) for mark in ({}, {"reliable": 1.0}, {"transient": 1.0})
 )
-SPOT, ON_DEMAND = (
-    RayMachine({"CPU": 4.0}, {MARKET_LABEL: market}) for market in ("spot", "on-demand")
-)
-
-
-@pytest.mark.parametrize(
-    ("machines", "reliable", "options"),
-    [
-        ([PLAIN, PLAIN], True, {}),
-        ([PLAIN, PLAIN], False, {}),
-        ([RELIABLE, TRANSIENT], True, {"resources": {"reliable": 0.001}}),
-        ([RELIABLE, TRANSIENT], False, {"resources": {"transient": 0.001}}),
-        ([RELIABLE, PLAIN], False, {}),
-        ([SPOT, ON_DEMAND], True, {"label_selector": {MARKET_LABEL: "!spot"}}),
-        ([SPOT, ON_DEMAND], False, {"label_selector": {MARKET_LABEL: "spot"}}),
-        ([ON_DEMAND, ON_DEMAND], False, {}),
-        ([RELIABLE, SPOT], True, {"resources": {"reliable": 0.001}}),
-    ],
-)
-def test_marks_of_machines_decide_where_nodes_go(
-    machines: list[RayMachine], reliable: bool, options: dict[str, object]
-) -> None:
-    assert placement_options(machines, reliable=reliable) == options
-
-
-def test_the_package_is_shipped_whole() -> None:
-    names = zipfile.ZipFile(BytesIO(zipped_package())).namelist()
-    assert {"agileml/__init__.py", "agileml/join.py", "agileml/engines/ray/role_task.py"} <= {
-        *names
-    }
 
 
 class EmptyRay:
@@ -126,50 +84,3 @@ class EmptyRay:
 
     def wait(self, tasks: list[object], **_: object) -> tuple[list[object], list[object]]:
         return tasks, []
-
-
-def test_a_task_that_ends_without_a_status_was_taken_away() -> None:
-    cluster = RayCluster(EmptyRay(), own=False)
-    cluster.start("t1", {})
-    assert cluster.ended() == [Gone("t1")]
-    assert cluster.ended() == []
-    cluster.close()
-
-
-def test_a_task_that_was_stopped_is_not_asked_again() -> None:
-    """Ray 2.60 waits for ever for the next item of some tasks that were cancelled before they had a
-    worker.
-    """
-
-    class Endless:
-        def __next__(self) -> object:
-            raise AssertionError("this may take for ever")
-
-    ray = EmptyRay()
-    ray.tasks = Endless()
-    cluster = RayCluster(ray, own=False)
-    cluster.start("t1", {})
-    cluster.stop("t1")
-    assert cluster.ended() == [Gone("t1")]
-    cluster.close()
-
-
-@pytest.mark.parametrize(
-    ("plan", "place"),
-    [(prepared(1), None), (PreparedJob(JOB, None), {"reliable": 0.001})],  # type: ignore[arg-type]
-)
-def test_nodes_of_a_pipeline_go_to_any_machine(
-    plan: RunnableJob, place: object, tmp_path: Path
-) -> None:
-    """Each is replaced, wherever it was; of a trainer, those that keep the model need a machine
-    that stays.
-    """
-    ray = EmptyRay(RELIABLE, TRANSIENT)
-    cluster = RayCluster(ray, own=False)
-    rendezvous = FolderRendezvous(tmp_path, b"secret", TcpAddress("127.0.0.2", 1))
-    no_processes: Any = None
-    RayFleet(plan, no_processes, rendezvous, cluster, NODE_SHARE, print).start_node(
-        "r0", reliable=True
-    )
-    cluster.close()
-    assert ray.options[0].get("resources") == place

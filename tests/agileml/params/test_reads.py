@@ -9,21 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from agileml.core.events import ControllerSettings
-from agileml.engines.sim.fleet import Simulation
-from agileml.params.deltas import Delta, RowDelta, Rows
+from agileml.params.deltas import Delta, Rows
 from agileml.params.layout import Array, ArraySpec, Layout
 from agileml.params.reads import MAX_PICKED, MissingRows, RowsRead, picked
 from agileml.params.rows import RowNumbers
 from agileml.params.view import CacheView, ParamCache
-from agileml.protocol.actions import Chunk, WorkUnit
+from agileml.protocol.actions import WorkUnit
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
-from agileml.roles.node import JobSettings
-from agileml.roles.server import Server
-from agileml.trainer import ParamView
 from tests.agileml.models import params_of, same_bits, seeds, specs
-from tests.agileml.schedules import Schedule, small
-from tests.agileml.toys import Decades, Scripted, Settled
+from tests.agileml.schedules import Schedule
 
 # -- what is learned -------------------------------------------------------------------------------
 
@@ -168,42 +162,6 @@ def rows_of(rng: np.random.Generator, count: int) -> Rows | None:
 # -- chunks that miss ------------------------------------------------------------------------------
 
 
-def swallowed(params: ParamView) -> None:
-    try:
-        params.read("w", [3])
-    except BaseException:  # noqa: BLE001 - what a user's code should not do
-        params.update("w", [3], np.ones(1))
-
-
-def mistaken(params: ParamView) -> None:
-    try:
-        params.read("w", [3])
-    except BaseException as error:
-        raise RuntimeError("cannot read") from error
-
-
-@pytest.mark.parametrize("reads", [lambda params: params.read("w", [3]), swallowed, mistaken])
-@pytest.mark.parametrize("ordered", [True, False])
-def test_a_chunk_with_missing_rows_is_discarded(
-    reads: Callable[[ParamView], None], ordered: bool
-) -> None:
-    def step(*given: Any) -> None:  # noqa: ANN401
-        given[3].update("w", [0], np.ones(1))
-        reads(given[3])
-
-    trainer = Scripted(step=step, init=lambda _: {"w": np.zeros(4)})
-    cache = ParamCache(Layout.cut({"w": np.zeros(4)}, 1))
-    chunk_runner = ChunkRunner(trainer, trainer.shards(), cache, seed=0, ordered=ordered, sample=0)
-    some: Delta = [RowDelta(np.array([0, 1], np.int32), np.zeros(2))]
-    cache.assign(0, some, 0)
-    assert chunk_runner.run(Chunk(1, 1, 0, 0, 0, 10, 0)).missed == {0}
-    assert chunk_runner.updates.take(1) == {}
-    cache.fill(0, [np.zeros(4)], 0)
-    assert chunk_runner.run(Chunk(1, 1, 0, 0, 0, 10, 0)).missed == frozenset()
-    ((entry,),) = chunk_runner.updates.take(1).values()
-    assert entry.delta[0] is not None
-
-
 # -- in jobs ---------------------------------------------------------------------------------------
 
 
@@ -275,28 +233,6 @@ class ReadLog:
         return values
 
 
-@pytest.mark.parametrize("kind", [Settled, Decades])
-@pytest.mark.parametrize("seed", range(3, 3 + 3 * 211, 211))
-def test_models_equal_the_reference(
-    kind: type[Decades], seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = ReadLog(monkeypatch)
-    Schedule(seed, kind).run()
-    assert ledger.oldest == 0
-    assert ledger.done > 0
-
-
-@pytest.mark.parametrize("slack", [1, 2])
-@pytest.mark.parametrize("seed", range(7, 7 + 2 * 211, 211))
-def test_with_slack_no_row_is_staler_than_the_bound(
-    seed: int, slack: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = ReadLog(monkeypatch)
-    Schedule(seed, Decades, slack=slack).run()
-    assert 0 < ledger.oldest <= slack
-    assert ledger.some > 0
-
-
 def test_reading_rows_that_are_not_cached_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ParamCache, "require", lambda *_: None)
     with pytest.raises(
@@ -309,45 +245,3 @@ def run_schedules() -> None:
     """Several, because some lose everything before training begins."""
     for seed in range(3, 33):
         Schedule(seed).run()
-
-
-def quiet(kind: type[Decades], clocks: int = 5) -> Simulation:
-    """A job without faults, on one reliable and three transient nodes."""
-    simulation = Simulation(
-        small(kind), ControllerSettings(1, 3, clocks), JobSettings(partitions=8, deterministic=True)
-    )
-    for number in range(4):
-        simulation.join(reliable=number == 0)
-    simulation.run()
-    return simulation
-
-
-@pytest.mark.parametrize(("kind", "misses"), [(Settled, False), (Decades, True)])
-def test_constant_rows_are_never_missed(
-    kind: type[Decades], misses: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = ReadLog(monkeypatch)
-    quiet(kind)
-    assert bool(ledger.missed) == misses
-    assert ledger.some > 0
-
-
-def test_after_the_first_pass_only_wanted_rows_are_sent() -> None:
-    simulation = quiet(Settled)
-    pulled = [iteration.sums.pulled for iteration in simulation.log]
-    whole = sum(simulation.layout.partition_bytes())
-    assert pulled[0] == 4 * whole
-    assert len(set(pulled[2:])) == 1
-    assert 0 < pulled[-1] < pulled[0] / 2
-
-
-def test_without_sparse_reads_whole_partitions_are_sent_and_no_reads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Server, "set_reads", None)
-    monkeypatch.setattr(ParamCache, "_hold", None)
-    monkeypatch.setattr(
-        Settled, "step", lambda *given: given[4].update("dense", None, given[4].read("dense"))
-    )
-    monkeypatch.setattr(Settled, "init", lambda *_: {"dense": np.ones((30, 3), np.float32)})
-    quiet(Settled)

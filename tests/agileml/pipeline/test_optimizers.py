@@ -1,35 +1,38 @@
-"""PyTorch's optimizers in a pipeline: each update has the settings of its number."""
+"""Steps of the optimizers that run on arrays, by hand."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import numpy as np
 import pytest
 
-from agileml.pipeline.optimizers import TorchOptimizer
+from agileml.errors import BadArgument
+from agileml.pipeline.optimizers import Optimizer
 
-torch = pytest.importorskip("torch")
-
-FACTORS = [1.0, 0.5, 0.25]
-
-
-def moved(rate: object, numbers: list[int]) -> list[float]:
-    """How far updates of these numbers move a weight along a gradient of 1."""
-    optimizer = TorchOptimizer(
-        partial(torch.optim.SGD, lr=rate),
-        lambda made: torch.optim.lr_scheduler.LambdaLR(made, FACTORS.__getitem__),
-    )
-    weights = (np.zeros(2),)
-    gradients = (np.ones(2),)
-    after = [optimizer.step(weights, (), gradients, number)[0][0] for number in numbers]
-    return [-float(array[0]) for array in after]
+WEIGHTS = (np.array([1.0, 2.0]),)
+GRADIENTS = (np.array([0.5, -1.0]),)
 
 
-def test_a_schedule_may_have_as_many_rates_as_there_are_updates() -> None:
-    assert moved(1.0, [1, 2, 3]) == FACTORS
+def test_a_plain_step_goes_against_the_gradient() -> None:
+    rule = Optimizer("sgd", rate=0.1)
+    (moved,), state = rule.step(WEIGHTS, rule.initial(WEIGHTS), GRADIENTS, 1)
+    assert moved == pytest.approx([0.95, 2.1])
+    assert state == ()
 
 
-def test_a_rate_that_is_a_tensor_follows_the_schedule() -> None:
-    """A schedule changes such a rate in place; an update that is done again has its own rate."""
-    assert moved(torch.tensor(1.0), [1, 2, 3, 1, 2]) == [1.0, 0.5, 0.25, 1.0, 0.5]
+def test_momentum_keeps_a_part_of_the_step_before() -> None:
+    rule = Optimizer("momentum", rate=0.1, momentum=0.5)
+    weights, state = rule.step(WEIGHTS, rule.initial(WEIGHTS), GRADIENTS, 1)
+    (moved,), (speed,) = rule.step(weights, state, GRADIENTS, 2)
+    assert speed == pytest.approx([0.75, -1.5])
+    assert moved == pytest.approx([0.875, 2.25])
+
+
+def test_the_first_step_of_adam_is_as_long_as_its_rate() -> None:
+    rule = Optimizer("adam", rate=0.1)
+    (moved,), _ = rule.step(WEIGHTS, rule.initial(WEIGHTS), GRADIENTS, 1)
+    assert moved == pytest.approx([0.9, 2.1], abs=1e-6)
+
+
+def test_a_rate_of_nothing_is_refused() -> None:
+    with pytest.raises(BadArgument, match="rate is 0"):
+        Optimizer("sgd", rate=0)

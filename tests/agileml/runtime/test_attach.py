@@ -7,26 +7,22 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
 from agileml.apps.registry import TrainerSource
-from agileml.errors import BadArgument, BadInput
+from agileml.errors import BadInput
 from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Layout
-from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.fleet_job import ModelSource, PipelineRole
 from agileml.policies.dbw import DBW
 from agileml.policies.stage import FixedStage
 from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
 from agileml.runtime import attach
-from agileml.runtime.attach import PublishedJob, publish, published_in, read, written
+from agileml.runtime.attach import PublishedJob, publish, published_in
 from agileml.runtime.blob_store import FileBlobStore
 from agileml.runtime.node_process import TrainerRole
 from agileml.runtime.rendezvous import FolderRendezvous
-from agileml.runtime.role_specs import NodeRole
 from agileml.slowdowns import SlowWorker
 from agileml.transport import TcpAddress
 from agileml.work import WorkPlan
@@ -56,10 +52,6 @@ TRAINER = TrainerRole(
     layout=Layout.cut({"w": np.zeros((4, 2), np.float32)}, 2),
     partitions=2,
 )
-PIPELINE = PipelineRole(
-    name="", reliable=False, rendezvous=RENDEZVOUS, job=JOB, work=ModelSource(Optimizer("sgd", 0.1), "flush", 4),
-    partitions=6,
-)  # fmt: skip
 
 
 class Planted:
@@ -76,17 +68,6 @@ def in_folder(folder: Path, content: bytes) -> PublishedJob | None:
     folder.chmod(0o700)
     FileBlobStore(folder).put(attach._JOB_BLOB, [content])
     return published_in(folder)
-
-
-@pytest.mark.parametrize("role", [TRAINER, PIPELINE], ids=["trainer", "pipeline"])
-def test_nodes_read_what_was_published(role: NodeRole, tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    publish(role, FileBlobStore(tmp_path))
-    published = published_in(tmp_path)
-    assert published is not None
-    assert published.role == replace(role, job=replace(JOB, stopping=Stopping(clocks=1)))
-    assert type(published.role) is type(role)
-    assert type(published.role.job.source.arguments["rate"]) is float
 
 
 def test_policies_of_the_controller_are_not_published(tmp_path: Path) -> None:
@@ -108,29 +89,3 @@ def test_a_planted_pickle_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not the bytes of a published job"):
         in_folder(tmp_path, b"junk" + pickle.dumps(Planted(mark)))
     assert not mark.exists()
-
-
-FORGED = [
-    ["system", "true"],
-    ["Popen", ["args", "true"]],
-    ["WorkPlan", ["no", 1]],
-    [],
-    [[1]],
-    ["map", 3],
-]
-
-
-@pytest.mark.parametrize("data", FORGED, ids=str)
-def test_only_classes_of_the_list_are_made(data: object) -> None:
-    with pytest.raises(BadInput, match="not the bytes of a published job"):
-        read(msgspec.msgpack.encode(data))
-
-
-def test_what_is_no_job_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="holds a WorkPlan, not a job"):
-        in_folder(tmp_path, written(WorkPlan((4,), 2, 0)))
-
-
-def test_an_argument_that_is_no_data_cannot_be_published() -> None:
-    with pytest.raises(BadArgument, match="cannot be sent to nodes of other computers"):
-        written({"rate": lambda: 3})

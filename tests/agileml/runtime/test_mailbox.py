@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import tempfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from agileml.core.events import NodeLost, StopJob
 from agileml.params.deltas import RowDelta
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import (
     Collected,
-    DoThis,
-    EndOfLife,
-    Heartbeat,
     Leave,
     PartitionUpdate,
     Pull,
     Push,
-    Recover,
-    Table,
     Tally,
     UpdateEntry,
     Version,
     Warned,
 )
-from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox, codec
-from agileml.runtime.output import Printed
-from agileml.runtime.rendezvous import Directory, FolderRendezvous, Rendezvous
-from agileml.runtime.results import Acknowledged
-from agileml.runtime.rights import MISCONDUCT
+from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
+from agileml.runtime.rendezvous import Directory, Rendezvous
 from agileml.transport import (
     Connected,
     Endpoint,
@@ -48,27 +36,6 @@ from agileml.transport.codec import Codec
 from agileml.transport.handshake import Reason
 
 SECRET = b"0123456789abcdef0123456789abcdef"
-
-
-@pytest.fixture
-def rendezvous() -> Iterator[Rendezvous]:
-    with tempfile.TemporaryDirectory(prefix="t-") as folder:
-        yield FolderRendezvous(Path(folder), SECRET)
-
-
-@pytest.fixture
-def mailbox(rendezvous: Rendezvous) -> Iterator[Callable[..., Mailbox]]:
-    opened: list[Mailbox] = []
-
-    def make(name: str, settings: TransportSettings | None = None) -> Mailbox:
-        made = Mailbox(rendezvous, name, settings)
-        made.open()
-        opened.append(made)
-        return made
-
-    yield make
-    for made in opened:
-        made.close()
 
 
 def received(*mailboxes: Mailbox, until: Callable[[list[object]], bool]) -> list[object]:
@@ -147,23 +114,6 @@ def test_a_message_to_an_absent_process_is_dropped(mailbox: Callable[[str], Mail
     assert envelopes(received(one, two, until=any_envelope)) == [word("new")]
 
 
-def test_after_a_message_was_lost_with_a_link_none_follows_in_that_epoch(
-    mailbox: Callable[[str], Mailbox],
-) -> None:
-    """It could be about something that the lost node was to tell; a recovery is coming."""
-    one, two = mailbox("t1"), mailbox("t2")
-    one.send("t2", word("first"))
-    received(one, two, until=any_envelope)
-    two._endpoint.drop("t1", "it was cut")
-    received(one, two, until=lambda events: any(isinstance(event, Lost) for event in events))
-    two.send("t1", word("in between"))
-    one.send("t2", word("in between"))
-    for each in (one, two):
-        each.begin_epoch()
-    one.send("t2", word("after"))
-    assert envelopes(received(one, two, until=any_envelope)) == [word("after")]
-
-
 def test_messages_for_a_lost_controller_are_dropped(mailbox: Callable[[str], Mailbox]) -> None:
     node = mailbox("t1")
     node.send(CONTROLLER, Warned("t1", 1.0))
@@ -218,57 +168,6 @@ def large(number: int, to: str = "") -> Push | Collected:
         return Collected("t1", 1, 0, Version(number, Tally(0, 0), [values]))
     rows = RowDelta(None, values)
     return Push(1, "t1", number, (), (PartitionUpdate(0, (UpdateEntry(0, 0, [rows]),)),), -1)
-
-
-@pytest.mark.parametrize("settings", [TIGHT, CUT], ids=["frames", "buckets"])
-@pytest.mark.parametrize(
-    ("sender", "receiver"), [("t1", "t2"), (CONTROLLER, JOB_LOOP), ("t1", CONTROLLER)]
-)
-def test_messages_that_find_a_full_queue_wait_and_arrive_in_order(
-    mailbox: Callable[..., Mailbox], sender: str, receiver: str, settings: TransportSettings
-) -> None:
-    one, two = mailbox(sender, settings), mailbox(receiver, settings)
-    (two if sender == CONTROLLER else one).reach(receiver if sender != CONTROLLER else sender)
-    received(
-        one, two, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2
-    )
-    for number in range(20):
-        one.send(receiver, large(number, receiver))
-    came: list[int] = []
-    for _ in range(50_000):
-        assert not any(isinstance(event, Lost) for event in one.receive(0.002))
-        for message in envelopes(list(two.receive(0.002))):
-            came += [message.clock] if isinstance(message, Push) else []
-            came += [message.version.clock] if isinstance(message, Collected) else []
-        if len(came) == 20:
-            break
-    assert came == list(range(20))
-
-
-def test_finish_sending_waits_for_messages_that_found_a_full_queue(
-    mailbox: Callable[..., Mailbox],
-) -> None:
-    controller, job_loop = mailbox(CONTROLLER, CUT), mailbox(JOB_LOOP, CUT)
-    job_loop.reach(CONTROLLER)
-    received(
-        controller,
-        job_loop,
-        until=lambda events: sum(isinstance(event, Connected) for event in events) == 2,
-    )
-    for number in range(10):
-        controller.send(JOB_LOOP, large(number))
-    came: list[object] = []
-
-    def read() -> None:
-        while len(came) < 10:
-            came.extend(envelopes(list(job_loop.receive(0.005))))
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    controller.finish_sending(JOB_LOOP)
-    assert not controller._endpoint._link(JOB_LOOP).outgoing
-    assert not controller._outbox.waits(JOB_LOOP)
-    reader.join()
 
 
 def test_a_message_that_a_lost_link_cut_off_does_not_spoil_the_next(
@@ -332,50 +231,6 @@ def test_a_peer_that_sends_an_invalid_message_is_dropped(
 # -- who may say what ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("sender", "receiver", "message"),
-    [
-        ("t1", "t2", Leave("go")),
-        ("t1", "t2", Recover(9, 0, Table(0, (), (), ()), (), 0)),
-        ("t1", "t2", EndOfLife(1, "t3")),
-        ("t1", "t2", DoThis(1, "t3", 1, 1, ())),
-        ("t1", CONTROLLER, Warned("t2", 1.0)),
-        ("t1", CONTROLLER, Heartbeat("t1")),
-        ("t1", CONTROLLER, NodeLost("t2", "it is not")),
-        ("t1", CONTROLLER, StopJob()),
-        ("t1", CONTROLLER, Acknowledged(3)),
-        ("t1", CONTROLLER, Directory({"t2": ("tcp:10.0.0.1:1",)})),
-        ("t1@heartbeat", CONTROLLER, Heartbeat("t2")),
-        ("t1@heartbeat", CONTROLLER, Printed("t2", "words")),
-        ("t1", CONTROLLER, Printed("t1", "words")),
-        ("blobs/t1/a", CONTROLLER, Directory({"blobs/t1/a": ("tcp:10.0.0.1:1",)})),
-    ],
-    ids=str,
-)
-def test_who_says_what_is_not_for_it_to_say_is_shut_out(
-    rendezvous: Rendezvous,
-    mailbox: Callable[[str], Mailbox],
-    sender: str,
-    receiver: str,
-    message: object,
-) -> None:
-    there = mailbox(receiver)
-    with closing(Endpoint(Identity(sender), SECRET)) as here:
-        linked(here, rendezvous, there)
-        here.send(receiver, *codec().encode(message))
-        here.poll(0.005)
-        (lost,) = [
-            event for event in received(there, until=bool) if not isinstance(event, Connected)
-        ]
-        assert isinstance(lost, Lost)
-        assert lost.reason.startswith(
-            f"{MISCONDUCT} {type(message).__name__}, which is not for it to say"
-        )
-        # The node has no more links, under whichever of its names.
-        assert there.refusal(Identity("t1@heartbeat")) is Reason.SHUT_OUT
-        assert there.refusal(Identity("t3")) is None
-
-
 def test_a_node_that_the_job_goes_on_without_is_shut_out_by_the_others(
     mailbox: Callable[[str], Mailbox],
 ) -> None:
@@ -389,10 +244,3 @@ def test_a_node_that_the_job_goes_on_without_is_shut_out_by_the_others(
     )
     assert {event.peer for event in events if isinstance(event, Lost)} <= {"t1", "t2"}
     assert node.refusal(Identity("t2")) is Reason.SHUT_OUT
-
-
-def linked(here: Endpoint, rendezvous: Rendezvous, there: Mailbox) -> None:
-    here.connect(there.name, rendezvous.addresses(there.name)[0])
-    while not here.peers:
-        here.poll(0.005)
-        list(there.receive(0.005))

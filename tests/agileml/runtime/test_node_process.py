@@ -33,13 +33,11 @@ from agileml.protocol.messages import (
 )
 from agileml.roles.node import JobSettings, Node
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
-from agileml.runtime.node_loop import tells_of_a_broken_link
 from agileml.runtime.node_process import NodeProcess, TrainerRole
 from agileml.runtime.prepared_job import JobShape, PreparedJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.role_specs import Vitals
 from agileml.trainer import plan_of
-from agileml.transport import Lost, Rejected
 from tests.agileml.toys import Scripted
 
 PATIENCE = 3600.0
@@ -251,18 +249,3 @@ def test_a_node_that_ends_by_its_own_error_ends_the_job_and_says_why(
     while played.thread.is_alive():
         list(played.mailbox.receive(0.005))
     assert isinstance(played.error, KeyError)
-
-
-@pytest.mark.parametrize(
-    ("event", "broken"),
-    [
-        (Lost("t1", "connection reset"), True),
-        (Rejected("t1", "host:7", "connection refused"), True),
-        (Rejected("t1", "host:7", "no handshake within 5 s", no_answer=True), False),
-        (Lost(CONTROLLER, "connection reset"), False),
-    ],
-)
-def test_a_node_whose_user_code_keeps_it_from_answering_is_not_reported(
-    event: Lost | Rejected, broken: bool
-) -> None:
-    assert tells_of_a_broken_link(event) is broken

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agileml.transport.framing import FrameLimits
+from agileml.transport.settings import Lost, Received, TransportSettings
 from tests.agileml.transport.links import Meeting
 
 
@@ -26,3 +28,19 @@ def meeting(folder: Path) -> Iterator[Meeting]:
     meeting = Meeting(folder)
     yield meeting
     meeting.close()
+
+
+@pytest.fixture
+def watched(meeting: Meeting) -> Iterator[Meeting]:
+    """A pair that keeps talking; whatever happens to "a" must not concern its link to "b"."""
+    meeting.pair(
+        TransportSettings(
+            limits=FrameLimits(header_bytes=2000, body_bytes=1 << 20), max_handshakes=4, max_links=6
+        )
+    )
+    yield meeting
+    a, b = meeting.endpoints["a"], meeting.endpoints["b"]
+    a.send("b", "still")
+    b.send("a", "there")
+    meeting.until(lambda: bool(meeting.of("a", Received)) and bool(meeting.of("b", Received)))
+    assert not meeting.of("b", Lost)

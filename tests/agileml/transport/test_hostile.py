@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import socket
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from agileml.transport import (
     Connected,
-    FrameLimits,
     Lost,
     Received,
     Rejected,
@@ -25,25 +21,8 @@ from agileml.transport import (
     UnixAddress,
 )
 from agileml.transport.certificates import job_mark
-from agileml.transport.framing import encode
 from agileml.transport.handshake import Handshake, Identity
-from tests.agileml.transport.links import SECRET, Clock, Meeting
-
-
-@pytest.fixture
-def watched(meeting: Meeting) -> Iterator[Meeting]:
-    """A pair that keeps talking; whatever happens to "a" must not concern its link to "b"."""
-    meeting.pair(
-        TransportSettings(
-            limits=FrameLimits(header_bytes=2000, body_bytes=1 << 20), max_handshakes=4, max_links=6
-        )
-    )
-    yield meeting
-    a, b = meeting.endpoints["a"], meeting.endpoints["b"]
-    a.send("b", "still")
-    b.send("a", "there")
-    meeting.until(lambda: bool(meeting.of("a", Received)) and bool(meeting.of("b", Received)))
-    assert not meeting.of("b", Lost)
+from tests.agileml.transport.links import SECRET, Meeting
 
 
 def stranger(meeting: Meeting) -> socket.socket:
@@ -177,43 +156,6 @@ def test_a_connection_that_closes_silently_is_not_reported(watched: Meeting) -> 
     assert said(watched) == []
 
 
-def test_a_handshake_times_out(meeting: Meeting) -> None:
-    clock = Clock()
-    a = meeting.add("a", clock=clock)
-    a.listen(meeting.address("a"))
-    with stranger(meeting) as sock:
-        sock.sendall(b"AgH1")
-        for _ in range(5):
-            meeting.turn()
-        assert said(meeting) == []
-        clock.passed += 5
-        ended(meeting, sock)
-    assert said(meeting) == ["no handshake within 5 s"]
-
-
-def test_idle_handshakes_do_not_keep_others_out(watched: Meeting) -> None:
-    with ExitStack() as stack:
-        socks = [stack.enter_context(stranger(watched)) for _ in range(10)]
-        watched.until(lambda: len(said(watched)) == 6)
-        assert set(said(watched)) == {"dropped for a newer connection: 4 were in their handshake"}
-        for sock in socks[:6]:
-            ended(watched, sock)
-        c = watched.add("c")
-        c.connect("a", watched.address("a"))
-        watched.first("c", Connected)
-
-
-def test_the_number_of_links_is_limited(watched: Meeting) -> None:
-    with ExitStack() as stack:
-        socks = [stack.enter_context(member(watched, f"m{number}")) for number in range(5)]
-        with stranger(watched) as sock:
-            ended(watched, sock)
-        assert said(watched) == ["the maximum of 6 links is open"]
-        socks[0].close()
-        watched.first("a", Lost)
-        stack.enter_context(member(watched, "m9"))
-
-
 FRAMES: list[tuple[bytes, str]] = [
     (b"nonsense" * 10, "it sent data that is not a frame"),
     (
@@ -243,104 +185,8 @@ def test_peers_that_send_invalid_frames_are_dropped(
     assert lost.reason.startswith(reason)
 
 
-def test_a_truncated_frame_is_reported_differently_from_a_closed_link(watched: Meeting) -> None:
-    pieces, _ = encode("k", b"", [np.ones(1000)], FrameLimits())
-    whole = b"".join(pieces)
-    with member(watched, "cut") as sock:
-        sock.sendall(whole[:-1])
-    with member(watched, "well") as sock:
-        sock.sendall(whole)
-    watched.until(lambda: len(watched.of("a", Lost)) == 2)
-    reasons = {event.peer: event.reason for event in watched.of("a", Lost)}
-    assert reasons == {
-        "cut": "it ended the connection in the middle of a message",
-        "well": "it went away",
-    }
-
-
-@pytest.mark.parametrize("length", [1, 18, 40, 4000])
-def test_a_stalled_frame_ends_the_link(meeting: Meeting, length: int) -> None:
-    """Half a frame, then a byte now and then, which is not enough to be kept, whatever was received
-    before.
-    """
-    clock = Clock()
-    a = meeting.add("a", clock=clock)
-    a.listen(meeting.address("a"))
-    meeting.add("b", clock=clock).connect("a", meeting.address("a"))
-    meeting.first("a", Connected)
-    pieces, _ = encode("k", b"", [np.ones(1000)], FrameLimits())
-    data = b"".join(pieces)
-    with member(meeting) as sock:
-        sock.sendall(data * 10)
-        meeting.until(lambda: len(meeting.of("a", Received)) == 10)
-        clock.passed += 100
-        meeting.turn()
-        assert not meeting.of("a", Lost)
-        sock.sendall(data[:length])
-        for step in range(6):
-            meeting.turn()
-            assert not meeting.of("a", Lost)
-            sock.sendall(data[length + step : length + step + 1])
-            clock.passed += 5
-        ended(meeting, sock)
-    assert meeting.first("a", Lost) == Lost(
-        "m", "it started a message and then sent too little for 30 s"
-    )
-    assert a.peers == {"b"}
-
-
-def test_a_slow_large_frame_is_accepted_while_it_gains(meeting: Meeting) -> None:
-    clock = Clock()
-    a = meeting.add("a", clock=clock)
-    a.listen(meeting.address("a"))
-    pieces, _ = encode("k", b"", [np.ones(80_000)], FrameLimits())
-    data = b"".join(pieces)
-    with member(meeting) as sock:
-        for start in range(0, len(data), 70_000):
-            rest = data[start : start + 70_000]
-
-            def through() -> bool:
-                nonlocal rest
-                try:
-                    rest = rest[sock.send(rest) :]
-                except BlockingIOError:
-                    return False
-                return not rest
-
-            meeting.until(through)
-            meeting.turn()
-            clock.passed += 35
-        assert meeting.first("a", Received).arrays[0].all()
-
-
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-@contextmanager
-def descriptors_that_are_scarce(more: int) -> Iterator[None]:
-    used = descriptors()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + more, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_accepting_resumes_once_descriptors_are_available_again(meeting: Meeting) -> None:
-    clock = Clock()
-    a = meeting.add("a", clock=clock)
-    a.listen(meeting.address("a"))
-    with stranger(meeting) as one, stranger(meeting) as two:
-        with descriptors_that_are_scarce(0):
-            for _ in range(3):
-                assert a.poll(0.01) == []
-        clock.passed += 2
-        for sock in (one, two):
-            sock.sendall(b"x" * 50)
-            ended(meeting, sock)
-    assert len(said(meeting)) == 2
 
 
 @pytest.mark.parametrize("link", ["unix", "tcp"])

@@ -236,13 +236,6 @@ def test_the_past_before_a_change_of_the_market_fades() -> None:
     assert high > 1.9
 
 
-def test_a_spread_has_quantiles_and_probabilities() -> None:
-    even = Spread.of(np.array([4.0, 1.0, 3.0, 2.0]), np.ones(4))
-    assert even.median == pytest.approx(2.5)
-    assert even.quantile(0.0) == 1.0
-    assert (even.at_most(0.5), even.at_most(2.0), even.at_most(9.0)) == (0.0, 0.5, 1.0)
-
-
 def test_a_forecast_is_the_same_each_time() -> None:
     deadly = replace(FLAT, hazards={MARKET: Hazard((), Exposure(50.0, 100.0))})
     assert forecast(JOB, deadly).usd.likely == forecast(JOB, deadly).usd.likely

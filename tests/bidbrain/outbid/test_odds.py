@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bidbrain.outbid.odds import OutbidOdds
-from bidbrain.outbid.record import Fate, HostRecord, OwnRun, Stays, pauses
+from bidbrain.outbid.record import Fate, HostRecord, OwnRun, Stays
 from pricing_data.units import HOUR
 
 ON_DEMAND = 1_000
@@ -92,26 +92,6 @@ def test_own_runs_tell_of_their_bid_and_replace_what_snapshots_show_of_their_hos
     stays = Stays.of(before, runs)
     assert int(np.sum(stays.host == 0)) == 30
     assert np.all(stays.level[stays.host == 0] == pytest.approx(log(1.5)))
-
-
-def test_snapshots_that_are_far_apart_tell_nothing() -> None:
-    assert Stays.of(record((0, 0, 100), (4, 0, 200))).hours.size == 0
-    stays = Stays.of(record((0, 0, 100), (0, 1, 100), (2, 0, 200), (2, 1, 100)))
-    assert stays.hours.tolist() == [1.0, 2.0]
-    assert stays.fate.tolist() == [Fate.RISEN, Fate.STAYS]
-    assert stays.after[0] == pytest.approx(log(2))
-
-
-def test_a_pause_lasts_until_the_host_takes_the_level_again() -> None:
-    seen = record(
-        *(
-            (hour, host, bid)
-            for host, bids in enumerate([(100, 300, 300, 100), (100,) * 4])
-            for hour, bid in enumerate(bids)
-        )
-    )
-    waited = pauses(seen, Stays.of(seen))
-    assert (waited.evictions, waited.hours) == (1, 2)
 
 
 def test_a_busy_hour_of_the_whole_market_counts_for_the_next() -> None:

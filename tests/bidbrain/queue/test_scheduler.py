@@ -4,18 +4,15 @@ forward.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bidbrain.gavel import POLICIES
-from bidbrain.queue import order, outlook as outlooks
 from bidbrain.queue.outlook import JobOutlook, outlook
 from bidbrain.queue.scheduler import next_round
 from bidbrain.queue.values import (
-    BadQueue,
     FreeQuota,
     JobQueue,
     QueueJob,
@@ -182,85 +179,6 @@ def after(given: JobQueue, decided: QueueRound, seconds: float) -> JobQueue:
     return replace(given, now=given.now + seconds, jobs=tuple(jobs))
 
 
-@pytest.fixture
-def plays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows with each list that is played to its end."""
-    count, ends_of = list[int](), order.ends_of
-
-    def counted(
-        given: JobQueue, pairs: Sequence[order.Pair], held: order.MachinesHeld
-    ) -> dict[str, float]:
-        count.append(1)
-        return ends_of(given, pairs, held)
-
-    monkeypatch.setattr(order, "ends_of", counted)
-    return count
-
-
-def test_a_play_decides_only_where_something_changes(
-    plays: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A queue that goes as foreseen keeps its order, and rounds in which nothing changes are one
-    step.
-    """
-    rng, rounds = np.random.default_rng(0), list[int]()
-    jobs = queue(*(job(f"j{n}", float(rng.uniform(5, 200)), most=2) for n in range(8)), machines=5)
-    with monkeypatch.context() as patched:
-        patched.setattr(outlooks, "unchanged_seconds", lambda _decided: 0.0)
-        round_by_round = ends(outlook(jobs))
-    plays.clear()
-    next_round(jobs)
-    searched = len(plays)
-
-    def decides(given: JobQueue, previous: QueueRound | None) -> QueueRound:
-        rounds.append(1)
-        return next_round(given, previous)
-
-    monkeypatch.setattr(outlooks, "next_round", decides)
-    assert ends(outlook(jobs)) == pytest.approx(round_by_round, rel=1e-2)
-    assert len(rounds) <= 40
-    assert len(plays) <= 2 * searched + 6 * len(rounds)
-
-
-def test_an_order_is_searched_again_where_a_job_ends_before_its_time(plays: list[int]) -> None:
-    jobs = queue(*(job(f"j{n}", 10.0 + n) for n in range(8)))
-    first = next_round(jobs)
-    searched = len(plays)
-    later = after(jobs, first, jobs.terms.round_seconds)
-    next_round(later, first)
-    assert len(plays) <= searched + 6
-    next_round(replace(later, jobs=later.jobs[1:]), first)
-    assert len(plays) > searched + 20
-
-
-def test_without_a_policy_short_jobs_go_first_and_the_mean_completion_time_is_least() -> None:
-    jobs = [
-        job(f"j{number}", work, swap_seconds=0.0) for number, work in enumerate((40, 40, 1, 1, 1))
-    ]
-    assert np.mean(ends(outlook(queue(*jobs)))) == pytest.approx(17.4)
-    assert np.mean(
-        ends(outlook(queue(*jobs, terms=QueueTerms("max-min-fairness"))))
-    ) == pytest.approx(18.1, abs=0.05)
-    assert np.mean(ends(outlook(queue(*jobs, terms=QueueTerms("fifo"))))) == pytest.approx(40.8)
-
-
-def test_jobs_behind_others_of_unknown_length_have_finite_bounds() -> None:
-    jobs = [job("a", None), job("b", None), *(job(name, 1) for name in "cde")]
-    for each in outlook(queue(*jobs))[2:]:
-        assert each.start is not None
-        assert each.latest_end is not None
-        assert each.earliest_end is not None
-        assert HOUR <= each.earliest_end <= each.latest_end < 5 * HOUR
-
-
-def test_a_job_grows_when_another_ends_and_deadlines_are_met_jointly() -> None:
-    short, long = job("x", 1.5, most=4, swap_seconds=0.0), job("y", 60, most=4, swap_seconds=0.0)
-    assert ends(outlook(queue(short, long))) == [0.75, 30.75]
-    assert ends(outlook(queue(short, replace(long, deadline=40 * HOUR)))) == [0.75, 30.75]
-    # The order that the mean completion time prefers would miss this one.
-    assert ends(outlook(queue(short, replace(long, deadline=30.5 * HOUR)))) == [30.75, 30.0]
-
-
 def test_each_of_two_jobs_with_opposite_preferences_gets_what_suits_it() -> None:
     quotas = (QueueQuota("a", 1.0, {"a": 1.0}), QueueQuota("b", 1.0, {"b": 1.0}))
     one = QueueJob("one", {"a": 10.0, "b": 2.0}, 0.0, 0.0, work=100, most=2)
@@ -308,13 +226,6 @@ def test_a_job_that_would_lose_its_work_keeps_its_machines_and_begins_at_any_tim
     assert next_round(replace(jobs, jobs=(long,))).machines["long"]["c4"] >= 1
 
 
-def test_a_job_with_a_fixed_time_ends_no_sooner_with_more_machines() -> None:
-    timed = job("timed", 5, most=4, timed=True, swap_seconds=0.0)
-    assert (
-        ends(outlook(queue(timed, machines=1))) == ends(outlook(queue(timed, machines=4))) == [5.0]
-    )
-
-
 def test_under_fairness_machines_change_hands_only_after_a_debt_of_ten_swaps() -> None:
     jobs = [job(name, 30) for name in "ab"]
     planned = outlook(queue(*jobs, machines=1, terms=QueueTerms("max-min-fairness")))
@@ -330,19 +241,6 @@ def test_under_fairness_machines_change_hands_only_after_a_debt_of_ten_swaps() -
         )
     )
     assert len(free[0].turns) > 10 * len(planned[0].turns)
-
-
-def test_a_job_that_has_waited_too_long_begins_before_shorter_ones() -> None:
-    long = job("long", 50, since=-241 * 360.0)
-    short = [job(f"s{number}", 1) for number in range(4)]
-    assert "long" in next_round(queue(*short, long)).machines
-    assert "long" not in next_round(queue(*short, replace(long, since=-239 * 360.0))).machines
-    assert (
-        "long"
-        in next_round(
-            queue(*short, replace(long, since=-10 * 360.0), terms=QueueTerms(max_wait_rounds=10))
-        ).machines
-    )
 
 
 def test_users_share_by_weight_however_many_jobs_they_have() -> None:
@@ -369,24 +267,3 @@ def test_gangs_and_small_jobs_take_turns_and_nobody_starves() -> None:
     planned = outlook(queue(*jobs, terms=QueueTerms("max-min-fairness")))
     assert max(ends(planned)) < 9
     assert len(planned[0].turns) > 1
-
-
-def test_contradictions_are_refused() -> None:
-    with pytest.raises(BadQueue, match="twice"):
-        queue(job("a", 1), job("a", 1))
-    with pytest.raises(
-        BadQueue, match=r"'fair' is not one of a queue \(known: mean-completion, max-min-fairness"
-    ):
-        next_round(queue(job("a", 1), terms=QueueTerms("fair")))
-    with pytest.raises(BadQueue, match="no price of 'c4'"):
-        next_round(queue(job("a", 1), terms=QueueTerms("min-cost")))
-    poor = next_round(
-        queue(
-            job("a", 10),
-            terms=QueueTerms("makespan-within-budget"),
-            usd_per_hour={"c4": 1.0},
-            budget_usd=5.0,
-        )
-    )
-    assert "all jobs cost at least 10 dollars" in poor.remarks[0]
-    assert poor.machines

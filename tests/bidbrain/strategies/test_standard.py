@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import pytest
-
-from bidbrain.strategies.base import Holding, ImpossibleOffer, Offer, Rent, Return, Situation
+from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.standard import (
     LONGEST,
     AlwaysOnDemand,
@@ -31,16 +27,6 @@ def situation(prices: tuple[int, int], *holdings: Holding, now: int = START) -> 
 
 def held(rent: Rent, start: int = START) -> Holding:
     return Holding(0, rent, start, start)
-
-
-def test_only_a_reservation_can_cost_nothing() -> None:
-    assert Offer(replace(market("a.large"), reservation="cr-0abc"), 4.0, 0).on_demand == 0
-    for where, price in (
-        (market("a.large"), 0),
-        (replace(market("a.large"), reservation="cr-0abc"), -1),
-    ):
-        with pytest.raises(ImpossibleOffer, match="only a reservation can cost nothing"):
-            Offer(where, 4.0, price)
 
 
 def test_on_demand_rents_once() -> None:

@@ -2,23 +2,20 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
 
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
 from pricing_data.sources import files
 from pricing_data.sources.files import FileBatch, read
-from pricing_data.sources.layouts import header_of, rows_of_facts
 from pricing_data.store.table import PriceTable
-from pricing_data.units import LATEST, format_usd, parse_time
+from pricing_data.units import LATEST, parse_time
 from tests.pricing_data.store.test_table import contents
 
 HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
@@ -141,50 +138,6 @@ def test_an_unusual_spelling_is_the_same_row(tmp_path: Path, row: str) -> None:
     assert found.bad == ()
     plain = prices_in(written(tmp_path / "plain.csv", HEADER, GOOD.replace("00:35", "00:30"), GOOD))
     assert contents(PriceTable.of(found.fetched.prices)) == plain
-
-
-cell_times = st.sampled_from(
-    [
-        "2016-02-25T00:35:34Z",
-        "2016-02-25T00:35:34.5Z",
-        "2016-02-30T00:00:00Z",
-        "soon",
-        "2016-02-25 00:35:34",
-    ]
-)
-cell_prices = st.integers(1, 10**12).map(format_usd) | st.sampled_from(
-    ["0", "-1", "", "x", "1e-3", "99999", "0.12345678949"]
-)
-cell_clouds = st.sampled_from(["aws", "gcp", "azure", "ibm", ""])
-
-
-@given(
-    st.lists(
-        st.tuples(
-            cell_times,
-            cell_clouds,
-            st.sampled_from(["us-east-1", "us_east", "us-central1"]),
-            cell_prices,
-        ),
-        max_size=80,
-    )
-)
-def test_reading_in_columns_equals_reading_row_by_row(
-    rows: list[tuple[str, str, str, str]],
-) -> None:
-    """The fast and the slow parser find the same prices and the same bad rows."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("timestamp", "cloud", "region", "instance_type", "spot_price"))
-    writer.writerows((time, cloud, region, "t.small", price) for time, cloud, region, price in rows)
-    head, _, body = text.getvalue().partition("\n")
-    header = header_of(head.split(","))
-    fast = files._batch(body.encode(), header, 2, 0)
-    facts, bad, count = files._row_by_row(body.encode().splitlines(), header, 2)
-    assert contents(PriceTable.of(fast.fetched.prices)) == contents(
-        PriceTable.of(rows_of_facts(facts).prices)
-    )
-    assert (fast.bad, fast.rows) == (bad, count)
 
 
 @pytest.mark.parametrize(

@@ -195,28 +195,6 @@ def test_a_manifest_from_before_removes_nothing(store: PriceStore) -> None:
     assert newer <= set(store.root.iterdir())
 
 
-def test_files_of_a_commit_that_was_not_completed_are_removed(
-    store: PriceStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected, before = answers(store), set(store.root.iterdir())
-
-    def dying(source: Path, target: Path) -> Path:
-        if target.name == "manifest.json":
-            raise KeyboardInterrupt
-        return source.rename(target)
-
-    event = FetchedRows(prices=PriceBatch.of([PriceEvent(market("a.large"), START, 5)]))
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", dying)
-        patch.setattr("pricing_data.store.manifest.remove_strays", lambda *_: None)
-        with pytest.raises(KeyboardInterrupt):
-            store.commit(event)
-    assert len(set(store.root.iterdir()) - before) == 2
-    assert answers(store) == expected
-    store.commit(FetchedRows())
-    assert set(store.root.iterdir()) == before
-
-
 def earlier_version(root: Path) -> None:
     """A store as earlier versions wrote it: no number, no checksum, and names without a digest."""
     root.mkdir()
@@ -264,3 +242,25 @@ def test_a_store_of_an_earlier_version_without_its_manifest_keeps_its_prices(
     assert contents(store.table()) == before
     store.commit(FetchedRows(prices=PriceBatch.of([PriceEvent(market("new.large"), START, 5)])))
     assert contents(store.table()) == {**before, (str(market("new.large")), START): 5}
+
+
+def test_files_of_a_commit_that_was_not_completed_are_removed(
+    store: PriceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, before = answers(store), set(store.root.iterdir())
+
+    def dying(source: Path, target: Path) -> Path:
+        if target.name == "manifest.json":
+            raise KeyboardInterrupt
+        return source.rename(target)
+
+    event = FetchedRows(prices=PriceBatch.of([PriceEvent(market("a.large"), START, 5)]))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", dying)
+        patch.setattr("pricing_data.store.manifest.remove_strays", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            store.commit(event)
+    assert len(set(store.root.iterdir()) - before) == 2
+    assert answers(store) == expected
+    store.commit(FetchedRows())
+    assert set(store.root.iterdir()) == before

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-
 from pricing_data.catalog import InstanceType, MachineTraits
 from pricing_data.store.facts import TYPES
-from pricing_data.store.sealed import write_rows
 
 MACHINE = InstanceType("aws", "t4g.small", 2, 2.0)
 TRAITS = MachineTraits(
@@ -21,12 +18,6 @@ def test_the_traits_of_a_type_are_kept(tmp_path: Path) -> None:
     known = [replace(MACHINE, traits=TRAITS), replace(MACHINE, name="t4g.large")]
     TYPES.write(tmp_path / "types", known, b"")
     assert TYPES.read(tmp_path / "types") == known
-
-
-def test_a_store_from_before_traits_is_read(tmp_path: Path) -> None:
-    schema = pa.schema(list(TYPES.schema)[:7])
-    write_rows(tmp_path / "types", schema, [("aws", "t4g.small", 2, 2.0, None, 0, None)], b"")
-    assert TYPES.read(tmp_path / "types") == [MACHINE]
 
 
 def test_unknown_traits_are_filled_from_others_and_known_ones_stay() -> None:

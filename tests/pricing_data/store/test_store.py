@@ -14,9 +14,8 @@ from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.errors import StoreError
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.query import QueryResult, query
-from pricing_data.store import Committed, PriceStore, segments as segments_module
-from pricing_data.store.segments import _ROW_GROUP
-from pricing_data.store.table import CorrectedPrices, PriceTable
+from pricing_data.store import Committed, PriceStore
+from pricing_data.store.table import CorrectedPrices
 from pricing_data.units import SECOND, Span
 from tests.pricing_data.histories import START, events, market, random_batch, segment_paths, stored
 from tests.pricing_data.store.test_table import contents, expected
@@ -24,11 +23,6 @@ from tests.pricing_data.store.test_table import contents, expected
 
 def prices(*rows: PriceEvent) -> FetchedRows:
     return FetchedRows(prices=PriceBatch.of(rows))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> PriceStore:
-    return PriceStore(tmp_path / "prices")
 
 
 @settings(max_examples=40)
@@ -55,15 +49,6 @@ def test_new_known_and_conflicting_rows_are_counted(store: PriceStore) -> None:
     assert store.commit(prices(first._replace(price=40))) == Committed(conflicts=1)
     assert store.commit(prices(first._replace(price=70))) == Committed(conflicts=1)
     assert stored(store, market()).prices.tolist() == [70, 60]
-
-
-def test_one_market_is_read_across_row_groups(store: PriceStore) -> None:
-    batch = random_batch(seed=1, markets=7, rows=3 * _ROW_GROUP)
-    store.commit(FetchedRows(prices=batch))
-    whole = {one.market: one for one in PriceTable.of(batch)}
-    assert {named: stored(store, named) for named in batch.markets} == whole
-    some = batch.markets[1::3]
-    assert list(store.table(some)) == [whole[named] for named in sorted(some, key=str)]
 
 
 def test_many_commits_leave_few_segments(store: PriceStore) -> None:
@@ -106,20 +91,6 @@ def test_reading_an_empty_store_creates_no_folder(store: PriceStore) -> None:
     assert store.size() == (0, 0)
     assert (store.markets(), contents(store.table()), store.catalog().types) == ([], {}, ())
     assert not store.root.exists()
-
-
-def test_a_reader_continues_while_a_writer_replaces_the_files(
-    store: PriceStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pricing_data.store import manifest as manifests
-
-    store.commit(prices(PriceEvent(market(), START, 1)))
-    old = manifests.load(store.root)
-    store.commit(prices(PriceEvent(market(), START + 1, 2)))
-    store.compact()
-    answers = iter([old, old, manifests.load(store.root)])
-    monkeypatch.setattr(manifests, "load", lambda _: next(answers))
-    assert stored(store, market()).prices.tolist() == [1, 2]
 
 
 def test_a_manifest_of_a_later_version_is_reported(store: PriceStore) -> None:
@@ -278,19 +249,3 @@ def test_a_correction_takes_one_small_segment_and_every_reader_sees_it(store: Pr
             rows += more
             store.commit(FetchedRows(prices=PriceBatch.of(more)))
             store.compact()
-
-
-def test_a_merge_in_portions_keeps_every_row(
-    store: PriceStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(segments_module, "MERGED_ROWS", 700)
-    monkeypatch.setattr(segments_module, "_ROW_GROUP", 256)
-    batches = [random_batch(seed=seed, markets=7, rows=2100) for seed in range(4)]
-    for batch in batches:
-        store.commit(FetchedRows(prices=batch))
-    store.compact()
-    assert len(segment_paths(store)) == 1
-    assert contents(store.table()) == contents(PriceTable.of(PriceBatch.joined(batches)))
-    for series in store.table():
-        assert stored(store, series.market) == series
-    assert store.size()[0] == len(store.table())

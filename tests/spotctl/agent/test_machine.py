@@ -4,24 +4,22 @@ time.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from spotctl.agent.container.payload import Payload
-from spotctl.agent.errors import LinkLost, LinkTimeout, MachineEnding, RequestRefused
+from spotctl.agent.errors import LinkLost, LinkTimeout, MachineEnding
 from spotctl.agent.lease.lease_files import LeaseHolder
-from spotctl.agent.link.output import parse_times
 from spotctl.agent.machine import LEASE_ENDED, SHUT_DOWN
-from tests.spotctl.agent.agents import CODE, Agent, python
+from tests.spotctl.agent.agents import CODE, python
+from tests.spotctl.agent.conftest import Started
 from tests.waiting import eventually
 
 IGNORES_SIGTERM = """
@@ -61,21 +59,6 @@ import os
 print(os.environ["SPOTCTL_INDEX"], os.environ["COLOUR"], os.environ["SECRET"], os.path.basename(os.getcwd()))
 """
 
-Started = Callable[..., Agent]
-
-
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[Started]:
-    agents: list[Agent] = []
-
-    def start(payload: Payload | None = None, seconds: float = 1000.0) -> Agent:
-        agents.append(Agent(tmp_path, payload, seconds))
-        return agents[-1]
-
-    yield start
-    for agent in agents:
-        agent.close()
-
 
 def test_it_waits_without_a_payload_and_ends_with_its_lease(started: Started) -> None:
     agent = started()
@@ -106,21 +89,6 @@ def test_the_exit_code_says_how_a_payload_ended(
     assert agent.result() == result
     if code is None:
         assert "/no/such/program: cannot be started: " in agent.output
-
-
-def test_output_has_times(started: Started) -> None:
-    before = time.time()
-    agent = started(python("print('first'); print('second')"))
-    assert agent.result() == 0
-    # Once a caller has seen output, its time is noted, whatever the pace of the notes.
-    assert base64.b64decode(agent.call("output", after=0)["output"]) == b"first\nsecond\n"
-    times = list(parse_times(base64.b64decode(agent.call("output_times", after=0)["times"])))
-    assert times[-1][0] == len("first\nsecond\n")
-    assert all(before <= at / 1e6 <= time.time() for _, at in times)
-
-
-def test_torn_lines_of_times_are_left_out() -> None:
-    assert list(parse_times(b"12 34\n1 2 3\nx 4\n56 78")) == [(12, 34)]
 
 
 def test_a_new_payload_replaces_the_old_one_after_its_grace(started: Started) -> None:
@@ -257,62 +225,6 @@ def test_an_agent_that_hangs_times_out(started: Started) -> None:
     finally:
         agent.process.send_signal(signal.SIGCONT)
     assert agent.call("status")["work"] == ""
-
-
-def test_output_is_read_in_parts_from_an_offset(started: Started) -> None:
-    agent = started(python("import sys; sys.stdout.write('a' * 300_000 + 'end')"))
-    agent.result()
-    first = base64.b64decode(agent.call("output", after=0)["output"])
-    rest = base64.b64decode(agent.call("output", after=len(first))["output"])
-    assert first + rest == b"a" * 300_000 + b"end"
-    assert 0 < len(first) < 300_000
-    assert agent.call("output", after=300_003) == {"output": ""}
-
-
-def test_exec_runs_in_the_folder_and_environment_of_the_payload(
-    started: Started, tmp_path: Path
-) -> None:
-    agent = started(
-        python("import time; time.sleep(1000)", environment={"COLOUR": "red"}, folder=str(tmp_path))
-    )
-    client = agent.connect()
-    number = client.call(
-        "exec", command=["/bin/sh", "-c", "pwd; echo $COLOUR; echo no >&2; exit 4"]
-    )["id"]
-    told: dict[str, object] = {"code": None}
-    out, err = b"", b""
-    while told["code"] is None:
-        told = client.call("exec_read", id=number, out=len(out), err=len(err))
-        out, err = (
-            out + base64.b64decode(str(told["out"])),
-            err + base64.b64decode(str(told["err"])),
-        )
-    assert (told["code"], out, err) == (4, f"{tmp_path}\nred\n".encode(), b"no\n")
-    with pytest.raises(RequestRefused, match="there is no such command"):
-        client.call("exec_read", id=number, out=0, err=0)
-    client.close()
-    assert not list(agent.folder.glob("exec-*"))
-
-
-def test_a_command_ends_when_its_caller_disconnects(started: Started) -> None:
-    agent = started()
-    client = agent.connect()
-    client.call("exec", command=["sleep", "1000"])
-    assert len(agent.running) == 1
-    with pytest.raises(RequestRefused, match="there is no such command"):
-        agent.call("exec_read", id=1, out=0, err=0)
-    client.close()
-    eventually(lambda: not agent.running)
-
-
-def test_too_many_commands_at_once_are_refused(started: Started) -> None:
-    agent = started()
-    client = agent.connect()
-    for _ in range(16):
-        client.call("exec", command=["sleep", "1000"])
-    with pytest.raises(RequestRefused, match="16 commands are already running"):
-        client.call("exec", command=["sleep", "1000"])
-    client.close()
 
 
 def test_a_lease_that_is_over_at_the_start_runs_nothing_for_long(started: Started) -> None:

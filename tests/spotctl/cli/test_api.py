@@ -5,17 +5,13 @@ from __future__ import annotations
 import html
 import re
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
-from rich.text import Text
 
 import spotctl as python
-from spotctl.cli.api import Drawn
 from spotctl.files.yaml_file import read
 from spotctl.home.errors import BadRequest
-from spotctl.run.following import stop_signals
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import training
 
@@ -37,12 +33,6 @@ def test_a_plan_is_that_of_the_command(tmp_path: Path, monkeypatch: pytest.Monke
     assert (plan.job in table, f"${plan.cost_usd:.2f}" in table) == (True, True)
 
 
-def test_control_characters_of_an_answer_are_shown() -> None:
-    answer = Drawn({}, lambda _: Text("\x1b[2J\u202eback"))
-    assert str(answer) == r"\x1b[2J\u202eback"
-    assert r"\x1b[2J\u202eback" in answer._repr_html_()
-
-
 @pytest.mark.parametrize(
     ("job", "message"),
     [
@@ -61,16 +51,3 @@ def test_errors_say_what_to_write(job: Any, message: str) -> None:  # noqa: ANN4
     with pytest.raises(BadRequest, match=message) as caught:
         python.plan(job)
     assert "\n" not in str(caught.value)
-
-
-def test_signals_are_left_alone_outside_of_the_main_thread() -> None:
-    entered = list[bool]()
-
-    def enter() -> None:
-        with stop_signals(Event()):
-            entered.append(True)
-
-    thread = Thread(target=enter)
-    thread.start()
-    thread.join()
-    assert entered == [True]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spotctl.log.test_losses import ended
+from tests.spotctl.log.test_loss import ended
 from tests.spotctl.show.costs.made import write_log
 
 SDKS = ("boto3", "botocore", "google.cloud", "google.auth", "azure")

@@ -19,7 +19,6 @@ from spotctl.clouds.link import AgentLink, ExecResult, link_key, link_secret
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import MachineRequest, MachineState
 from spotctl.home.errors import BadRequest
-from spotctl.home.installation import installation_id
 from tests.spotctl.agent.agents import SECRET, Agent, python
 from tests.spotctl.clouds.fake import FakeLink, FakeProvider
 from tests.spotctl.run.worlds import MARKETS, PRICES, START
@@ -146,13 +145,6 @@ def test_only_the_owner_can_read_the_key_of_links(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "link.key").stat().st_mode) == 0o600
     assert link_secret(key, "a-0") != link_secret(key, "a-1")
     assert key not in (link_secret(key, "a-0"), link_secret(key, "a-1"))
-
-
-def test_an_installation_keeps_its_id(tmp_path: Path) -> None:
-    made = installation_id(tmp_path / "home")
-    assert installation_id(tmp_path / "home") == made
-    assert installation_id(tmp_path / "other") != made
-    assert [path.name for path in (tmp_path / "home").iterdir()] == ["installation"]
 
 
 def test_a_machine_whose_cloud_is_asked_too_often_counts_as_starting() -> None:

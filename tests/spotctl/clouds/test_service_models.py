@@ -13,28 +13,24 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from google.api_core import path_template
-from google.cloud.compute_v1.services.instances.transports import rest_base
 from google.iam.v1 import iam_policy_pb2
 from google.protobuf.json_format import ParseDict
 
 from spotctl.agent.lease.self_deletion import METADATA_HOST
-from spotctl.clouds.azure import self_deletion as azure
 from spotctl.clouds.azure.calls import ArmCall, Operation, TrialOperation
 from spotctl.clouds.azure.cloud import AzureSettings
 from spotctl.clouds.azure.session import AzureSession, NoToken
-from spotctl.clouds.gcp import calls as gcp_permissions, self_deletion as gcp
+from spotctl.clouds.gcp import calls as gcp_permissions
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.installation import INSTALLATION_TAG
 from tests.cloud.aws_reservations import CapacityReservation
-from tests.cloud.azure_models import check_version
 from tests.servers.aws import action_of, arguments_of
 from tests.servers.aws_models import misfits
 from tests.servers.loopback import Request
-from tests.spotctl.agent.lease.test_self_deletion import AZURE, GOOGLE
+from tests.spotctl.agent.lease.test_self_deletion import AZURE
 from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
 from tests.spotctl.clouds.aws.standins import BID, MARKET, provider
-from tests.spotctl.clouds.aws.test_leftovers import scatter
+from tests.spotctl.clouds.aws.test_provider_leftovers import scatter
 from tests.spotctl.command_line import spotctl
 
 _RUN = "Action=RunInstances&MinCount=1&MaxCount=1"
@@ -177,14 +173,6 @@ def fetched(host: str, path: str, headers: Mapping[str, str]) -> str:
     return next(answer for part, answer in answers.items() if part in path)
 
 
-def test_a_machine_of_google_deletes_itself_with_the_sdks_request() -> None:
-    url, _ = gcp.deletion(fetched)
-    (option,) = rest_base._BaseInstancesRestTransport._BaseDelete._get_http_options()  # type: ignore[no-untyped-call]
-    assert option["method"] == "delete"
-    assert urlsplit(url).path == GOOGLE
-    assert path_template.validate(option["uri"], urlsplit(url).path)  # type: ignore[no-untyped-call]
-
-
 def test_the_permissions_of_a_project_are_asked_for_as_its_iam_takes_them() -> None:
     body = {"permissions": list(gcp_permissions.ALL)}
     assert list(ParseDict(body, iam_policy_pb2.TestIamPermissionsRequest()).permissions) == list(
@@ -230,19 +218,6 @@ def test_a_call_to_azure_is_a_method_of_an_sdk(call: ArmCall) -> None:
         "subscription", AzureSettings(management_endpoint="http://127.0.0.1:1"), NoToken()
     )
     assert callable(session._method(call.method))
-
-
-def test_a_machine_of_azure_deletes_itself_with_the_sdks_request() -> None:
-    url, _ = azure.deletion(fetched)
-    method, path, newest = request_of_sdk(_COMPUTE, "virtual_machines_delete")
-    asked = urlsplit(url)
-    assert (method, re.fullmatch(shape_of(path), asked.path.lower()) is not None) == (
-        "DELETE",
-        True,
-    )
-    (version,) = parse_qs(asked.query)["api-version"]
-    check_version("Microsoft.Compute/virtualMachines", version)
-    assert version <= newest
 
 
 def request_of_sdk(module: str, operation: str) -> tuple[str, str, str]:

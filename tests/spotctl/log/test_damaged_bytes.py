@@ -23,7 +23,7 @@ from spotctl.show.costs.answers import as_json
 from spotctl.show.costs.periods import By
 from spotctl.show.runs.reading import latest_views
 from spotctl.show.runs.status import status_answer
-from tests.spotctl.log.test_losses import OTHER, ended
+from tests.spotctl.log.test_loss import OTHER, ended
 from tests.spotctl.log.test_present import interrupted
 from tests.spotctl.show.costs.made import ALWAYS, NOW, write_log
 

@@ -27,7 +27,7 @@ from spotctl.show.runs import reading
 from spotctl.show.runs.reading import RunViews, latest_views
 from tests.spotctl.log.ledger.random_runs import RandomRun
 from tests.spotctl.log.test_damaged_bytes import answers, forget
-from tests.spotctl.log.test_losses import changed, ended
+from tests.spotctl.log.test_loss import changed, ended
 from tests.spotctl.show.costs.made import AWS, NIGHT, NOW, MadeRun, write_log
 
 LOGS, STEPS = 5, 8

@@ -68,24 +68,6 @@ def test_refusals_grants_evictions_and_returns_are_spans() -> None:
     assert [span.ended for span in availability_of(ended, 3 * HOUR)] == ["returned"]
 
 
-def test_a_market_that_refuses_is_asked_every_five_minutes_and_one_that_evicts_rests_longer() -> (
-    None
-):
-    asked = [
-        (7 * n * MINUTE, event)
-        for n in range(9)
-        for event in (order(n), ev.RentRefused(n, NO_MACHINES, ""))
-    ]
-    last = asked[-1][0]
-    assert state(*asked).back_offs[MARKET, True].until == last + 5 * MINUTE
-    held = (
-        (last, order(9, machines=1)),
-        (last, granted(9, 1, last)),
-        (last, ev.MachineEnded("m-9-0", last, EVICTED)),
-    )
-    assert state(*asked, *held).back_offs[MARKET, True].until == last + 20 * MINUTE
-
-
 def test_quotas_and_on_demand_machines_say_nothing_about_spot() -> None:
     run = state(
         (0, order(1)),

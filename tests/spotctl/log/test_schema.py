@@ -38,7 +38,7 @@ from spotctl.show.runs.run_view import RunView
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.old_form import numbered, to_old_form
-from tests.spotctl.log.test_losses import OTHER, RUN, changed, ended, group_of
+from tests.spotctl.log.test_loss import OTHER, RUN, changed, ended, group_of
 from tests.spotctl.show.costs.made import ALWAYS, NIGHT, NOW, write_log
 
 

@@ -18,7 +18,7 @@ from spotctl.log.store import EventLog
 from spotctl.show.costs.cost import Report
 from spotctl.show.ui.server import BegunCommands, HomePages
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.log.test_losses import OTHER, damaged, ended
+from tests.spotctl.log.test_loss import OTHER, damaged, ended
 from tests.spotctl.show.costs.made import NIGHT, write_log
 
 RUN = "odd-00000c"

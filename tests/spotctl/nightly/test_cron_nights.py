@@ -23,8 +23,8 @@ from tests.samples import NIGHT
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND, processes
 from tests.spotctl.nightly.hooks import Hook, hook
-from tests.spotctl.nightly.test_crontab import as_cron_reads
 from tests.spotctl.nightly.test_install import table
+from tests.spotctl.nightly.test_schedulers_crontab import as_cron_reads
 from tests.spotctl.nightly.test_silence import no_room, small_disk
 from tests.spotctl.nightly.timers import program, python
 from tests.waiting import eventually

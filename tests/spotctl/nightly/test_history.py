@@ -5,30 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 from dataclasses import replace
-from datetime import UTC, date, datetime, time
-from pathlib import Path
+from datetime import UTC, date
 
 import pytest
 
-from pricing_data.units import DAY, HOUR, MINUTE, SECOND, to_micros
+from pricing_data.units import DAY, HOUR, MINUTE, SECOND
 from spotctl.log.jobs import JobLock
 from spotctl.nightly.health import latest_end, problems
 from spotctl.nightly.hours import Hours
-from spotctl.nightly.state_dir import SLOTS, Installed, NightRecord, NightStart, StateDir
+from spotctl.nightly.state_dir import NightRecord, NightStart, StateDir
+from tests.spotctl.nightly.conftest import NIGHT, WITH_DEADLINE, WITHOUT
 
-NIGHT = to_micros(datetime(2026, 6, 1, 2, tzinfo=UTC))
-WITH_DEADLINE, WITHOUT = Hours(time(2), time(6)), Hours(time(2))
 GONE = 2**22 + 1
 """A process id that no Linux process has."""
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> StateDir:
-    state_dir = StateDir(tmp_path, "small")
-    state_dir.install(Installed("small", tmp_path / "job.yaml", WITH_DEADLINE, "cron", ""))
-    os.utime(state_dir.folder / "installed.json", (NIGHT / 1e6 - 9e6, NIGHT / 1e6 - 9e6))
-    state_dir.starts.create()
-    return state_dir
 
 
 def began(job: StateDir, at: int, pid: int = GONE) -> NightStart:
@@ -99,13 +88,6 @@ def test_a_timer_that_does_not_fire_is_a_problem_after_some_minutes(job: StateDi
     assert said(job, 20 * MINUTE) == []
 
 
-def test_a_start_without_an_end_whose_process_is_gone_is_a_problem(job: StateDir) -> None:
-    began(job, NIGHT)
-    (gone,) = said(job, MINUTE)
-    assert f"02:00 did not end: its process {GONE} does not exist any more" in gone
-    assert "spotctl nightly run small resumes it" in gone
-
-
 def test_a_start_whose_process_exists_is_no_problem(job: StateDir) -> None:
     with subprocess.Popen(
         ["/bin/sh", "-c", "read _", "nightly", "run"], stdin=subprocess.PIPE
@@ -157,21 +139,3 @@ def test_a_lost_message_about_a_night_that_was_done_is_a_problem_until_a_later_o
     for start in job.starts.read()[0]:
         job.starts.write(replace(start, reported=True))
     assert said(job, HOUR) == []
-
-
-def test_a_record_that_cannot_be_read_is_a_problem(job: StateDir) -> None:
-    ended(job, NIGHT, 60)
-    content = job.starts.path.read_bytes()
-    job.starts.path.write_bytes(b"\xff" * 256 + content[256 : SLOTS * 200])
-    (damaged,) = said(job, HOUR)
-    assert "lines cannot be read; remove the file" in damaged
-    job.starts.path.unlink()
-    job.starts.path.mkdir()
-    assert "starts: cannot be read" in said(job, MINUTE)[0]
-
-
-def test_what_cannot_stand_in_a_line_is_left_out() -> None:
-    start = NightStart(1, 2, 3, why='a "quoted"\nline $(x) \\ ' + "x" * 300)
-    line = start.line().decode()
-    assert line.startswith("number=1 began=2 pid=3 reported=no why=a quoted line (x) xxx")
-    assert len(line) < 256

@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.home.errors import BadRequest
-from spotctl.nightly.environment import missing, only_in_shell, read_file
 from spotctl.nightly.install import CRON_ENVIRONMENT
 from spotctl.nightly.schedulers import block, with_block, without_block
 from spotctl.nightly.state_dir import StateDir
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND
-from tests.spotctl.nightly.test_crontab import CRONTAB_SUBSTITUTE
+from tests.spotctl.nightly.test_schedulers_crontab import CRONTAB_SUBSTITUTE
 
 OTHER_LINES = b'MAILTO=""\n5 4 * * * /bin/true \xff \\%x\n'
 
@@ -218,24 +216,6 @@ def test_a_failed_installation_leaves_no_trace(
     approved(spotctl("nightly", "install", job, "--at", "04:00"))
     (kept,) = spotctl("nightly", "ls", "--json").json["nightly"]
     assert kept["at"] == "02:00"
-
-
-def test_an_environment_file(tmp_path: Path) -> None:
-    path = tmp_path / "environment"
-    assert read_file(path) == {}
-    path.touch(0o600)
-    path.write_text("# comment\n\nA=1 = 2\n export B='x y'\nC=\"\nD=\n#E=5\n")
-    variables = read_file(path)
-    assert variables == {"A": "1 = 2", "B": "x y", "C": '"', "D": ""}
-    assert missing(["A", "D", "E"], variables) == ["D", "E"]
-    assert only_in_shell(
-        {"AWS_PROFILE": "p", "A": "1", "SPOTCTL_HOME": "/h", "AZURE_X": ""}, variables
-    ) == ["AWS_PROFILE"]
-    path.write_text("A=1\nsecret value\n")
-    with pytest.raises(BadRequest) as refused:
-        read_file(path)
-    assert "environment:2:" in str(refused.value)
-    assert "secret value" not in str(refused.value)
 
 
 def test_json_answers(table: Path, job: Path) -> None:

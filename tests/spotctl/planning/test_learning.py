@@ -25,7 +25,6 @@ from spotctl.log.folding import fold
 from spotctl.log.ledger.same_work import same_work
 from spotctl.log.ledger_reader import read
 from spotctl.log.state import LogRow
-from spotctl.planning.candidates import length_of, measured_for
 from spotctl.planning.facts import Learned, Observed, completed, hazards, job_of, learn
 from spotctl.planning.values import TypeSpeed
 from spotctl.run.start.earlier_runs import learn_from_runs, observations_of
@@ -37,7 +36,6 @@ from tests.spotctl.planning.closer import missed
 VCPUS = {"small": 4.0, "large": 8.0}
 AT = DAY * 20_000
 SMALL = Market.parse("aws/us-east-1/us-east-1a/c4.xlarge")
-REPLAYED = Market.parse("local/sim-east/a/c4.xlarge")
 
 
 WorkOfSize = tuple[int, float, dict[str, float]]
@@ -96,69 +94,6 @@ def no_prices() -> Tariff:
         raise AssertionError("an ended run has its own")
 
     return Tariff(asked, asked)
-
-
-def test_a_run_is_observed_by_hand() -> None:
-    told = events(
-        SMALL,
-        "evicted",
-        50,
-        (2, ev.Progressed(0, None, 1, ready=(ev.Moment("reliable", AT + 2 * MINUTE),))),
-        (20, ev.Progressed(1, None, 1, ready=(ev.Moment("a", AT + 4 * MINUTE),))),
-        (60, ev.Progressed(9, None, 1, ready=(ev.Moment("b", AT + 60 * MINUTE),))),
-        (
-            120,
-            ev.Progressed(33, None, 2, redone=(ev.Stretch(AT + 110 * MINUTE, AT + 120 * MINUTE),)),
-        ),
-    )
-    one = observations_of(told, no_prices())
-    assert one is not None
-    assert (one.wall_ended, one.done) == (77, True)
-    assert list(one.startups) == [(4 + 60) / 2 * MINUTE, 2 * MINUTE]
-    assert list(one.losses) == [10 * MINUTE]
-    # Alone from minute 4 to 60, then both until work is done again from 110 on.
-    assert list(one.clocks.items()) == [(1, 9.0), (2, 24.0)]
-    assert [hours["c4.xlarge"] for hours in one.hours.values()] == pytest.approx(
-        [56 / 60, 100 / 60]
-    )
-    assert one.machine_hours == pytest.approx(156 / 60)
-    (evidence,) = one.evidence
-    # Two machines of one order count as one: they ran for two hours, and one of them was evicted.
-    assert (evidence.exposure.evictions, evidence.exposure.hours) == (0.5, 2.0)
-
-
-@pytest.mark.parametrize(("price", "counts"), [(50, True), (100, True), (101, False)])
-def test_an_eviction_that_the_price_explains_is_no_hazard(price: int, counts: bool) -> None:
-    one = observations_of(events(SMALL, "evicted", price), no_prices())
-    assert one is not None
-    assert bool(one.evidence[0].exposure.evictions) == counts
-    replayed = observations_of(events(REPLAYED, "evicted", price), no_prices())
-    assert replayed is not None
-    assert bool(replayed.evidence) == counts
-
-
-def test_an_order_that_is_evicted_as_a_whole_says_as_much_as_one_machine() -> None:
-    """Large orders would otherwise make a rate look known after one bad hour."""
-
-    def rate(machines: int) -> tuple[float, float, float]:
-        names = [f"m{number}" for number in range(machines)]
-        told: list[Event] = [
-            ev.RunBegan("job", "aws", {"kind": "agileml"}, "", 0),
-            ev.RentIntended(1, SMALL, machines, 100, 400, 4.0, False, AT + HOUR),
-            ev.Rented(1, tuple(ev.Granted(name, AT) for name in names)),
-            *(ev.MachineEnded(name, AT + 2 * HOUR, "evicted") for name in names),
-            ev.Priced(SMALL, "per-second", (AT, AT + 2 * HOUR), (50, 50)),
-            ev.RunEnded("done", "", 77),
-        ]
-        one = observations_of(
-            [LogRow(number, "job-1", AT, event) for number, event in enumerate(told)], no_prices()
-        )
-        assert one is not None
-        met = hazards((), AT, learned_of(one).evidence)(SMALL)
-        assert met is not None
-        return met.rate
-
-    assert rate(8) == pytest.approx(rate(1))
 
 
 def test_evictions_of_own_runs_give_the_market_a_hazard() -> None:
@@ -332,26 +267,6 @@ def test_a_job_that_ends_after_minutes_is_not_planned_by_the_hours_of_earlier_ru
         job_of(loads(f"{text % 'loss: 0.1'}hours: 9h\n", Path("job.yaml")), 0, learned).hours
         == learned.hours
     )
-
-
-def test_a_measured_speed_overrules_the_job_file_and_says_so() -> None:
-    text = (
-        "name: a\nkind: agileml\napp: mf\nresources: {clouds: [local], machines: 2..2}\nstop: "
-        "{clocks: 9}\n"
-    )
-    spec = loads(f"{text}throughputs: {{m3.medium: 4, c4.xlarge: 8}}\n", Path("job.yaml"))
-    found = measured_for(spec, {"m3.medium": TypeSpeed(5.5, "2 runs")})
-    assert (found["m3.medium"].nu, found["m3.medium"].source) == (
-        5.5,
-        "2 runs, instead of 4 in the job file",
-    )
-    assert (found["c4.xlarge"].nu, found["c4.xlarge"].source) == (8.0, "the job file")
-
-
-def test_hours_of_earlier_runs_are_not_said_to_be_the_users() -> None:
-    spec = loads("name: a\nkind: command\nrun: x\nresources: {clouds: [local]}\n", Path("job.yaml"))
-    work = length_of(spec, 5.2, "as earlier runs took", in_units=False)
-    assert work.source == "5.2 hours of all machines, as earlier runs took"
 
 
 def test_other_jobs_tell_how_fast_a_job_is_on_a_type_that_it_has_not_run_on() -> None:

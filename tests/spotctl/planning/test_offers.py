@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from bench.aws_machine_types import lines, recorded
+from bench.aws_machine_types import recorded
 from pricing_data.catalog import InstanceType, MachineTraits, shipped_types
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.library import Library
@@ -18,12 +18,10 @@ from pricing_data.series import WatchRecord
 from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, Span
-from spotctl.clouds.aws import machine_types
 from spotctl.files.job.reader import loads
 from spotctl.files.job.resources import Needs, Resources
 from spotctl.files.job.spec import Accelerators, JobSpec, Range
 from spotctl.home.errors import BadRequest, SpotctlError
-from spotctl.planning.candidates import speeds_of
 from spotctl.planning.offers import (
     STALE_AFTER,
     MachineKind,
@@ -175,14 +173,6 @@ def why(name: str, more: str = "", rest: str = "") -> str:
     return why_unsuitable(OPEN[name], job(more, rest), NOW)
 
 
-def test_the_shipped_table_is_what_ec2_says_of_every_type() -> None:
-    truth = recorded()
-    assert {machine.name: machine for machine in truth} == OPEN
-    table = Path(machine_types.__file__).with_name("lists") / "machine_types.csv"
-    shipped = table.read_text(encoding="utf-8").splitlines()
-    assert list(lines(truth, shipped[1].partition(",")[0])) == shipped
-
-
 @pytest.mark.parametrize("arch", ["", "arm64", "any"])
 @pytest.mark.parametrize("burstable", ["", "true"])
 def test_of_all_types_those_suit_that_a_practitioner_would_take(arch: str, burstable: str) -> None:
@@ -203,12 +193,6 @@ def test_of_all_types_those_suit_that_a_practitioner_would_take(arch: str, burst
             and record.traits.hypervisor != "xen"
         )
         assert suits == expected, record.name
-
-
-def test_a_burstable_type_is_as_fast_as_its_baseline() -> None:
-    types = [OPEN[name] for name in ("t4g.nano", "t3.xlarge", "t2.micro", "m6i.large")]
-    speeds = {name: speed.nu for name, speed in speeds_of(types, {}).items()}
-    assert speeds == {"t4g.nano": 0.1, "t3.xlarge": 1.6, "t2.micro": 0.1, "m6i.large": 2.0}
 
 
 @pytest.mark.parametrize(

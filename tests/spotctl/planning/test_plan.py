@@ -15,7 +15,7 @@ from bidbrain.strategies.base import Holding, Overheads, Rent, Situation
 from bidbrain.strategies.known_spells import UNSEEN, KnownSpells
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, moment, usd_text
+from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, usd_text
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.spec import JobSpec, Objective
 from spotctl.files.job.values import Nodes, Within
@@ -27,8 +27,6 @@ from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.plan import plan_jobs
 from spotctl.planning.values import Job, JobPlan, TypeSpeed
-from spotctl.run.start.launch_plans import JobPlans
-from spotctl.show.plans.plan_answers import answers
 from spotctl.show.plans.summary import summary
 from tests.spotctl.planning.worlds import CENT, NOW, TYPES, flat, gang, offer, snapshot, spec, spiky
 
@@ -558,15 +556,6 @@ def test_a_budget_pays_for_as_much_speed_as_it_can() -> None:
     assert mixed.cost.estimate.usd <= 4.0
     assert mixed.cost.estimate.hours < 0.82 * planned(spec(), hazard=CALM).cost.estimate.hours
     assert len({one.rent.offer.market.instance_type for one in mixed.cost.choice}) == 2
-
-
-def test_the_phases_of_a_mixture_have_their_moments() -> None:
-    fast = replace(spec(), throughputs={"a.large": 4.0, "a.xlarge": 7.0})
-    plan = planned(fast, CHEAP, BIGGER, hazard=CALM, deadline=NOW + 8 * HOUR)
-    (answer,) = answers(JobPlans([plan]))
-    first, last = answer["mixture"]["phases"]
-    assert answer["at"] == answer["begins"] == first["begins"]
-    assert last["begins"] == moment(NOW + round(first["hours"] * HOUR))
 
 
 def test_jobs_with_deadlines_get_whole_machines_that_keep_them() -> None:

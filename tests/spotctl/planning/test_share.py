@@ -22,7 +22,7 @@ from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.candidates import KindColumns
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.explain import mean_ends
-from spotctl.planning.fleet import companions, machine_mixes
+from spotctl.planning.fleet import machine_mixes
 from spotctl.planning.offers import MachineKind
 from spotctl.planning.quotas import QuotaGroup
 from spotctl.planning.share import divide, shares_of
@@ -107,11 +107,6 @@ def mixtures(of: Schedule) -> list[dict[str, int]]:
     ]
 
 
-def test_least_cost_is_the_least_price_of_work() -> None:
-    assert names(asked()) == [CHEAP, FAR]
-    assert names(asked(), {CHEAP: 0, FAR: 8})[0] == FAR
-
-
 def test_throughput_is_where_machines_are_fast() -> None:
     assert names(asked(objective=Objective.MAX_THROUGHPUT)) == [FAST, FAR, CHEAP]
 
@@ -121,28 +116,6 @@ def test_of_kinds_that_are_as_fast_the_cheaper_is_taken() -> None:
     assert names(alike)[0] == CHEAP
     # Three machines of a quota are not as fast as eight.
     assert names(alike, {CHEAP: 3}) == [FAR, CHEAP]
-
-
-@pytest.mark.parametrize(
-    ("hours_left", "machines"),
-    [
-        (10.05, [{"cheap": 8}]),
-        (6.0 + 1 / 30, [{"cheap": 3, "fast": 5}, {"cheap": 2, "fast": 6}]),
-        (5.03, [{"fast": 8}]),
-    ],
-)
-def test_a_deadline_takes_as_many_fast_machines_as_it_needs(
-    hours_left: float, machines: list[dict[str, int]]
-) -> None:
-    """320 units are 10 hours of 8 cheap machines and 5 of 8 fast ones; at 53.3 an hour they take 6
-    hours.
-    """
-    job = asked(hours_left=hours_left)
-    planned = schedule(job)
-    assert mixtures(planned) == machines
-    assert sum(phase.hours * phase.mixture.rate for phase in planned.phases) == pytest.approx(320.0)
-    assert planned.hours <= hours_left + 1e-6
-    assert shares([job])[0].policy == "min-cost-slo"
 
 
 def test_an_impossible_deadline_is_refused_with_what_it_would_take() -> None:
@@ -156,19 +129,6 @@ def test_an_impossible_deadline_is_refused_with_what_it_would_take() -> None:
         match=r"at least 2 machines, and quotas allow at most 1 \(aws/east/cheap=1 machines,.*raise a quota",
     ):
         shares([asked(least=2, most=2, nu=NU * [1, 0, 0, 1])], dict.fromkeys(KINDS, 1))
-
-
-def test_quotas_of_two_kinds_hold_a_mixture_together() -> None:
-    """Five fast and three cheap machines do 52 an hour: neither kind alone is allowed as many."""
-    quotas = {CHEAP: 3, FAST: 5, SLOW: 0, FAR: 0}
-    assert mixtures(schedule(asked(hours_left=6.154 + 1 / 30), quotas))[-1] == {
-        "cheap": 3,
-        "fast": 5,
-    }
-    with pytest.raises(
-        NotInTime, match="3 machines of aws/east/cheap and 5 machines of aws/east/fast, the fastest"
-    ):
-        shares([asked(hours_left=6.0)], quotas)
 
 
 def test_a_budget_buys_speed_and_one_that_is_too_small_is_refused() -> None:
@@ -201,30 +161,6 @@ def test_one_allocation_has_one_objective_though_some_jobs_have_deadlines() -> N
     assert {share.policy for share in shares(mixed)} == {"makespan-within-budget"}
     with pytest.raises(BadRequest, match="a: min-cost, b: max-throughput"):
         shares([asked("a"), asked("b", Objective.MAX_THROUGHPUT)])
-
-
-def test_a_strategy_may_use_kinds_that_are_about_as_good_and_others_have_a_reason() -> None:
-    job = asked()
-    (share,) = shares([job])
-    passed = companions(job, share, 0, KINDS)
-    assert set(passed) == {3}
-    assert (
-        "in another region: $0.012 per unit of work, against $0.01 for aws/east/cheap" in passed[3]
-    )
-    dear = companions(job, shares([job], price=PRICE * [1, 1.1, 1, 1])[0], 0, KINDS)
-    assert dear[1].startswith("too expensive: $0.022")
-    late = asked(hours_left=10.0)
-    assert (
-        "8 machines would need 20.0 hours, and 10.0 are left"
-        in companions(late, share, 0, KINDS)[2]
-    )
-    big = asked(least=8)
-    assert (
-        "8 machines would do more than the 8 planned machines of cheap"
-        in companions(big, share, 0, KINDS)[1]
-    )
-    hurry = asked(objective=Objective.MAX_THROUGHPUT)
-    assert "slower than cheap" in companions(hurry, share, 0, KINDS)[2]
 
 
 KIND = MachineKind("local", "sim", "g2.2xlarge")

@@ -77,40 +77,6 @@ def plan(folder: Path, data: str) -> Any:  # noqa: ANN401  # of a plan, only the
     return SimpleNamespace(cost=cost, job=SimpleNamespace(spec=load(folder / "job.yaml")))
 
 
-class Said:
-    """A session that keeps what it says."""
-
-    def __init__(self) -> None:
-        self.remarks: list[str] = []
-
-    def remark(self, *lines: str) -> None:
-        self.remarks += lines
-
-
-def test_only_a_launch_whose_machines_read_data_asks_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[str] = []
-
-    @contextmanager
-    def waiting(_: object, what: str) -> Iterator[None]:
-        waits.append(what)
-        yield
-
-    monkeypatch.setattr(launches, "waiting", waiting)
-    said = Said()
-    session: Any = said
-    reading = plan(tmp_path, "s3://far/x/")
-    idle = SimpleNamespace(
-        **{**vars(reading), "job": SimpleNamespace(spec=replace(reading.job.spec, data={}))}
-    )
-    say_which_data_is_far(session, [idle])  # type: ignore[list-item]
-    assert (waits, said.remarks) == ([], [])
-    monkeypatch.setattr(launches, "bucket_location", lambda _: Location("aws", "us-west-2"))
-    say_which_data_is_far(session, [idle, reading])  # type: ignore[list-item]
-    assert (waits, len(said.remarks)) == (["asking where the data is"], 1)
-
-
 @pytest.mark.parametrize(
     ("data", "place", "lines"),
     [
@@ -171,3 +137,37 @@ def test_a_bucket_in_another_region_than_its_own_is_said(
 ) -> None:
     spec = replace(plan(tmp_path, "s3://far/x/").job.spec, data_buckets={"us-east-1": "s3://near"})
     assert list(misplaced_buckets(spec, lambda _: place)) == lines
+
+
+class Said:
+    """A session that keeps what it says."""
+
+    def __init__(self) -> None:
+        self.remarks: list[str] = []
+
+    def remark(self, *lines: str) -> None:
+        self.remarks += lines
+
+
+def test_only_a_launch_whose_machines_read_data_asks_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[str] = []
+
+    @contextmanager
+    def waiting(_: object, what: str) -> Iterator[None]:
+        waits.append(what)
+        yield
+
+    monkeypatch.setattr(launches, "waiting", waiting)
+    said = Said()
+    session: Any = said
+    reading = plan(tmp_path, "s3://far/x/")
+    idle = SimpleNamespace(
+        **{**vars(reading), "job": SimpleNamespace(spec=replace(reading.job.spec, data={}))}
+    )
+    say_which_data_is_far(session, [idle])  # type: ignore[list-item]
+    assert (waits, said.remarks) == ([], [])
+    monkeypatch.setattr(launches, "bucket_location", lambda _: Location("aws", "us-west-2"))
+    say_which_data_is_far(session, [idle, reading])  # type: ignore[list-item]
+    assert (waits, len(said.remarks)) == (["asking where the data is"], 1)

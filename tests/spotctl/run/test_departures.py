@@ -23,7 +23,7 @@ from spotctl.planning.values import JobPlan
 from spotctl.run.start.launch_plans import stored_plans
 from spotctl.run.turn.live_strategy import LiveStrategy, work_left
 from spotctl.show.runs.lines import happened, summary
-from tests.spotctl.run.test_rest_of_run import JOB
+from tests.spotctl.run.turn.test_budget_check_rest import JOB
 from tests.spotctl.show.runs.made_up_run import text
 
 

@@ -1,45 +1,46 @@
-"""Tables in the width of the terminal."""
+"""Text from outside cannot command the terminal on which it is shown."""
 
 from __future__ import annotations
 
 import io
 
-import pytest
-from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from spotctl.show.columns import Column, fitting, table
+from spotctl.cli.remote import as_text
+from spotctl.run.machine_output import OutputLine
+from spotctl.show.layout import PrintableConsole
 
-COLUMNS: tuple[Column[dict[str, str]], ...] = (
-    Column("strategy", heading="strategy"),
-    Column("jobs", heading="jobs", rank=2),
-    Column("cost", heading="cost %"),
-    Column("ends", heading="95%", rank=1),
-)
-ROWS = [
-    {"strategy": "standard+checkpoint", "jobs": "60", "cost": "38.4", "ends": "[38.1, 38.9]"},
-    {"strategy": "proteus", "jobs": "60", "cost": "28.6", "ends": "[28.0, 29.3]"},
-]
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\rdone\u202e"
 
 
-@pytest.mark.parametrize(
-    ("width", "headings"),
-    [
-        (47, "strategy jobs cost % 95%"),
-        (46, "strategy cost % 95%"),
-        (41, "strategy cost % 95%"),
-        (40, "strategy cost %"),
-        (10, "strategy cost %"),
-    ],
-)
-def test_the_least_important_columns_are_left_out_first(width: int, headings: str) -> None:
-    assert " ".join(column.heading or "" for column, _ in fitting(COLUMNS, ROWS, width)) == headings
+def shown(renderable: object, *, is_terminal: bool) -> str:
+    out = io.StringIO()
+    PrintableConsole(file=out, force_terminal=is_terminal, width=80, highlight=False).print(
+        renderable
+    )
+    return out.getvalue()
 
 
-def test_names_stay_whole_as_long_as_the_most_important_columns_fit() -> None:
-    text = io.StringIO()
-    Console(file=text, width=30).print(table(COLUMNS, ROWS, 30))
-    assert [line.rstrip() for line in text.getvalue().splitlines()] == [
-        "strategy             cost %",
-        "standard+checkpoint    38.4",
-        "proteus                28.6",
-    ]
+def test_escapes_are_shown_and_styles_work() -> None:
+    text = shown(Text(HOSTILE, style="red"), is_terminal=True)
+    assert text.startswith("\x1b[31m"), "Rich's own style"
+    assert text.count("\x1b") == 2
+    assert not {"\x07", "\r", "\u202e"} & set(text)
+
+
+def test_cells_of_tables_are_shown_the_same_way() -> None:
+    table = Table("name")
+    table.add_row(Text("\x1b[2Jx"))
+    assert "\x1b[2J" not in shown(table, is_terminal=False)
+    assert "\\x1b" in shown(table, is_terminal=False)
+
+
+def test_lines_and_their_breaks_stay() -> None:
+    assert shown(Text("one\n\ttwo"), is_terminal=False).splitlines()[0] == "one"
+
+
+def test_the_output_of_machines_is_printable() -> None:
+    assert (
+        as_text(OutputLine("m-1", HOSTILE, None)) == "m-1: \\x1b]0;owned\\x07\\x1b[2J\\rdone\\u202e"
+    )

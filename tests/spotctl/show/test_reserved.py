@@ -5,13 +5,12 @@ called on demand.
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pricing_data.market import Market
-from pricing_data.units import HOUR, format_usd
+from pricing_data.units import HOUR
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import CostSoFar
@@ -22,8 +21,6 @@ from spotctl.show.costs.page import html
 from spotctl.show.costs.periods import By
 from spotctl.show.metrics import metrics_text
 from spotctl.show.phrases import terms_text
-from spotctl.show.plans.plan_tables import plan_view
-from spotctl.show.plans.summary import summary
 from spotctl.show.runs import picture
 from spotctl.show.runs.lines import happened
 from spotctl.show.runs.reading import WatchedRun
@@ -31,8 +28,6 @@ from spotctl.show.runs.run_view import Money, run_view
 from spotctl.show.runs.status import status_answer
 from spotctl.show.runs.timeline import Timeline, follow
 from spotctl.show.ui import pages
-from tests.spotctl.planning.test_reserved import holding_reservations, planned, reserved
-from tests.spotctl.planning.worlds import CENT, gang
 from tests.spotctl.show.costs.made import AWS, NIGHT, RESERVED, partly_reserved, report_of
 from tests.spotctl.show.runs.made_up_run import text
 
@@ -75,34 +70,6 @@ def test_a_launch_says_once_why_a_reservation_was_refused() -> None:
     ]
     assert happened(fold(rows[:3]), fold(rows)) == []
     assert happened(fold(LOG[:1]), fold(refusing(AWS[0], PRICE, "NoCapacity"))) == []
-
-
-@pytest.mark.parametrize(("price", "usd"), [(0, None), (2 * CENT, "$0.01")])
-def test_a_plan_states_what_machines_that_are_ordered_together_cost_if_none_boots(
-    price: int, usd: str | None
-) -> None:
-    plan = planned(holding_reservations(replace(gang(4), hours=2 * HOUR), reserved(4, price)))
-    stated = (
-        usd and f"up to {usd}: 4 machines are ordered together, and returned after 4 silent minutes"
-    )
-    assert dict(summary(plan)).get("dead boots") == stated
-
-
-@pytest.mark.parametrize("price", [0, 2 * CENT])
-def test_a_plan_names_the_reservation_its_price_and_its_end(price: int) -> None:
-    plan = planned(holding_reservations(replace(gang(4), hours=2 * HOUR), reserved(4, price)))
-    rows = dict(summary(plan))
-    assert (
-        rows["machines"]
-        == f"4 x a.large (us-east-1b, reservation cr-0abc) at ${format_usd(price)}/h"
-    )
-    assert rows["evictions"] == "none on the machines of this plan"
-    assert ("paid for already" in rows["next best"]) is (price == 0)
-    shown = text(plan_view(plan, 160, explain=True), 160)
-    assert not [
-        line for line in shown if "cr-0abc" in line and ("on demand" in line or "on-demand" in line)
-    ]
-    assert any("not evicted before their reservation ends" in line for line in shown)
 
 
 def test_status_and_metrics_have_a_kind_of_their_own() -> None:

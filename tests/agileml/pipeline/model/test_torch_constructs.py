@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,20 +19,14 @@ from torch import nn  # noqa: E402  # torch may be missing
 from agileml.errors import BadArgument, JobFailed  # noqa: E402
 from agileml.pipeline.elastic.seats import PipelineLayout  # noqa: E402
 from agileml.pipeline.layers import squared_error  # noqa: E402
-from agileml.pipeline.model.base import (  # noqa: E402
-    ABSENT,
-    PipelineModel,
-    UpdateRule,
-)
+from agileml.pipeline.model.base import PipelineModel, UpdateRule  # noqa: E402
 from agileml.pipeline.optimizers import Optimizer, TorchOptimizer  # noqa: E402
-from agileml.pipeline.run.local import save_weights, train_local, train_simulated  # noqa: E402
+from agileml.pipeline.run.local import train_local, train_simulated  # noqa: E402
 from agileml.pipeline.run.training import PipelinePlan  # noqa: E402
 from agileml.pipeline.tensor_parts import split_layer  # noqa: E402
 from agileml.pipeline.torch_layers import (  # noqa: E402
     TorchLayer,
     TorchLoss,
-    modules_from,
-    modules_with,
     torch_layers,
 )
 from spotctl.lab.profiler import profiled  # noqa: E402
@@ -47,20 +41,14 @@ from tests.agileml.pipeline.model.torch_constructs import (  # noqa: E402
     plain_torch,
 )
 from tests.agileml.pipeline.model.torch_evictions import problem  # noqa: E402
-from tests.agileml.pipeline.model.torch_networks import OneGradient, halved, normalized, plain, tied  # noqa: E402
+from tests.agileml.pipeline.model.torch_networks import halved, normalized  # noqa: E402
 from tests.agileml.pipeline.model.torch_pipelining import losses_or_error  # noqa: E402
 from tests.agileml.pipeline.oracle import same  # noqa: E402
 
 BY_NAME = {construct.name: construct for construct in CONSTRUCTS}
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Nodes have one thread, and a sum depends on their number."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.sampled(15)
@@ -123,34 +111,6 @@ def test_double_buffering_clips_by_the_norm_of_all_stages() -> None:
     ]
     assert results[0].losses == results[1].losses
     assert same(results[0].weights, results[1].weights)
-
-
-def test_running_statistics_are_in_the_result() -> None:
-    result = train_simulated(
-        BY_NAME["BatchNorm"].model(), TorchOptimizer(SGD), PipelinePlan(2, 4), 2
-    )
-    assert list(result.buffers) == [1, 5]
-    assert int(result.buffers[1][2]) == 2 * 4
-    _, batch_norm, *_, last = modules_with(
-        BY_NAME["BatchNorm"].model(), result.weights, result.buffers
-    )
-    assert torch.equal(batch_norm.running_var, torch.from_numpy(result.buffers[1][1]))
-    assert torch.equal(last.weight, torch.from_numpy(result.weights[6][0]))
-
-
-@pytest.mark.parametrize(
-    "name", ["BatchNorm", "bfloat16 weights", "frozen parameters, weight decay"]
-)
-def test_a_model_file_becomes_modules(name: str, tmp_path: Path) -> None:
-    construct = BY_NAME[name]
-    trained = train_simulated(construct.model(), construct.rule, PipelinePlan(2, 4), 2)
-    save_weights(tmp_path / "model.npz", trained)
-    with np.load(tmp_path / "model.npz") as saved:
-        loaded = modules_from(construct.model(), saved)
-    expected = modules_with(construct.model(), trained.weights, trained.buffers)
-    for module, other in zip(loaded, expected, strict=True):
-        assert module.state_dict().keys() == other.state_dict().keys()
-        assert all(map(torch.equal, module.state_dict().values(), other.state_dict().values()))
 
 
 @pytest.mark.parametrize("build", [halved, normalized], ids=["bfloat16", "BatchNorm"])
@@ -235,30 +195,3 @@ def test_refused(work: Callable[[], object], message: str) -> None:
 def with_targets(number: int) -> tuple[Any, Any]:
     inputs = np.random.default_rng(number).standard_normal((4, 8)).astype(np.float32)
     return inputs, inputs
-
-
-def test_only_own_layers_stay_in_memory() -> None:
-    """The layers of other nodes are freed with the first pass."""
-    layers = torch_layers(plain)
-    weights = layers[0].initial((0, 0, 0))
-    layers[0].forward(weights, np.ones((2, 8), dtype=np.float32), (0, 0, 0))
-    assert vars(layers[0])["_whole"]._left == {}
-
-
-def test_tied_weights_of_a_layer_are_one_weight() -> None:
-    whole = torch_layers(partial(tied, between=1))
-    assert [len(layer.initial((0, 0, i))) for i, layer in enumerate(whole)] == [1, 2, 1]
-    inside = TorchLayer(partial(tied, between=1))
-    assert len(inside.initial((0, 0, 0))) == 3
-
-
-def test_sums_of_gradients_share_no_memory() -> None:
-    """PyTorch may give two weights one and the same gradient."""
-    layer = TorchLayer(OneGradient)
-    totals = tuple(ABSENT for _ in range(3))
-    inputs = np.ones(2, dtype=np.float32)
-    for _ in range(3):
-        _, stash = layer.forward(layer.initial((0, 0, 0)), inputs, (0, 0, 0))
-        _, totals = layer.backward_into(totals, stash, inputs)
-    assert [total.tolist() for total in totals] == [[3.0, 3.0], [3.0, 3.0], []]
-    assert inputs.tolist() == [1.0, 1.0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -14,18 +13,14 @@ from agileml.pipeline.plan.parallel_plan import (
     ParallelPlan,
     SplitRequest,
     Topology,
-    plan_from_json,
     simulate,
 )
 from agileml.pipeline.plan.planner import plan
 from agileml.pipeline.profile.model_profile import (
-    FORMAT,
     BadProfile,
     CostRules,
     LayerCost,
     ModelProfile,
-    cost_rules,
-    profiles_from_json,
 )
 from tests.agileml.pipeline.plan.networks import vgg16
 
@@ -147,17 +142,6 @@ def test_the_microbatch_size_is_chosen() -> None:
     assert plan([small, faster], request).microbatch == 2
 
 
-def test_a_plan_is_read_back() -> None:
-    best = planned(blocks())
-    assert plan_from_json(json.loads(json.dumps(best.to_json()))) == best
-
-
-@pytest.mark.parametrize("content", [[], {}, {"stages": [{}]}, {"stages": [1]}, {"stages": []}])
-def test_not_a_plan(content: object) -> None:
-    with pytest.raises(BadProfile, match=r"write (it again|one) with spotctl lab parallel plan"):
-        plan_from_json(content)
-
-
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -176,71 +160,3 @@ def test_not_a_plan(content: object) -> None:
 def test_refused(how: dict[str, Any], message: str) -> None:
     with pytest.raises((BadArgument, BadProfile), match=message):
         planned(blocks(), **how)
-
-
-def test_rules_are_checked() -> None:
-    with pytest.raises(BadArgument, match="sync is 'star'; choose from ring, shared"):
-        cost_rules("star", 1.0, inf, "sgd")
-    with pytest.raises(BadArgument, match="optimizer is 'lion'"):
-        SplitRequest(Topology((1,), (1.0,)), 1, cost_rules("ring", 1.0, inf, "lion"))
-
-
-LAYER = {
-    "name": "a",
-    "forward_seconds": 1,
-    "backward_seconds": 2,
-    "output_bytes": 1,
-    "stash_bytes": 1,
-}
-
-
-def profile_file(**changes: object) -> dict[str, object]:
-    run = {"microbatch": 2, "input_bytes": 4, "layers": [{**LAYER, "weight_bytes": 1}], **changes}
-    return {"format": FORMAT, "model": "m", "profiles": [run]}
-
-
-def test_a_profile_is_read() -> None:
-    (profile,) = profiles_from_json(profile_file())
-    assert (profile.model, profile.microbatch, profile.seconds) == ("m", 2, 3.0)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"format": "other"}, "is not a profile of this program"),
-        ({"format": FORMAT, "profiles": []}, "profiles: expected a list"),
-        (profile_file(layers=[]), "has no layers"),
-        (profile_file(layers=[LAYER]), r"profiles.0.layers.0.weight_bytes is None"),
-        (profile_file(layers=[7]), r"profiles.0.layers.0: expected an object"),
-        (profile_file(microbatch="2"), "profiles.0.microbatch is '2'"),
-        (profile_file(microbatch=0), "microbatch is 0"),
-        (
-            profile_file(layers=[{**LAYER, "weight_bytes": 1, "update_seconds": 3}]),
-            "layers.0.update_seconds is 3",
-        ),
-        (
-            profile_file(layers=[{**LAYER, "weight_bytes": 1, "update_seconds": {"sgd": -1}}]),
-            r"layer 'a': update_seconds.sgd is -1.0",
-        ),
-        (
-            profile_file(layers=[{**LAYER, "weight_bytes": float("nan")}]),
-            "layer 'a': weight_bytes is nan",
-        ),
-        (
-            profile_file(
-                layers=[{**LAYER, "weight_bytes": 1, "forward_seconds": 0, "backward_seconds": 0}]
-            ),
-            "all layers take 0 seconds",
-        ),
-    ],
-)
-def test_foreign_profiles(content: object, message: str) -> None:
-    with pytest.raises(BadProfile, match=message):
-        profiles_from_json(content)
-
-
-def test_topologies_are_checked() -> None:
-    with pytest.raises(BadProfile, match="2 levels of devices but 1 bandwidths"):
-        Topology((2, 2), (1.0,))
-    with pytest.raises(BadProfile, match="at least one component"):
-        Topology((2,), (0.0,))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from agileml.errors import BadArgument
@@ -23,8 +21,6 @@ from agileml.pipeline.schedule.simulator import (
     PipelineRun,
     StageTimes,
     play,
-    timeline_page,
-    trace_json,
 )
 
 SHAPES = [
@@ -150,47 +146,47 @@ def test_a_version_exists_before_it_is_used(scheme: str) -> None:
             assert used[step.microbatch] <= updates or step.kind is Pass.UPDATE
 
 
-def test_two_one_one_needs_one_input_more_than_its_depth() -> None:
-    """The first stage takes twice as long on twice the replicas, which synchronize after every
-    round.
-    """
-    times = [StageTimes(2 / 3, 4 / 3), StageTimes(1 / 3, 2 / 3), StageTimes(1 / 3, 2 / 3)]
-    speeds = [
-        200 / play(replicated_orders([2, 1, 1], 200, extra), times).seconds for extra in (0, 1)
-    ]
-    assert speeds[0] == pytest.approx(0.66, abs=0.01)
-    assert speeds[1] == pytest.approx(0.98, abs=0.01)
-
-
 def test_replicas_take_inputs_in_turn() -> None:
     first, second = replicated_orders([2, 1], 6)
     assert written(first[1]) == "F1 F3 B1 F5 B3 B5"
     assert written(second[0]).startswith("F0 B0 F1 B1")
 
 
-def test_transfers_take_a_link_in_turn_and_leave_compute_alone() -> None:
-    shape = ScheduleShape("2bw", 2, 8, batches=6)
-    lines = [[order] for order in orders(shape)]
-    # Two inputs in flight go once round both stages and back over the link in 3 + 0.5 + 3 + 0.5
-    # seconds.
-    assert play(lines, [StageTimes(1, 2, send=0.5), StageTimes(1, 2)]).period() == pytest.approx(
-        8 * 3.5
-    )
-    # The link is the slowest stage of this pipeline.
-    assert play(lines, [StageTimes(1, 2, send=6.0), StageTimes(1, 2)]).period() >= 8 * 6.0
+@pytest.mark.parametrize(
+    ("scheme", "versions", "in_flight"),
+    [
+        ("gpipe", [1, 1, 1, 1], [8, 8, 8, 8]),
+        ("flush", [1, 1, 1, 1], [4, 3, 2, 1]),
+        ("pipedream", [4, 3, 2, 1], [4, 3, 2, 1]),
+        ("vertical-sync", [4, 4, 4, 4], [4, 3, 2, 1]),
+        ("2bw", [2, 2, 2, 2], [4, 3, 2, 1]),
+    ],
+)
+def test_versions_and_inputs_in_flight(
+    scheme: str, versions: list[int], in_flight: list[int]
+) -> None:
+    assert [schedules.versions(scheme, 4, s) for s in (1, 2, 3, 4)] == versions
+    assert [schedules.in_flight(scheme, 4, s, 8) for s in (1, 2, 3, 4)] == in_flight
+    assert schedules.bubble(scheme, 4, 8) == (3 / 8 if scheme in schedules.FLUSHING else 0)
 
 
-def test_a_timeline_shows_every_operation() -> None:
-    run = played(ScheduleShape("flush", 2, 4))
-    events = json.loads(trace_json(run))["traceEvents"]
-    assert len(events) == 2 * (2 * 4 + 1)
-    assert {event["name"] for event in events} >= {"F0", "B3", "U3"}
-    page = timeline_page(run, "a <b>")
-    assert page.count("<rect") == len(events)
-    assert "a &lt;b&gt;" in page
+def test_interleaving_peaks_above_the_depth() -> None:
+    """p + (p-1)/v stages: 2(p-1) + (v-1)p + 1 chunks of 1/v stage each."""
+    assert [schedules.in_flight("interleaved", 4, s, 8, 2) for s in (1, 2, 3, 4)] == [11, 9, 7, 5]
+    assert schedules.in_flight("interleaved", 4, 1, 8, 2) / 2 == 4 + 3 / 2
 
 
-def test_a_deadlock_names_the_stage() -> None:
-    order = (PipelineStep(Pass.BACKWARD, 0), PipelineStep(Pass.FORWARD, 0))
-    with pytest.raises(BadArgument, match="pipeline stage 1 waits forever for the input of B0"):
-        play([[order], [order]], [StageTimes(1, 1)] * 2)
+@pytest.mark.parametrize(
+    ("scheme", "stages", "microbatches", "chunks", "message"),
+    [
+        ("2bw", 4, 3, 1, "microbatches is 3: 2bw needs at least one per stage"),
+        ("interleaved", 4, 6, 2, "microbatches is 6, not a multiple of 4 stages"),
+        ("flush", 2, 4, 2, "chunks is 2: only the interleaved scheme"),
+        ("zigzag", 2, 4, 1, "scheme is 'zigzag'; choose from gpipe"),
+    ],
+)
+def test_shapes_that_cannot_run(
+    scheme: str, stages: int, microbatches: int, chunks: int, message: str
+) -> None:
+    with pytest.raises(BadArgument, match=message):
+        schedules.check_scheme(scheme, stages, microbatches, chunks)

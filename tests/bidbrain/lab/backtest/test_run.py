@@ -10,12 +10,12 @@ from bidbrain.billing import billing_rule
 from bidbrain.lab.backtest.results import JobResult, summarize
 from bidbrain.lab.backtest.run import backtest, portions, run_of, set_ups_in
 from bidbrain.lab.backtest.scenario import BadScenario, Scenario
-from bidbrain.strategies.base import Checkpointing, Offer, Overheads, Rent, mean_time_to_failure
+from bidbrain.strategies.base import Checkpointing, Offer, Overheads, Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, SECOND, Span
 from tests.bidbrain.lab.backtest.worlds import BASELINE, offer, restless
-from tests.pricing_data.histories import START, series
+from tests.pricing_data.histories import START
 
 SCHEMES = [
     "on-demand",
@@ -185,15 +185,6 @@ def test_a_strategy_that_needs_a_deadline_is_refused_without_one(name: str) -> N
 
 def test_portions_cover_every_strategy_and_zone() -> None:
     assert len(portions(scenario(), ["proteus", "bound"])) == 2
-
-
-def test_mean_time_to_failure_is_time_below_on_demand_per_crossing() -> None:
-    known = series((0, 5), (100, 20), (200, 5), (300, 20), (400, 5), (500, 5))
-    assert mean_time_to_failure(known, 10) == 150 * SECOND
-    assert mean_time_to_failure(known, 30) == 500 * SECOND
-    assert Checkpointing(0.83, 120 * SECOND).interval(150 * SECOND) == pytest.approx(
-        math.sqrt(2 * 120 * 150) * SECOND
-    )
 
 
 def test_a_summary_counts_unfinished_jobs_separately() -> None:

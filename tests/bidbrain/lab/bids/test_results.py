@@ -1,47 +1,56 @@
-"""Stated odds hold in markets that no figure of the estimate comes from."""
+"""Ways of bidding, summed up and compared."""
 
 from __future__ import annotations
 
 import pytest
 
-from bidbrain.lab.bids.market import Assumptions
-from bidbrain.lab.bids.results import TriedBid, bands, scores, tried_bids
+from bidbrain.lab.bids.backtest import WAYS, BidJob
+from bidbrain.lab.bids.market import Assumptions, GeneratedMarket
+from bidbrain.lab.bids.results import BidPortion, play_portion, summarize
+from tests.bidbrain.lab.bids.test_market import BUSY, TERMS, USD
 
 
-def test_odds_of_a_busy_market_are_about_what_is_seen_and_better_than_its_share() -> None:
-    tried = [
+@pytest.mark.parametrize(
+    "assumed", [BUSY, Assumptions(on_demand=0.2, hosts=3), Assumptions(rivals=0.2, swing=1.0)]
+)
+def test_every_way_ends_in_every_market_and_none_beats_the_lowest_floor(
+    assumed: Assumptions,
+) -> None:
+    job = BidJob(4.0, TERMS)
+    played, tried = play_portion(BidPortion("one", assumed, 7, job, WAYS))
+    assert not tried
+    floor = min(host.floor for host in GeneratedMarket(assumed, 7, 1).hosts) / USD
+    assert len({(each.way, each.costs) for each in played}) == 2 * len(WAYS)
+    for each in played:
+        assert each.outcome.finished
+        assert each.usd > 4 * floor
+        assert each.outcome.cleared <= each.outcome.paid + 1e-9
+
+
+def test_the_summary_pairs_the_jobs_of_a_seed() -> None:
+    job = BidJob(4.0, TERMS)
+    played = [
         each
-        for seed in range(12)
-        for each in tried_bids("busy", Assumptions(rivals=0.25), seed, 12)
+        for seed in range(2)
+        for each in play_portion(BidPortion("calm", Assumptions(), seed, job, ()))[0]
     ]
-    (score,) = scores(tried)
-    assert score.bids == len(tried) == 144
-    assert score.outbid_stated == pytest.approx(score.outbid_seen, abs=0.07)
-    assert score.skill > 0.1
+    summaries = {(each.way, each.costs): each for each in summarize(played)}
+    own, dear = summaries["bidbrain", "its bid"], summaries["on-demand", "its bid"]
+    assert (own.saved, own.saved_low, own.saved_high) == (0, 0, 0)
+    assert dear.cost_pct == dear.with_time_pct == 100
+    assert dear.saved > 0
 
 
-def test_displacements_are_seen_apart_from_higher_bids() -> None:
-    rush = Assumptions(rivals=0.0, on_demand=0.12, on_demand_stays=2.0)
-    tried = [each for seed in range(6) for each in tried_bids("rush", rush, seed, 12)]
-    (score,) = scores(tried)
-    assert score.outbid_seen == 0
-    assert score.outbid_stated < 0.03
-    assert score.displaced_stated == pytest.approx(score.displaced_seen, abs=0.08)
-    assert score.displaced_seen > 0.05
-
-
-def test_scores_and_bands_of_four_bids() -> None:
-    tried = [
-        TriedBid("a", 0.04, 0.1, outbid=False, displaced=False),
-        TriedBid("a", 0.04, 0.1, outbid=False, displaced=True),
-        TriedBid("b", 0.6, 0.0, outbid=True, displaced=False),
-        TriedBid("b", 0.6, 0.0, outbid=False, displaced=False),
+def test_markets_are_summed_up_together_and_jobs_are_paired_in_each() -> None:
+    job, markets = BidJob(4.0, TERMS), {"calm": Assumptions(), "busy": BUSY}
+    portions = [
+        BidPortion(name, assumed, seed, job, ())
+        for name, assumed in markets.items()
+        for seed in range(2)
     ]
-    first, second, whole = scores(tried)
-    assert [first.brier, second.brier] == pytest.approx([0.0016, 0.26])
-    assert (whole.market, whole.outbid_seen, whole.displaced_seen) == ("all", 0.25, 0.25)
-    assert whole.skill == pytest.approx(1 - (0.0016 + 0.26) / 2 / (0.25 * 0.75))
-    assert [(band.low, band.bids, band.seen) for band in bands(tried)] == [
-        (0.0, 2, 0.0),
-        (0.5, 2, 0.5),
-    ]
+    summaries = list(summarize([each for portion in portions for each in play_portion(portion)[0]]))
+    assert [each.market for each in summaries] == ["calm"] * 4 + ["busy"] * 4 + ["all"] * 4
+    one, other, both = summaries[::4]
+    assert (one.way, both.jobs) == ("on-demand", 4)
+    assert both.outbid == one.outbid == other.outbid == 0
+    assert both.saved_low < both.saved < both.saved_high

@@ -7,7 +7,6 @@ Ours are simulated by the command that a user runs, in published mode and by def
 from __future__ import annotations
 
 import csv
-import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from bench.gavel_simulator import CAUSES, MISLABELED, PUBLISHED_POLICIES
 from bidbrain.gavel.fairness import makespan_policy, max_min_fairness_policy
 from bidbrain.gavel.linear import max_throughput_policy
 from bidbrain.gavel.problem import BadProblem
-from bidbrain.lab.gavel.engine import simulate
 from bidbrain.lab.gavel.published import (
     SWITCHES,
     UniformSpeeds,
@@ -27,8 +25,6 @@ from bidbrain.lab.gavel.published import (
     stopped_max_min_policy,
     sum_policy,
 )
-from spotctl.lab.gavel.simulate import dispatcher, scenario
-from spotctl.lab.papers.gavel import command_options
 from tests.bidbrain.gavel.problems import assert_valid, problem
 from tests.spotctl.command_line import spotctl
 
@@ -108,35 +104,6 @@ def test_the_switches_that_explain_a_difference_remove_it_and_bring_it_back(
     folder, causes = shared_data / "gavel", CAUSES[policy]
     assert not far(differences(folder, stream, policy, ",".join(causes)))
     assert far(differences(folder, stream, policy, ",".join(SWITCHES - causes)))
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("stream", "policy"),
-    [run for run in EXPLAINED if run[1] in {"fifo", "min_total_duration_perf"}],
-)
-def test_published_choices_give_the_published_times_job_by_job(
-    shared_data: Path, stream: str, policy: str
-) -> None:
-    folder, (name, agnostic) = shared_data / "gavel", PUBLISHED_POLICIES[policy]
-    options = replace(
-        command_options(name, agnostic=agnostic, published="all"),
-        trace=folder / "published" / f"{stream}.csv.gz",
-        throughputs=folder / "simulation_throughputs.json.gz",
-        cluster=cluster_of(row_of(folder, stream, policy)),
-    )
-    asked, _ = scenario(options)
-    outcome = simulate(asked, dispatcher(options, asked))
-    with gzip.open(folder / "published" / "completion_times.csv.gz", "rt") as file:
-        rows = [
-            row
-            for row in csv.DictReader(file)
-            if (row["stream"], row["policy"]) == (stream, policy)
-        ]
-    times = np.array(
-        [float(row["completion_s"]) for row in sorted(rows, key=lambda row: int(row["job"]))]
-    )
-    assert outcome.finish - asked.workload.arrival == pytest.approx(times, rel=EQUAL, abs=400)
 
 
 @pytest.mark.sampled(2)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
 
-from bidbrain.lab.regions.optimum import BestSchedule
-from bidbrain.lab.regions.policies import NAMES, played
 from bidbrain.lab.regions.replay import Field, play, region_of
 from bidbrain.strategies.regions import Running
 from pricing_data.units import HOUR
-from tests.bidbrain.lab.regions.worlds import flapping, window
+from tests.bidbrain.lab.regions.worlds import window
 
 
 @pytest.mark.parametrize(
@@ -86,55 +83,3 @@ def test_a_refusal_is_free_and_spot_that_goes_is_lost() -> None:
     outcome = play(window(up, work=1, slack=2), policy, "scripted")
     assert [machine for machine, _ in policy.seen[:3]] == [None, Running(0, spot=True), None]
     assert outcome.missed
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("published", [False, True])
-def test_no_policy_misses_or_beats_the_optimum(seed: int, *, published: bool) -> None:
-    one = window(
-        flapping(seed, 3, 90),
-        work=6,
-        slack=(1.1, 1.3, 1.6, 2)[seed],
-        seed=seed,
-        published=published,
-    )
-    best = played(one, "optimal")[0]
-    for name in NAMES:
-        for result in played(one, name):
-            bill = result.bill
-            assert not result.missed
-            if name != "up-one-zone":
-                assert bill.total >= best.bill.total - 1e-9, name
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("published", [False, True])
-def test_the_optimum_is_exact(seed: int, *, published: bool) -> None:
-    """Against a search of all schedules of a small window."""
-    one = window(
-        flapping(seed, 2, 5, up_for=3, down_for=2),
-        work=0.5,
-        slack=1.0,
-        seed=seed,
-        published=published,
-    )
-    options = [None, *(Running(zone, spot=spot) for zone in (0, 1) for spot in (True, False))]
-    outcomes = [
-        play(one, BestSchedule(plan), "scripted")
-        for plan in product(options, repeat=one.record.steps)
-    ]
-    least = min(outcome.bill.total for outcome in outcomes if not outcome.missed)
-    assert played(one, "optimal")[0].bill.total == pytest.approx(least)
-
-
-def test_a_last_step_that_is_free_makes_the_optimum_no_dearer() -> None:
-    """Moves that are free in the last step only are paid for in the others."""
-    costs = [
-        played(
-            window(flapping(8, 3, 90), work=6, slack=1.1, seed=8, published=published, gb=100),
-            "optimal",
-        )
-        for published in (False, True)
-    ]
-    billed, free = (results[0].bill.total for results in costs)
-    assert free <= billed

@@ -4,18 +4,15 @@ clouds.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from spotctl.agent.cloud_parts import STORAGE, cloud_part
 from spotctl.agent.data.locations import MACHINE
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.clouds.aws.storage import AwsKeys
 from tests.servers.loopback import LoopbackServer, Reply, Request, serving
-from tests.servers.objects import AzureDialect, S3Dialect
 
 
 @dataclass
@@ -86,22 +83,6 @@ def point(server: LoopbackServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("service")
-def test_the_role_of_an_instance() -> None:
-    assert MACHINE("aws").keys() == AwsKeys("A", "S", "T", 1_900_000_000.0)
-    assert MACHINE("aws").region() == "eu-west-1"
-
-
-@pytest.mark.usefixtures("service")
-def test_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "own")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
-    monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
-    assert MACHINE("aws").keys() == AwsKeys("own", "secret")
-    assert MACHINE("aws").region() == "us-west-2"
-
-
-@pytest.mark.usefixtures("service")
 def test_tokens_of_google_and_azure() -> None:
     assert MACHINE("gcp").token() == ("earned", 3600.0)
     assert MACHINE("azure").token() == ("earned", 3600.0)
@@ -117,42 +98,17 @@ def test_a_machine_without_an_identity_is_told_so(service: Metadata) -> None:
         MACHINE("azure").token()
 
 
-@dataclass
-class Renewing:
-    """An identity whose credentials expire after a number of seconds."""
-
-    seconds: float
-    fetched: int = 0
-
-    def keys(self) -> AwsKeys:
-        self.fetched += 1
-        return AwsKeys("A", "S", "T", time.time() + self.seconds)
-
-    def region(self) -> str:
-        return "eu-west-1"
-
-    def token(self) -> tuple[str, float]:
-        self.fetched += 1
-        return "token", self.seconds
+@pytest.mark.usefixtures("service")
+def test_the_role_of_an_instance() -> None:
+    assert MACHINE("aws").keys() == AwsKeys("A", "S", "T", 1_900_000_000.0)
+    assert MACHINE("aws").region() == "eu-west-1"
 
 
-@pytest.mark.parametrize("cloud", ["aws", "gcp", "azure"])
-def test_credentials_are_used_until_they_are_about_to_expire(
-    cloud: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    part = cloud_part(cloud, STORAGE)
-    assert part is not None
-    name = "bucket@account" if cloud == "azure" else "bucket"
-    dialect = AzureDialect if cloud == "azure" else S3Dialect
-    with serving(dialect("bucket", lambda _: None)) as server:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
-        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", server.url)
-        monkeypatch.setenv("AZURE_STORAGE_BLOB_ENDPOINT", server.url)
-        lasting, short = Renewing(3600.0), Renewing(60.0)
-        buckets = [part.bucket(name, who) for who in (lasting, short)]
-        for _ in range(3):
-            for bucket in buckets:
-                bucket.put("x", b"")
-            # obstore asks for credentials at most ten times a second.
-            time.sleep(0.15)
-    assert (lasting.fetched, short.fetched) == (1, 3)
+@pytest.mark.usefixtures("service")
+def test_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "own")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
+    monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
+    assert MACHINE("aws").keys() == AwsKeys("own", "secret")
+    assert MACHINE("aws").region() == "us-west-2"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -20,14 +19,11 @@ from spotctl.agent.data.stores import (
     StoreRefused,
     StoreUnavailable,
 )
-from spotctl.clouds.azure import storage as azure
 from spotctl.clouds.wiring import buckets_of
-from spotctl.run.stored_data.storing import drop_abandoned_parts
 from tests.agileml.runtime.blob_store_suite import BlobStoreSuite, Damage, content
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 from tests.servers.objects import (
     AzureDialect,
-    GoogleDialect,
     ObjectStore,
     S3Dialect,
     Stored,
@@ -35,12 +31,9 @@ from tests.servers.objects import (
     bearer,
 )
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 KEY, SECRET, TOKEN, REGION = "AKIATEST", "secret+/", "session-token", "eu-west-1"
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
 
 
 class ObjectSuite(BlobStoreSuite):
@@ -450,32 +443,6 @@ class TestS3(ObjectSuite):
             store.put("x", [b"."])
 
 
-class TestGoogle(ObjectSuite):
-    location = "gs://bucket/jobs/a-b"
-
-    def served(self, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-        monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", TOKEN)
-        return GoogleDialect("bucket", bearer(TOKEN))
-
-    def point(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", f"{url}/storage/v1/")
-
-
-class TestAzure(ObjectSuite):
-    location = "az://bucket@account/jobs/a-b/"
-
-    def served(self, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-        monkeypatch.setattr(azure.MACHINE, "token", lambda: (TOKEN, 3600.0))
-        return AzureDialect("bucket", bearer(TOKEN, x_ms_version="2023-11-03"))
-
-    def point(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("AZURE_STORAGE_BLOB_ENDPOINT", url)
-
-    def test_the_account_must_be_named(self) -> None:
-        with pytest.raises(StoreRefused, match="az://bucket@ACCOUNT"):
-            store_at("az://bucket/x")
-
-
 def _answer_writes(bucket: ObjectStore, reply: Reply, *, stores_them: bool) -> None:
     """Answers the next write of an object with a failure, after it was stored or before."""
     write = bucket.write
@@ -487,34 +454,3 @@ def _answer_writes(bucket: ObjectStore, reply: Reply, *, stores_them: bool) -> N
         return reply
 
     bucket.write = once  # type: ignore[method-assign]
-
-
-@pytest.mark.parametrize("dialect", ["s3", "gs"])
-def test_parts_that_machines_left_behind_are_removed_after_a_day(
-    dialect: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The machines were killed, so they could not remove them. Uploads that go on, and those
-    elsewhere, stay.
-    """
-    for name in (
-        "AWS_ACCESS_KEY_ID",
-        "AWS_SECRET_ACCESS_KEY",
-        "AWS_REGION",
-        "GOOGLE_OAUTH_ACCESS_TOKEN",
-    ):
-        monkeypatch.setenv(name, "us-east-1")
-    left = {"jobs/a-b/old/1": 25, "jobs/a-b/recent/2": 23, "jobs/other/3": 99}
-    store = S3Dialect("bucket", lambda _: None)
-    for number, hours in left.items():
-        store.parts[number], store.begun[number] = (
-            {"1": b"left"},
-            datetime.now(UTC) - timedelta(hours=hours),
-        )
-    with serving(store) as server:
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
-        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", server.url)
-        drop_abandoned_parts(f"{dialect}://bucket/jobs/a-b/", MACHINE)
-        assert set(store.parts) == {"jobs/a-b/recent/2", "jobs/other/3"}
-        # An identity that may not list uploads can launch.
-        server.faults.append(Fault("bucket", Reply(403)))
-        drop_abandoned_parts(f"{dialect}://bucket/jobs/a-b/", MACHINE)

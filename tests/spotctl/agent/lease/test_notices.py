@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.agent.lease.notices import NoticeRelay, poller_of
 from spotctl.clouds.aws.machine import AwsNotices
 from spotctl.clouds.azure.machine import AzureNotices
-from spotctl.clouds.gcp.machine import GoogleNotices
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 from tests.spotctl.agent.agents import Agent, python
 from tests.waiting import eventually
@@ -96,102 +94,15 @@ def metadata() -> Iterator[tuple[Metadata, LoopbackServer, str]]:
         yield service, server, server.url.removeprefix("http://")
 
 
-class TestAws:
-    def test_an_interruption_notice_is_an_eviction_at_its_moment(self) -> None:
-        with metadata() as (service, _, host):
-            poller = AwsNotices(host)
-            assert poller.poll() == []
-            service.action = {"action": "terminate", "time": _iso(UNTIL)}
-            assert poller.poll() == [MachineNotice("evict", UNTIL_US, "aws")]
-
-    def test_a_rebalance_recommendation_is_a_hint(self) -> None:
-        with metadata() as (service, _, host):
-            service.rebalance = {"noticeTime": _iso(UNTIL)}
-            assert AwsNotices(host).poll() == [MachineNotice("hint", UNTIL_US, "aws rebalance")]
-
-    def test_a_token_is_used_again_and_renewed_when_it_is_refused(self) -> None:
-        with metadata() as (service, server, host):
-            poller = AwsNotices(host)
-            poller.poll()
-            poller.poll()
-            assert [one.path for one in server.requests].count("/latest/api/token") == 1
-            service.token = "token-2"
-            with pytest.raises(OSError, match="status 401"):
-                poller.poll()
-            assert poller.poll() == []
-
-
-class TestGoogle:
-    def test_a_preemption_ends_the_wait_and_leaves_30_seconds(self) -> None:
-        with metadata() as (service, _, host):
-            poller = GoogleNotices(host)
-            assert poller.poll() == []
-            threading.Timer(0.1, service.preempted.set).start()
-            before = time.time()
-            (notice,) = poller.poll()
-            assert (notice.kind, notice.source) == ("evict", "gcp")
-            assert before + 30 <= notice.until / 1e6 <= time.time() + 30
-            assert poller.poll() == [notice]
-
-    def test_a_preemption_before_the_first_question_is_heard(self) -> None:
-        with metadata() as (service, _, host):
-            service.preempted.set()
-            assert [one.kind for one in GoogleNotices(host).poll()] == ["evict"]
-
-
-class TestAzure:
-    def _event(self, kind: str = "Preempt", **values: object) -> dict[str, Any]:
-        not_before = datetime.fromtimestamp(UNTIL, UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
-        event = {
-            "EventId": "e-1",
-            "EventType": kind,
-            "Resources": ["machine-0"],
-            "NotBefore": not_before,
-        }
-        return {**event, **values}
-
-    def test_a_preemption_is_an_eviction_at_its_moment(self) -> None:
-        with metadata() as (service, _, host):
-            poller = AzureNotices(host)
-            service.events = [self._event()]
-            assert poller.poll() == [MachineNotice("evict", UNTIL_US, "azure")]
-
-    def test_a_started_event_has_no_moment_and_keeps_the_one_that_was_announced(self) -> None:
-        with metadata() as (service, _, host):
-            poller = AzureNotices(host)
-            service.events = [self._event()]
-            poller.poll()
-            service.events = [self._event(NotBefore="", EventStatus="Started")]
-            assert poller.poll() == [MachineNotice("evict", UNTIL_US, "azure")]
-
-    def test_an_event_without_a_moment_counts_from_when_it_was_seen(self) -> None:
-        with metadata() as (service, _, host):
-            poller = AzureNotices(host)
-            service.events = [self._event(NotBefore="")]
-            (first,), (second,) = poller.poll(), poller.poll()
-            assert first == second
-            assert abs(first.until / 1e6 - time.time() - 30) < 20
-
-    def test_events_of_other_machines_and_freezes_are_none_of_ours(self) -> None:
-        with metadata() as (service, _, host):
-            service.events = [self._event(Resources=["machine-1"]), self._event("Freeze")]
-            assert AzureNotices(host).poll() == []
-
-    def test_a_reboot_is_a_hint(self) -> None:
-        with metadata() as (service, _, host):
-            service.events = [self._event("Reboot")]
-            assert AzureNotices(host).poll() == [MachineNotice("hint", UNTIL_US, "azure reboot")]
-
-    def test_an_event_is_acknowledged_once_when_nothing_is_left_to_save(self) -> None:
-        with metadata() as (service, _, host):
-            poller = AzureNotices(host)
-            service.events = [self._event(), self._event("Reboot", EventId="e-2")]
-            poller.poll()
-            assert service.started == []
-            poller.payload_ended()
-            poller.poll()
-            poller.payload_ended()
-            assert service.started == [{"EventId": "e-1"}]
+def scheduled_event(kind: str = "Preempt", **values: object) -> dict[str, Any]:
+    not_before = datetime.fromtimestamp(UNTIL, UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
+    event = {
+        "EventId": "e-1",
+        "EventType": kind,
+        "Resources": ["machine-0"],
+        "NotBefore": not_before,
+    }
+    return {**event, **values}
 
 
 class TestNoticeRelay:
@@ -204,7 +115,7 @@ class TestNoticeRelay:
             with metadata() as (service, _, host):
                 relay = NoticeRelay(AzureNotices(host), agent.connect, time.sleep)
                 relay.turn()
-                service.events = [TestAzure()._event(NotBefore="")]
+                service.events = [scheduled_event(NotBefore="")]
                 relay.turn()
                 relay.turn()
                 assert [one["kind"] for one in agent.call("notices")["notices"]] == ["evict"]

@@ -5,20 +5,16 @@ link, to the log.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pricing_data.units import HOUR, MINUTE, SECOND
+from pricing_data.units import HOUR
 from spotctl.agent.link import usage
 from spotctl.agent.link.usage import COUNTERS, GpuUse, GpuWatch, Traffic, parsed, traffic
-from spotctl.clouds.provider import Machine, MachineState
-from spotctl.log import event_json, events as ev
-from spotctl.log.folding import fold
+from spotctl.log import events as ev
 from spotctl.log.ledger.final_cost import timeline_of
-from spotctl.run.turn.observe import news
 from spotctl.show.costs.answers import as_csv, as_json
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.page import html
@@ -27,7 +23,7 @@ from spotctl.show.costs.tables import plain_text
 from tests.spotctl.agent.agents import Agent
 from tests.spotctl.clouds.test_link import to
 from tests.spotctl.show.costs.made import NIGHT, night, report_of
-from tests.spotctl.show.runs.made_up_run import WILD, at, granted, order, rows, run_events
+from tests.spotctl.show.runs.made_up_run import rows, run_events
 from tests.waiting import eventually
 
 TWO_CARDS = "echo '94, 49813, 81559'; echo '80, 49651, 81559'"
@@ -96,35 +92,6 @@ def test_cards_that_say_nothing_do_not_count(answer: str, use: GpuUse | None) ->
     assert parsed(answer) == use
 
 
-def test_the_log_gets_noticeable_changes_once_a_minute() -> None:
-    logged: list[tuple[float, ev.Event]] = [
-        (0, order(1, WILD, 60_000_000, 1)),
-        (0, granted(1, 0, "m")),
-    ]
-    logged.append((0, ev.MachineRan("m")))
-    machine = Machine("m", WILD, 60_000_000, MachineState.RUNNING, at(0), {})
-
-    def seen(seconds: int, gpus: GpuUse | None) -> list[ev.Event]:
-        listed = [replace(machine, gpus=gpus)]
-        found = news(fold(rows(logged)), listed, at(0) + seconds * SECOND, "fake")
-        logged.extend(
-            (
-                seconds * SECOND / MINUTE,
-                event_json.from_json(type(one).__name__, event_json.to_json(one)),
-            )
-            for one in found
-        )
-        return found
-
-    assert seen(1, None) == []
-    assert seen(2, GpuUse(50, 30)) == [ev.CardsUsed("m", 50, 30)]
-    assert seen(61, GpuUse(90, 30)) == [], "within a minute"
-    assert seen(62, GpuUse(59, 39)) == [], "a small change"
-    assert seen(63, GpuUse(50, 40)) == [ev.CardsUsed("m", 50, 40)]
-    assert seen(200, None) == [ev.CardsUsed("m", None, None)]
-    assert seen(300, None) == []
-
-
 TABLE = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
     lo: 9000       10    0    0    0     0          0         0     9000      10    0    0    0     0       0          0
@@ -159,35 +126,6 @@ def test_the_agent_of_a_machine_of_its_own_says_its_traffic(
         assert (to(agent).status().traffic is not None) is counts
     finally:
         agent.close()
-
-
-def test_the_log_gets_counts_that_have_grown_noticeably() -> None:
-    logged: list[tuple[float, ev.Event]] = [
-        (0, order(1, WILD, 60_000_000, 1)),
-        (0, granted(1, 0, "m")),
-    ]
-    logged.append((0, ev.MachineRan("m")))
-    machine = Machine("m", WILD, 60_000_000, MachineState.RUNNING, at(0), {})
-
-    def seen(seconds: int, moved: Traffic | None) -> list[ev.Event]:
-        found = news(
-            fold(rows(logged)), [replace(machine, traffic=moved)], at(0) + seconds * SECOND, "fake"
-        )
-        logged.extend(
-            (
-                seconds * SECOND / MINUTE,
-                event_json.from_json(type(one).__name__, event_json.to_json(one)),
-            )
-            for one in found
-        )
-        return found
-
-    assert seen(1, None) == []
-    assert seen(2, Traffic(GB, GB)) == [ev.TrafficCounted("m", GB, GB)]
-    assert seen(61, Traffic(9 * GB, GB)) == [], "within a minute"
-    assert seen(62, Traffic(GB, GB + GB // 100)) == [], "a small part"
-    assert seen(63, Traffic(GB, 2 * GB)) == [ev.TrafficCounted("m", GB, 2 * GB)]
-    assert seen(200, None) == []
 
 
 def test_a_run_has_the_sum_of_its_machines() -> None:

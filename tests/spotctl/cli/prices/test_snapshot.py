@@ -125,12 +125,6 @@ def test_a_changed_file_is_refused_or_read_as_the_whole_one(tmp_path: Path, shar
         assert "Traceback" not in ended.err
 
 
-def test_the_same_prices_give_the_same_file(tmp_path: Path, shared: Path) -> None:
-    before = shared.read_bytes()
-    assert share(tmp_path / "one", "--out", tmp_path / "shared", "--day", "2026-03-01").code == 0
-    assert shared.read_bytes() == before
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -154,3 +148,9 @@ def test_what_is_no_snapshot_is_one_line(tmp_path: Path, content: bytes | None) 
     assert ended.code == 2
     assert ("cannot be read: No such file" if content is None else "is not a snapshot") in ended.err
     assert "move" not in ended.err, "the cure for a damaged store"
+
+
+def test_the_same_prices_give_the_same_file(tmp_path: Path, shared: Path) -> None:
+    before = shared.read_bytes()
+    assert share(tmp_path / "one", "--out", tmp_path / "shared", "--day", "2026-03-01").code == 0
+    assert shared.read_bytes() == before

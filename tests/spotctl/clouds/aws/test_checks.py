@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from threading import Barrier
 
 import pytest
 
 from spotctl.clouds.aws.cloud import AwsMachineSettings
-from spotctl.clouds.doctor import Finding, Level, Requirement, all_found
+from spotctl.clouds.doctor import Finding, Level, all_found
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.installation import INSTALLATION_TAG
 from tests.servers.aws import AwsFault, ec2_error
@@ -143,10 +142,3 @@ def test_a_check_without_its_permission_is_a_note_unless_orders_need_it_too(ec2:
     assert found["route"].level is Level.NOTE
     assert found["subnet in us-east-1a"].level is Level.NO_ACCESS
     assert "DescribeSubnets" in found["subnet in us-east-1a"].detail
-
-
-def test_checks_are_made_at_the_same_time() -> None:
-    """Each waits for all others."""
-    barrier = Barrier(8)
-    checks = [Requirement(str(number), lambda: str(barrier.wait(60.0))) for number in range(8)]
-    assert {finding.level for finding in all_found("aws", checks)} == {Level.GOOD}

@@ -1,98 +1,99 @@
-"""The checks before machines are rented on Azure: each names the setting or the command that cures
-it.
-"""
+"""What doctor finds of a subscription of Azure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.doctor import Finding, Level, all_found
-from tests.servers.azure import SUBSCRIPTION
-from tests.spotctl.clouds.azure.world import MARKET, World, order
-
-NONE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/company/providers/Microsoft.{{}}/none"
-IDENTITY = NONE.format("ManagedIdentity/userAssignedIdentities")
-SUBNET = f"{NONE.format('Network/virtualNetworks')}/subnets/inner"
-
-
-def findings(
-    world: World,
-    settings: Mapping[str, Any] | None = None,
-    **changes: Any,  # noqa: ANN401
-) -> dict[str, Finding]:
-    request = replace(order(), **changes)
-    provider = world.provider(**(settings or {}))
-    return {finding.what: finding for finding in all_found("azure", provider.checks(request))}
-
-
-def bad(found: Mapping[str, Finding]) -> dict[str, str]:
-    return {
-        what: f"{finding.detail}; {finding.cure}"
-        for what, finding in found.items()
-        if finding.is_bad
-    }
-
-
-def test_a_subscription_that_lacks_nothing_passes_and_says_what_stays_unchecked(
-    world: World,
-) -> None:
-    found = findings(world)
-    assert bad(found) == {}
-    assert (found["not checked"].level, "policies" in found["not checked"].detail) == (
-        Level.NOTE,
-        True,
-    )
-    assert world.server.resources() == ()
-
-
-@pytest.mark.parametrize(
-    ("settings", "changes", "what", "words"),
-    [
-        ({"ssh_from": ()}, {}, "ssh", "set ssh_from in [azure]"),
-        ({}, {"identity": IDENTITY}, "identity of machines", "az identity create"),
-        ({"image": "Canonical:none:server:latest"}, {}, "image", "correct image in [azure]"),
-        ({"subnet": SUBNET}, {}, "subnet", "correct subnet in [azure]"),
-        (
-            {},
-            {"market": replace(MARKET, instance_type="Standard_Z9")},
-            "size Standard_Z9",
-            "has no size",
-        ),
-        (
-            {},
-            {"market": replace(MARKET, instance_type="Standard_B2s")},
-            "size Standard_B2s",
-            "rent it on demand",
-        ),
-    ],
+from tests.servers.azure import SUBSCRIPTION, azure_error
+from tests.servers.loopback import Fault
+from tests.spotctl.clouds.gcp.test_doctor_findings import (
+    AzureSubscription,
+    azure,
+    found,
+    kept,
+    of_account,
 )
-def test_what_the_settings_or_the_job_name_is_checked(
-    world: World, settings: Mapping[str, Any], changes: Mapping[str, Any], what: str, words: str
+from tests.spotctl.command_line import spotctl
+
+pytestmark = pytest.mark.usefixtures("_nowhere_else")
+
+
+def test_azure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with azure(monkeypatch, AzureSubscription()):
+        monkeypatch.setenv("SPOTCTL_AZURE", f'identity = "{AzureSubscription.identity}"')
+        ended = spotctl("doctor", "--json")
+    assert ended.err == ""
+    one = of_account(ended, "azure")
+    assert {each["level"] for each in one.values()} == {"good"}
+    assert one["spot quota in eastus"]["told"] == "100 vCPUs"
+    assert one["on-demand quota in eastus"]["told"] == "350 vCPUs"
+    assert kept(tmp_path, spot=False) == ["azure/eastus on demand=350 vCPUs"]
+
+
+def test_the_identity_of_machines_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with azure(monkeypatch, AzureSubscription()):
+        unset = spotctl("doctor", "--json")
+        monkeypatch.setenv("SPOTCTL_AZURE", 'identity = "/subscriptions/s/none"')
+        missing = spotctl("doctor", "--json")
+    assert found(unset, "azure")["identity"]["level"] == "note"
+    assert "set identity in [azure]" in found(unset, "azure")["identity of machines"]["cure"]
+    assert (missing.code, found(missing, "azure")["identity"]["level"]) == (1, "fails")
+    assert "az identity create" in found(missing, "azure")["identity"]["cure"]
+
+
+def test_machines_that_may_delete_everything_in_the_subscription_are_noted(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert words in bad(findings(world, settings, **changes))[what]
+    """Earlier instructions had users assign the machines' role there."""
+    with azure(monkeypatch, AzureSubscription(wide=(f"/subscriptions/{SUBSCRIPTION}",))):
+        monkeypatch.setenv("SPOTCTL_AZURE", f'identity = "{AzureSubscription.identity}"')
+        ended = spotctl("doctor", "--json")
+    finding = found(ended, "azure")["identity"]
+    assert finding["level"] == "note"
+    assert finding["cure"].startswith(
+        f"az role assignment delete --assignee 1 --scope /subscriptions/{SUBSCRIPTION}"
+    )
 
 
-def test_a_quota_that_is_too_small_is_named(world: World) -> None:
-    world.server.fleet.quota = 1
-    words = bad(findings(world))[f"quotas in {MARKET.region}"]
+def test_resource_providers_that_a_new_subscription_lacks_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with azure(monkeypatch, AzureSubscription(unregistered=("Microsoft.Network",))):
+        ended = spotctl("doctor", "--json")
+    finding = found(ended, "azure")["providers"]
+    assert (ended.code, finding["level"], finding["told"]) == (
+        1,
+        "fails",
+        "not registered: Microsoft.Network",
+    )
+    assert "az provider register -n Microsoft.Network" in finding["cure"]
+
+
+def test_missing_azure_permissions_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with azure(
+        monkeypatch, AzureSubscription(not_actions=("Microsoft.Compute/virtualMachines/delete",))
+    ):
+        ended = spotctl("doctor", "--json")
+    assert ended.code == 5
     assert (
-        "1 Total Regional Spot vCPUs in eastus, and 8 are needed; request more in the Azure portal"
-        in words
+        "missing: Microsoft.Compute/virtualMachines/delete"
+        in found(ended, "azure")["permissions"]["told"]
     )
 
 
-def test_reserved_machines_need_no_quota(world: World) -> None:
-    world.server.fleet.cores = 0
-    assert f"quotas in {MARKET.region}" in bad(findings(world, bid=None))
-    assert f"quotas in {MARKET.region}" not in bad(findings(world, bid=None, reservation="group"))
+@pytest.mark.parametrize(("status", "code", "level"), [(403, 5, "no access"), (409, 1, "fails")])
+def test_an_error_of_azure_becomes_a_finding(
+    monkeypatch: pytest.MonkeyPatch, status: int, code: int, level: str
+) -> None:
+    with azure(monkeypatch, AzureSubscription()) as server:
+        server.faults.append(Fault("permissions", azure_error("No", status=status)))
+        ended = spotctl("doctor", "--json")
+    assert (ended.code, found(ended, "azure")["access"]["level"]) == (code, level)
 
 
-def test_an_older_role_leaves_a_check_out(world: World) -> None:
-    world.server.access.denied.add(
-        "Microsoft.Compute/locations/publishers/artifacttypes/offers/skus/versions/read"
-    )
-    assert findings(world)["image"].level is Level.NOTE
+def test_the_role_of_machines_of_azure_ends_machines_and_makes_none() -> None:
+    role = spotctl("doctor", "--policy", "azure-machines").json
+    assert "Microsoft.Compute/virtualMachines/delete" in role["Actions"]
+    assert all(action.endswith("/delete") for action in role["Actions"])

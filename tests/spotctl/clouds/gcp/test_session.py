@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,8 +30,6 @@ from spotctl.clouds.gcp.prices.source import (
     project_regions,
 )
 from spotctl.clouds.gcp.session import GcpSession, RetryPredicate, error_of
-from tests.servers.gcp import PROJECT, Gcp, machine
-from tests.servers.loopback import serving
 
 # The SDK left the constructors of its errors without annotations.
 exceptions: Any = api_core
@@ -107,16 +104,6 @@ def test_a_page_of_html_is_shortened_to_one_line() -> None:
     assert first_line(http.Timeout()) == "Timeout"
 
 
-@pytest.fixture
-def logged_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A computer outside Google Cloud without a Google Cloud login."""
-    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
-    monkeypatch.setenv("NO_GCE_CHECK", "true")
-
-
 QUERIES: dict[str, Callable[[GcpSession], object]] = {
     "regions": project_regions,
     "machine types": lambda session: list(machine_types(session, "us-central1")),
@@ -135,66 +122,6 @@ def test_without_credentials_every_call_fails_before_a_request(
         pytest.raises(MissingCredentials, match="GOOGLE_APPLICATION_CREDENTIALS"),
     ):
         ask(session)
-
-
-@pytest.mark.usefixtures("logged_out")
-def test_without_a_project_the_variable_and_the_setting_are_named() -> None:
-    settings = GcpSettings(compute_endpoint="http://127.0.0.1:9")
-    with (
-        GcpSession(settings) as session,
-        pytest.raises(MissingCredentials, match="GOOGLE_CLOUD_PROJECT") as caught,
-    ):
-        project_regions(session)
-    assert "settings" in str(caught.value)
-
-
-def test_the_project_defaults_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", PROJECT)
-    with (
-        serving(Gcp(zones={"us-central1": {}})) as server,
-        GcpSession(GcpSettings(compute_endpoint=server.url)) as session,
-    ):
-        assert project_regions(session) == ["us-central1"]
-
-
-def test_credentials_are_not_sent_over_plain_http(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    key = tmp_path / "key.json"
-    key.write_text(
-        '{"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "t"}'
-    )
-    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key))
-    gcp = Gcp(zones={"us-central1": {"us-central1-a": [machine("n2-standard-4", 4, 16)]}})
-    with serving(gcp) as server:
-        settings = GcpSettings(
-            project=PROJECT, compute_endpoint=server.url, billing_endpoint=server.url
-        )
-        with GcpSession(settings) as session:
-            project_regions(session)
-            list(machine_types(session, "us-central1"))
-            list(price_list(session))
-    assert len(server.requests) == 4
-    assert not any("authorization" in request.headers for request in server.requests)
-
-
-@pytest.mark.parametrize("name", ["us central1", "us-central1/zones", "", "-", "us-central1\n"])
-def test_an_invalid_region_name_is_rejected_without_a_request(name: str) -> None:
-    refused = pytest.raises(RequestRejected, match="cannot be the name of a region")
-    with serving(Gcp()) as server, GcpSession(GcpSettings(PROJECT, server.url)) as session, refused:
-        list(machine_types(session, name))
-    assert server.requests == []
-
-
-def test_an_invalid_project_name_is_rejected_without_a_request() -> None:
-    refused = pytest.raises(RequestRejected, match="cannot be the name of a project")
-    with (
-        serving(Gcp()) as server,
-        GcpSession(GcpSettings("my project", server.url)) as session,
-        refused,
-    ):
-        project_regions(session)
-    assert server.requests == []
 
 
 # -- no server -------------------------------------------------------------------------------------
@@ -218,21 +145,3 @@ def test_refused_connections_are_retried_a_few_times_only(
 def test_other_lost_connections_are_retried_until_the_deadline() -> None:
     policy = RetryPredicate(1)
     assert all(policy(http.ConnectionError("reset in the middle of an answer")) for _ in range(9))
-
-
-def test_a_refused_connection_names_the_address_after_a_few_attempts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """With an hour until the deadline: the number of attempts ends it, not the time."""
-    delays: list[float] = []
-    monkeypatch.setattr("time.sleep", delays.append)
-    with serving(Gcp()) as server:
-        pass
-    settings = GcpSettings(PROJECT, server.url, retry_deadline_seconds=3600.0)
-    with GcpSession(settings) as session, pytest.raises(NoAnswer) as caught:
-        project_regions(session)
-    assert len(delays) == settings.connection_attempts - 1
-    address = server.url.removeprefix("http://")
-    assert str(caught.value) == (
-        f"gcp: list of regions: cannot connect to {address}; check the endpoint and the network"
-    )

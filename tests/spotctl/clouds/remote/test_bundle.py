@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from spotctl.clouds.aws.session import Service
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.remote.bundle import (
-    code_wheel,
-    files_of,
-    is_left_out,
-    packages_archive,
-    with_requirements,
-)
-from spotctl.files.job.spec import Notify
-from spotctl.run.remote_runner.installing import packages_on
+from spotctl.clouds.remote.bundle import code_wheel, packages_archive
 
 
 def test_the_wheel_is_the_same_each_time(tmp_path: Path) -> None:
@@ -97,91 +85,3 @@ def test_packages_are_packed_once_for_the_same_versions(tmp_path: Path) -> None:
 def test_a_package_that_is_not_installed_is_named(tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="pip install no-such-package"):
         packages_archive(tmp_path, ["no_such_package"])
-
-
-LIBRARIES = {
-    "p/lib/libx.so",
-    "p/lib/libx.so.26",
-    "p/lib/libx.so.26.1.0",
-    "p/lib/liby.so",
-    "p/lib/libz.so.1.1",
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "sent"),
-    [
-        ("p/lib/libx.so", False),
-        ("p/lib/libx.so.26", True),
-        ("p/lib/libx.so.26.1.0", False),
-        ("p/lib/liby.so", True),
-        ("p/lib/libz.so.1.1", True),
-        ("p/core.cpython-311-x86_64-linux-gnu.so", True),
-        ("p/include/p.h", False),
-        ("p/tests/test_p.py", False),
-        ("pyarrow/libarrow_substrait.so.2600", True),
-        ("pyarrow/libarrow_flight.so.2600", False),
-        # A runner on a machine copies between buckets.
-        ("botocore/data/s3/2006-03-01/service-2.json.gz", True),
-        ("botocore/data/sqs/2012-11-05/service-2.json.gz", False),
-        ("botocore/data/endpoints.json", True),
-        # Only `try --full` asks it for evictions, from the computer that launches.
-        ("botocore/data/fis/1/service-2.json.gz", False),
-        *(
-            (f"botocore/data/{service}/1/service-2.json.gz", True)
-            for service in get_args(Service)
-            if service != "fis"
-        ),
-    ],
-)
-def test_what_no_machine_loads_is_not_sent(name: str, sent: bool) -> None:
-    assert is_left_out(name, LIBRARIES | {name}) is not sent
-
-
-OF_ALL = """
-import importlib, io, sys
-import cloudpickle, cryptography.x509, highspy, httpx, msgspec, numpy, pydantic, rich.live, scipy.optimize, typer, yaml
-from scipy.special import betaincinv
-import pyarrow, pyarrow.compute, pyarrow.csv, pyarrow.parquet
-written = io.BytesIO()
-table = pyarrow.table({"price": [1, 2, 3]})
-pyarrow.parquet.write_table(table, written)
-assert pyarrow.parquet.read_table(io.BytesIO(written.getvalue())).equals(table)
-assert pyarrow.compute.sum(table["price"]).as_py() == 6
-for name in sys.argv[1:]:
-    importlib.import_module(name)
-if "boto3" in sys.argv:
-    for service in ("ec2", "iam", "pricing", "service-quotas", "ssm", "sts"):
-        sys.modules["boto3"].client(service, "us-east-1")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("cloud", "modules"),
-    [
-        ("aws", ("boto3",)),
-        ("gcp", ("google.cloud.compute_v1", "google.auth")),
-        ("azure", ("azure.identity", "azure.mgmt.compute", "azure.mgmt.resourcegraph")),
-    ],
-)
-def test_what_a_runner_imports_works_without_what_is_left_out(
-    tmp_path: Path, cloud: str, modules: tuple[str, ...]
-) -> None:
-    for name, path in files_of(with_requirements(packages_on(cloud, Notify())).values()):
-        new = tmp_path / name
-        new.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(path, new)
-        except OSError:
-            shutil.copyfile(path, new)
-    words = [
-        sys.executable,
-        "-I",
-        "-S",
-        "-c",
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{OF_ALL}",
-        *modules,
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -1,90 +1,112 @@
-"""Copies of archives: few from the launcher, the others from machine to machine."""
+"""Machines of a launcher with a slow network: leases are renewed while it sends, and it sends each
+archive once.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+import contextlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.remote.machine_setup import (
-    MAX_FETCHING,
-    MAX_SENT,
-    ArchiveServer,
-    CopyOrigin,
-    Spreading,
-    origin_of,
-)
+from spotctl.agent import layout
+from spotctl.clouds.errors import ProviderError, Unanswered
+from spotctl.clouds.remote.ssh import SshConnection
+from tests.cloud.namespaces import namespaces
+from tests.spotctl.clouds.remote.rented import Rented, after, renting, shell
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.cloud, pytest.mark.slow]
+
+MEGABITS, LEASE_SECONDS = 2.0, 20.0
+LARGE = 10 << 20
+"""Takes twice the first lease to send."""
 
 
-@pytest.mark.parametrize(
-    ("fetching", "sending", "failures", "origin"),
-    [
-        ({}, 0, 0, CopyOrigin.HERE),
-        ({}, 1, 0, CopyOrigin.WAIT),
-        ({"a": 0}, 0, 0, "a"),
-        ({"a": 1, "b": 0}, 0, 0, "b"),
-        ({"a": MAX_FETCHING, "b": MAX_FETCHING}, 0, 0, CopyOrigin.WAIT),
-        ({}, 0, 1, CopyOrigin.HERE),
-        ({"a": 0}, 0, 2, CopyOrigin.HERE),
-        ({}, MAX_SENT, 2, CopyOrigin.WAIT),
-    ],
-)
-def test_the_origin_of_the_next_copy(
-    fetching: dict[str, int], sending: int, failures: int, origin: str | CopyOrigin
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "data").write_bytes(random.Random(7).randbytes(LARGE))
+    return job
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The large files that this computer has sent."""
+    files = list[Path]()
+    send = SshConnection.send
+
+    def counted(self: SshConnection, command: str, file: Path, progress: object) -> str:
+        answer = send(self, command, file, progress)  # type: ignore[arg-type]
+        if file.stat().st_size > LARGE // 2:
+            files.append(file)
+        return answer
+
+    monkeypatch.setattr(SshConnection, "send", counted)
+    return files
+
+
+def test_a_lease_that_is_shorter_than_the_transfer_is_renewed_meanwhile(
+    tmp_path: Path, folder: Path
 ) -> None:
-    assert origin_of(fetching, sending, failures) == origin
+    with namespaces(MEGABITS) as host, renting(host, tmp_path, folder=folder) as one:
+        one.start(shell("sleep 999"), lease=LEASE_SECONDS)
+        link, said = one.agents.link(one.machine), set[str]()
 
-
-def spread(machines: int, fails: Callable[[ArchiveServer], bool] = lambda _: False) -> list[str]:
-    """From where the machines got an archive, in their order of time."""
-    spreading, origins = Spreading(), list[str]()
-
-    def bring(name: str) -> None:
-        done = False
-        while not done:
+        def is_up() -> bool:
+            assert not one.ended, one.console
+            one.agents.prepare(one.machine, one.supplies)
+            with contextlib.suppress(Unanswered):
+                link.renew(after(LEASE_SECONDS))
             try:
-                with spreading.turn("digest", lambda: None) as server:
-                    if server is not None and fails(server):
-                        raise ConnectionError
-                    origins.append("here" if server is None else str(server.given["host"]))
-                    spreading.add("digest", name, ArchiveServer({"host": name}, lambda: None))
-            except ConnectionError:
-                continue
-            done = True
+                return link.status().work == "work"
+            except ProviderError as error:
+                said.add(str(error))
+                return False
 
-    threads = [threading.Thread(target=bring, args=(f"m{number}",)) for number in range(machines)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return origins
+        eventually(is_up)
+        progress = [
+            text for text in said if "sending the job's folder (" in text and "of 10.0 MiB" in text
+        ]
+        assert len(progress) > 1, said
 
 
-def test_the_launcher_sends_one_copy_for_all_machines() -> None:
-    origins = spread(22)
-    assert len(origins) == 22
-    assert origins.count("here") == 1
+@contextlib.contextmanager
+def three(tmp_path: Path, folder: Path) -> Iterator[list[Rented]]:
+    with namespaces() as host, contextlib.ExitStack() as stack:
+        machines = [stack.enter_context(renting(host, tmp_path, folder=folder)) for _ in range(3)]
+        for one in machines:
+            one.agents = machines[0].agents
+            one.start(shell("sleep 999"))
+        for one in machines:
+            eventually(lambda one=one: "spotctl: ready" in one.console)  # type: ignore[misc]
+        yield machines
 
 
-def test_machines_that_do_not_reach_each_other_all_get_it_from_the_launcher() -> None:
-    assert spread(9, fails=lambda _: True) == ["here"] * 9
+def test_one_copy_is_sent_and_the_other_machines_get_theirs_from_the_first(
+    tmp_path: Path, folder: Path, sent: list[Path]
+) -> None:
+    with three(tmp_path, folder) as machines:
+        for one in machines:
+            one.agents.prepare(one.machine, one.supplies)
+        for one in machines:
+            one.prepared()
+            assert one.sh(f"stat -Lc %s {layout.JOB_FOLDER}/data").strip() == str(LARGE)
+        assert len(sent) == 1
 
 
-def test_a_machine_that_is_gone_is_not_asked_again() -> None:
-    asked = list[str]()
-
-    def fails(server: ArchiveServer) -> bool:
-        asked.append(str(server.given["host"]))
-        return len(asked) == 1
-
-    assert len(spread(9, fails)) == 9
-    assert asked.count(asked[0]) == 1
-
-
-def test_servers_end_with_the_process_that_started_them() -> None:
-    stopped, spreading = list[str](), Spreading()
-    for name in ("a", "b"):
-        spreading.add("digest", name, ArchiveServer({}, lambda name=name: stopped.append(name)))  # type: ignore[misc]
-    spreading.close()
-    assert sorted(stopped) == ["a", "b"]
+def test_machines_that_do_not_reach_each_other_get_all_from_the_launcher(
+    tmp_path: Path, folder: Path, sent: list[Path]
+) -> None:
+    with three(tmp_path, folder) as machines:
+        for one in machines:
+            one.sh(
+                "iptables -A INPUT -i eth0 -p tcp ! --dport 22 -j REJECT --reject-with tcp-reset"
+            )
+            one.agents.prepare(one.machine, one.supplies)
+        for one in machines:
+            one.prepared()
+        assert len(sent) == 3

@@ -60,9 +60,3 @@ def test_a_mistake_is_one_line(tmp_path: Path, text: str, said: str) -> None:
     assert ended.code == 2
     assert said in ended.err
     assert len(ended.err.splitlines()) == 1
-
-
-def test_options_of_other_scenarios_are_refused(tmp_path: Path) -> None:
-    ended = run(tmp_path, SMALL, "--frontier")
-    assert ended.code == 2
-    assert "only --starts" in ended.err

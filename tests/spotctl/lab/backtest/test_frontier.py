@@ -6,9 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.lab.backtest.test_run import folder
 
-__all__ = ["folder"]
 SOME = "on-demand,standard+agileml,proteus,fixed-bid:0.0001,lookahead:0,lookahead:1"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,67 +10,6 @@ import pytest
 
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
-
-HEADER = "timestamp,cloud,region,zone,instance_type,product,spot_price"
-
-
-def prices(folder: Path, name: str, *rows: str) -> Path:
-    path = folder / f"{name}.csv"
-    path.write_text("\n".join([HEADER, *rows]) + "\n")
-    return path
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> dict[str, Any]:
-    """Ten days: Amazon's V100 for a dollar, then two; Azure's P100 for half of one, its K80s for a
-    tenth.
-    """
-    amazon = prices(
-        tmp_path,
-        "aws",
-        "2020-03-01T00:00:00Z,aws,us-east-1,us-east-1a,p3.2xlarge,Linux/UNIX,1.0",
-        "2020-03-05T00:00:00Z,aws,us-east-1,us-east-1a,p3.2xlarge,Linux/UNIX,2.0",
-        "2020-03-11T00:00:00Z,aws,us-east-1,us-east-1a,p3.2xlarge,Linux/UNIX,2.0",
-        "2020-03-01T00:00:00Z,aws,us-east-1,us-east-1a,m4.large,Linux/UNIX,0.05",
-        "2020-03-11T00:00:00Z,aws,us-east-1,us-east-1a,m4.large,Linux/UNIX,0.05",
-    )
-    azure = prices(
-        tmp_path,
-        "azure",
-        *(
-            f"2020-03-{day:02}T00:00:00Z,azure,us_east,,{kind},linux,{price}"
-            for day in (1, 11)
-            for kind, price in (
-                ("Standard_NC6s_v2", 0.5),
-                ("Standard_NC12", 0.2),
-                ("Standard_NC24rs_v2", 1.6),
-            )
-        ),
-    )
-    table = {
-        name: {f"('{job}', 1)": {"null": rate} for job, rate in rates.items()}
-        for name, rates in {
-            "v100": {"vision": 8.0, "games": 2.0},
-            "p100": {"vision": 3.0, "games": 1.5},
-            "k80": {"vision": 0.5, "games": 1.0},
-        }.items()
-    }
-    throughputs = tmp_path / "throughputs.json"
-    throughputs.write_text(json.dumps(table))
-    return {"prices": [str(amazon), str(azure)], "throughputs": str(throughputs)}
-
-
-@pytest.fixture
-def analyze(tmp_path: Path, files: dict[str, Any]) -> Callable[..., Ended]:
-    """Analyzes the files on the terms that are given; a term that is None is left out."""
-
-    def run(*words: str | Path, **terms: object) -> Ended:
-        scenario = tmp_path / "scenario.yaml"
-        values = {key: value for key, value in (files | terms).items() if value is not None}
-        scenario.write_text(json.dumps(values))  # which is YAML, too
-        return spotctl("lab", "gavel", "analyze", scenario, *words)
-
-    return run
 
 
 def by_case(answer: dict[str, Any]) -> dict[tuple[str, float, str], Any]:
@@ -137,35 +74,6 @@ def test_what_is_left_out_is_said(analyze: Callable[..., Ended]) -> None:
     told = analyze("--json", days=[2], machines={"azure/Standard_NC24rs_v2": "P100x4"})
     assert "does not know" not in told.err
     assert told.json["markets"] == 4
-
-
-def test_the_tables_and_the_files(analyze: Callable[..., Ended], tmp_path: Path) -> None:
-    out = tmp_path / "made" / "for it"
-    ended = analyze("--out", out, days=[1, 2], starts=3)
-    assert ended.code == 0, ended.err
-    assert "Dollars for a job of 2 V100-days" in ended.out
-    assert [
-        line.split()[0] for line in ended.out.splitlines() if line.startswith(("vision", "games"))
-    ] == [
-        "vision",
-        "games",
-    ]
-    assert "aws/us-east-1 V100: on-demand over spot" in ended.out
-    for name in ("reduction", "by_length", "prices"):
-        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    rows = list(csv.DictReader((out / "costs.csv").read_text().splitlines()))
-    assert len(rows) == 2 * 2 * 6
-    assert {
-        row["offers"].rpartition(" ")[0] for row in rows if row["strategy"] == "fixed-type"
-    } == {"aws 1xV100"}
-    assert next(csv.reader((out / "figures.csv").read_text().splitlines())) == [
-        "table",
-        "what",
-        "found",
-        "paper",
-        "unit",
-        "case",
-    ]
 
 
 def test_stored_prices_are_taken_where_no_file_is_given(
@@ -243,15 +151,3 @@ def test_recorded_markets_give_the_published_tables(
             for name in ("fixed-type", "best-type", "multi-gpu", "multi-cloud")
         ]
         assert ladder == sorted(ladder)
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_no_number_is_folded_and_no_line_is_longer_than_the_terminal(
-    analyze: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    lines = analyze(days=[2], starts=1).out.splitlines()
-    assert max(map(len, lines)) <= width
-    (vision,) = [line for line in lines if line.startswith("vision")]
-    assert len(vision.replace(" (", "(").split()) == (7 if width == 80 else 9)
-    assert any(line.startswith("mean reduction") for line in lines) == (width == 80)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 from pathlib import Path
 
@@ -24,26 +23,6 @@ KEYS = [
 HEADER = "job_type,num_steps_arg,total_steps,scale_factor,priority_weight,slo,arrival_time_s"
 CLUSTER = ("--cluster", "v100=2,k80=4")
 POLICY = ("--policy", "max-min-fairness")
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """Two kinds on one worker, one on two; together two small ones do 1.6 times the work of one."""
-    alone = {"v100": (4.0, 2.0, 6.0), "k80": (1.0, 1.0, 0.0)}
-    kinds = ("('small', 1)", "('other', 1)", "('small', 2)")
-    found = {
-        type_: {
-            kind: {
-                "null": rate,
-                **({"('small', 1)": [rate * 0.8, rates[0] * 0.8]} if "1" in kind else {}),
-            }
-            for kind, rate in zip(kinds, rates, strict=True)
-        }
-        for type_, rates in alone.items()
-    }
-    path = tmp_path / "table.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(found).encode()))
-    return path
 
 
 def written(folder: Path, *rows: str, header: str = HEADER) -> Path:
@@ -289,79 +268,10 @@ def test_what_cannot_be_simulated_is_one_line_and_code_2(
     assert ended.out == ""
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        "small,-n,1e300,1,1,-1,0",
-        "small,-n,480,1,1,-1,1e300",
-        "small,-n,lots,1,1,-1,0",
-        "small,-n,0,1,1,-1,0",
-        "small,-n,9,1.5,1,-1,0",
-        "small,-n,9,1,1,-1",
-        "small,-n,9,1,0,-1,0",
-        "small,-n,9,1,1,nan,0",
-    ],
-)
-def test_a_row_that_is_wrong_is_named(
-    table: Path, tmp_path: Path, row: str, approved: Approved
-) -> None:
-    trace = written(tmp_path, "small,-n,10,1,1,-1,0", row)
-    ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY)
-    approved(ended)
-
-
 def test_a_job_that_would_not_end_is_named(table: Path, tmp_path: Path, approved: Approved) -> None:
     trace = written(tmp_path, "small,-n,10,1,1,-1,0", "small,-n,1e12,1,1,-1,0")
     ended = simulated(table, "--trace", trace, *CLUSTER, *POLICY)
     approved(ended)
-
-
-def test_a_trace_may_begin_with_the_mark_of_a_spreadsheet(table: Path, tmp_path: Path) -> None:
-    trace = written(tmp_path, "small,-n,400,1,1,-1,0", header="\ufeff" + HEADER)
-    assert (
-        simulated(table, "--trace", trace, *CLUSTER, *POLICY, "--json").json["average_jct_seconds"]
-        == 100
-    )
-
-
-def test_a_trace_without_a_column_or_a_known_job_is_named(
-    table: Path, tmp_path: Path, approved: Approved
-) -> None:
-    trace = written(tmp_path, "small,9,1", header="job_type,total_steps,scale_factor")
-    approved(simulated(table, "--trace", trace, *CLUSTER, *POLICY))
-    trace = written(tmp_path, "huge,-n,10,1,1,-1,0")
-    approved(simulated(table, "--trace", trace, *CLUSTER, *POLICY))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "{",
-        "[" * 100_000,
-        "[]",
-        '{"v100": {"(\'small\', 1)": {"null": true}}}',
-        '{"v100": {"(\'small\', 1)": {"null": 1%s}}}' % ("0" * 400),
-        '{"v100": {"%s": {"null": 1}}}' % ("(" * 5000),
-        "{}",
-        '{"v100": {"small": {"null": 1}}}',
-        '{"v100": {"(\'small\', 0)": {"null": 1}}}',
-        '{"v100": {"(\'small\', 1)": {}}}',
-        '{"v100": {"(\'small\', 1)": {"null": -1}}}',
-        '{"v100": {"(\'small\', 1)": {"null": null}}}',
-        '{"v100": {"(\'small\', 1)": {"null": 1, "(\'small\', 1)": [1]}}}',
-    ],
-)
-def test_a_table_that_is_wrong_is_named(tmp_path: Path, content: str, approved: Approved) -> None:
-    path = tmp_path / "table.json"
-    path.write_text(content)
-    ended = simulated(path, *GENERATED, *CLUSTER, *POLICY)
-    approved(ended)
-
-
-def test_a_damaged_archive_is_named(tmp_path: Path, approved: Approved) -> None:
-    path = tmp_path / "table.json.gz"
-    path.write_bytes(gzip.compress(b'{"v100": {}}' * 100)[:-9])
-    approved(simulated(path, *GENERATED, *CLUSTER, *POLICY))
 
 
 def test_recorded_jobs_of_a_production_cluster_can_be_simulated(

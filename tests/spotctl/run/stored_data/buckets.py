@@ -86,3 +86,13 @@ def bucket_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]
     with serving(GoogleDialect("bucket", bearer("token"))) as server:
         monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", server.url)
         yield Bucket(server, folder)
+
+
+@contextmanager
+def bucket_and_corpus(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An empty bucket, and a folder of two files that can be sent to it."""
+    (folder / "corpus" / "deep").mkdir(parents=True)
+    (folder / "corpus" / "a").write_bytes(b"a" * 5000)
+    (folder / "corpus" / "deep" / "b").write_bytes(b"b" * 300)
+    with bucket_of(folder, monkeypatch) as bucket:
+        yield bucket

@@ -16,7 +16,6 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.run.trial import conduct as conducting
 from spotctl.run.trial.conduct import STEPS, conduct
-from spotctl.run.trial.machines import family_of
 from spotctl.run.trial.record import PASSED, Kit, StepResult, StepSkipped, TrialFailed
 
 PROVIDER: Any = SimpleNamespace(
@@ -115,17 +114,3 @@ def test_nothing_more_is_rented_once_the_budget_is_reached(
         "left": "passed",
     }
     assert record.most_usd == 2.0
-
-
-@pytest.mark.parametrize(
-    ("name", "family"),
-    [
-        ("m6i.24xlarge", "m6i"),
-        ("n2-standard-4", "n2-standard"),
-        ("Standard_D4s_v5", "Standard_Ds_v5"),
-        ("Standard_NC24ads_A100_v4", "Standard_NCads_A100_v4"),
-        ("Standard_E4-2s_v5", "Standard_Es_v5"),
-    ],
-)
-def test_a_family_is_a_types_name_without_its_size(name: str, family: str) -> None:
-    assert family_of(name) == family

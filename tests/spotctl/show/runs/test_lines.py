@@ -57,21 +57,6 @@ def live(view: RunView) -> list[str]:
     return [line.plain for line in run_lines.live(view, 3.0)]
 
 
-def test_the_live_view_shows_the_spend_the_progress_and_the_expected_end() -> None:
-    planned = ev.Planned(1.0, 0.5, 2.0, 1.0, 4.0, assumed=False)
-    waiting = view(replace(state(3), planned=planned))
-    assert live(waiting)[1:] == [
-        "  spent $1.00 of $5.00   expected end in 1.0 hours of market time"
-    ]
-    lines = live(view(state()))
-    assert lines[1:3] == [
-        "  stage 2   clock 40 of 100   loss 0.2",
-        "  spent $1.00 of $5.00   expected end in 11 minutes of market time",
-    ]
-    for goal in (None, 41):
-        assert live(run_view(state(), state().at, attended=True, goal=goal))[2:] == []
-
-
 def test_lines_for_what_changed_between_two_states() -> None:
     counts = [0, 5, 6, 12, 13, 16, 18]
     found = [run_lines.happened(state(before), state(after)) for before, after in pairwise(counts)]

@@ -14,7 +14,6 @@ from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, HOUR, parse_time
-from spotctl.clouds.azure.machine_types import accelerator_of, spelled
 from spotctl.clouds.azure.prices.records import (
     PriceSheet,
     events_between,
@@ -29,57 +28,6 @@ from tests.servers.azure import Row, retail_item, sku
 NOW = parse_time("2026-03-15T12:00:00Z")
 REQUEST = FetchRequest(since=NOW - 30 * DAY, until=NOW)
 D2 = Market("azure", "eastus", "-", "Standard_D2s_v3")
-
-SPELLINGS = """
-    Basic_A0 Standard_A1 Standard_A1_v2 Standard_A2m_v2 Standard_B1ls Standard_B2pts_v2 Standard_D2s_v3 Standard_D2_v3
-    Standard_DS1_v2 Standard_DS11-1_v2 Standard_D11_v2_Promo Standard_DC4as_cc_v5 Standard_DC4eds_v5 Standard_E4-2s_v3
-    Standard_E96-24ads_v5 Standard_EC2as_v5 Standard_F2s_v2 Standard_FX4mds Standard_G5 Standard_GS5-8 Standard_H16mr
-    Standard_HB120-16rs_v3 Standard_HC44rs Standard_HX176rs Standard_L8s_v3 Standard_M128-32ms Standard_M208ms_v2
-    Standard_M416s_8_v2 Standard_M176bds_4_v3 Standard_NC6 Standard_NC24r_Promo Standard_NC6s_v3 Standard_NC4as_T4_v3
-    Standard_NC24ads_A100_v4 Standard_NC80adis_H100_v5 Standard_NCC40ads_H100_v5 Standard_NC36ds_xl_RTXPRO6000BSE_v6
-    Standard_ND40rs_v2 Standard_ND96asr_v4 Standard_ND96amsr_A100_v4 Standard_ND96isr_H200_v5
-    Standard_ND96isr_MI300X_v5 Standard_ND128isr_NDR_GB200_v6 Standard_NG32ads_V620_v1 Standard_NP10s
-    Standard_NV36adms_A10_v5 Standard_NV24ads_V710_v5 Standard_NV6
-""".split()
-
-
-@pytest.mark.parametrize("name", SPELLINGS)
-def test_sizes_in_lower_case_get_the_capitals_of_azure(name: str) -> None:
-    assert spelled(name.lower()) == name
-    assert spelled(name) == name
-
-
-ACCELERATORS = {
-    "K80": "Standard_NC6 Standard_NC24r Standard_NC12_Promo",
-    "P100": "Standard_NC6s_v2 Standard_NC24rs_v2",
-    "V100": "Standard_NC6s_v3 Standard_NC24rs_v3 Standard_ND40rs_v2",
-    "P40": "Standard_ND6s Standard_ND24rs",
-    "M60": "Standard_NV6 Standard_NV12s_v3 Standard_NV24_Promo",
-    "MI25": "Standard_NV32as_v4",
-    "MI25-slice": "Standard_NV4as_v4",
-    "T4": "Standard_NC4as_T4_v3 Standard_NC64as_T4_v3",
-    "A10": "Standard_NV36ads_A10_v5 Standard_NV72ads_A10_v5",
-    "A10-slice": "Standard_NV6ads_A10_v5 Standard_NV18ads_A10_v5",
-    "A100": "Standard_ND96asr_v4",
-    "A100-80GB": "Standard_ND96amsr_A100_v4 Standard_NC48ads_A100_v4",
-    "H100": "Standard_ND96isr_H100_v5 Standard_NC80adis_H100_v5",
-    "H200": "Standard_ND96isr_H200_v5",
-    "MI300X": "Standard_ND96isr_MI300X_v5",
-    "V620-slice": "Standard_NG8ads_V620_v1",
-    "V710": "Standard_NV24ads_V710_v5",
-    "GB200": "Standard_ND128isr_NDR_GB200_v6",
-    "RTXPRO6000BSE": "Standard_NC144ds_xl_RTXPRO6000BSE_v6",
-    "gpu": "Standard_NX7s_v9 Standard_ND96asr_v9 Standard_DC4as_cc_v5",
-}
-
-
-@pytest.mark.parametrize(
-    ("accelerator", "name"), [(a, n) for a, names in ACCELERATORS.items() for n in names.split()]
-)
-def test_accelerators_come_from_the_size_name_if_it_is_unambiguous(
-    accelerator: str, name: str
-) -> None:
-    assert accelerator_of(name) == accelerator
 
 
 def test_a_machine_is_described_by_its_capabilities() -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pricing_data.units import DAY, HOUR, parse_time
-from spotctl.clouds.bills import BadBill, BillKind, BillLine
+from spotctl.clouds.bills import BadBill
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
 from spotctl.show.costs import focus
 from spotctl.show.costs.bills.read import read_bill
@@ -131,7 +129,6 @@ def test_the_command_reads_an_export_of_the_command(tmp_path: Path) -> None:
 
 # -- the clouds' exports ---------------------------------------------------------------------------
 
-BEGIN = parse_time("2026-06-01T02:00:00Z")
 COMMON = {
     "BilledCost": "0.125",
     "BillingAccountId": "123456789012",
@@ -183,180 +180,6 @@ CLOUDS: dict[str, Line] = {
         "x_SkuMeterCategory": "Virtual Machines",
     },
 }
-
-
-def lines_of(line: Line, path: Path, provider: str = "") -> tuple[BillLine, ...]:
-    path.write_text(as_csv([line]))
-    bill = read_bill(path, provider)
-    assert (bill.begin, bill.end) == (BEGIN - 2 * HOUR, BEGIN - 2 * HOUR + 30 * DAY)
-    return bill.lines
-
-
-@pytest.mark.parametrize("provider", CLOUDS)
-def test_a_machines_hour_is_read_from_every_cloud(provider: str, path: Path) -> None:
-    line, *others = lines_of(CLOUDS[provider], path)
-    assert (line.resource, line.is_machine, line.run, line.kind) == (
-        "i-0abc",
-        True,
-        "job-1",
-        BillKind.USAGE,
-    )
-    assert (line.begin, line.end, line.amount, line.currency) == (
-        BEGIN,
-        BEGIN + HOUR,
-        Decimal("0.125"),
-        "USD",
-    )
-    credited = [(other.kind, other.amount) for other in others]
-    assert credited == ([(BillKind.CREDIT, Decimal("-0.1"))] if provider == "gcp" else [])
-
-
-@pytest.mark.parametrize(
-    ("provider", "changes"),
-    [
-        ("aws", {"SkuMeter": "USE1-USW2-AWS-Out-Bytes"}),
-        ("gcp", {"ChargeDescription": "Network Data Transfer Out from Americas"}),
-        (
-            "azure",
-            {
-                "ResourceType": "",
-                "x_SkuMeterCategory": "Bandwidth",
-                "ServiceCategory": "Networking",
-            },
-        ),
-        (
-            "azure",
-            {"ServiceCategory": "Networking", "ConsumedUnit": "GB", "x_SkuMeterCategory": "Data"},
-        ),
-    ],
-)
-def test_traffic_is_no_machine_time(provider: str, changes: Line, path: Path) -> None:
-    line = lines_of({**CLOUDS[provider], **changes}, path)[0]
-    assert (line.is_machine, line.is_traffic) == (False, True)
-
-
-@pytest.mark.parametrize(
-    ("changes", "kind"),
-    [
-        ({"ChargeCategory": "Purchase", "ResourceId": ""}, BillKind.FEE),
-        ({"ChargeCategory": "Tax", "ResourceId": ""}, BillKind.TAX),
-        ({"ChargeCategory": "Credit"}, BillKind.CREDIT),
-        ({"ChargeCategory": "Adjustment"}, BillKind.CREDIT),
-        ({"ChargeClass": "Correction"}, BillKind.USAGE),
-        (
-            {"ChargeClass": "Correction", "ChargePeriodStart": "2026-05-30T02:00:00Z"},
-            BillKind.CORRECTION,
-        ),
-    ],
-)
-@pytest.mark.parametrize("provider", ["aws", "azure"])
-def test_other_charges_and_corrections_of_earlier_bills_are_no_usage(
-    provider: str, changes: Line, kind: BillKind, path: Path
-) -> None:
-    assert [line.kind for line in lines_of({**CLOUDS[provider], **changes}, path)] == [kind]
-
-
-@pytest.mark.parametrize(
-    ("changes", "amount"),
-    [
-        ({"BilledCost": "0", "EffectiveCost": "0.08", "CommitmentDiscountId": "sp-1"}, "0.08"),
-        ({"BilledCost": "0", "EffectiveCost": "0.08"}, "0"),
-        ({"BilledCost": "0.3", "EffectiveCost": "0.08", "CommitmentDiscountId": "sp-1"}, "0.3"),
-    ],
-)
-def test_the_effective_cost_counts_for_usage_that_a_commitment_has_paid(
-    changes: Line, amount: str, path: Path
-) -> None:
-    assert [line.amount for line in lines_of({**CLOUDS["aws"], **changes}, path)] == [
-        Decimal(amount)
-    ]
-
-
-EUROS = {"BillingCurrency": "EUR", "BilledCost": "0.115", "EffectiveCost": "0.115"}
-
-
-@pytest.mark.parametrize(
-    ("provider", "changes"),
-    [
-        ("azure", {"x_BilledCostInUsd": "0.125"}),
-        ("azure", {"x_BillingExchangeRate": "0.92", "x_PricingCurrency": "USD"}),
-        ("azure", {"PricingCurrency": "USD", "PricingCurrencyEffectiveCost": "0.125"}),
-        ("gcp", {"x_CurrencyConversionRate": "0.92", "x_Credits": "[]"}),
-    ],
-)
-def test_other_currencies_are_converted_by_what_the_line_states(
-    provider: str, changes: Line, path: Path
-) -> None:
-    (line,) = lines_of({**CLOUDS[provider], **EUROS, **changes}, path)
-    assert (line.amount, line.currency, line.billed_in) == (Decimal("0.125"), "USD", "EUR")
-
-
-def test_a_currency_without_a_rate_stays(path: Path) -> None:
-    (line,) = lines_of({**CLOUDS["aws"], **EUROS}, path)
-    assert (line.amount, line.currency) == (Decimal("0.115"), "EUR")
-
-
-def test_compressed_and_parquet_exports(tmp_path: Path) -> None:
-    """With times, decimals and maps as columns, as AWS writes them."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    text = as_csv([CLOUDS["aws"]])
-    (tmp_path / "focus.csv.gz").write_bytes(gzip.compress(text.encode()))
-    expected = read_bill(tmp_path / "focus.csv.gz")
-    typed: dict[str, Callable[[str], pa.Array]] = {
-        **{
-            name: lambda value: pa.array([parse_time(value)], pa.timestamp("us"))
-            for name in CLOUDS["aws"]
-            if "Period" in name
-        },
-        **{
-            name: lambda value: pa.array([Decimal(value)])
-            for name in ("BilledCost", "EffectiveCost")
-        },
-        "Tags": lambda value: pa.array(
-            [list(json.loads(value).items())], pa.map_(pa.string(), pa.string())
-        ),
-    }
-    columns = {
-        name: typed[name](value) if name in typed else pa.array([value])
-        for name, value in CLOUDS["aws"].items()
-    }
-    pq.write_table(pa.table(columns), tmp_path / "focus.snappy.parquet")
-    bill = read_bill(tmp_path / "focus.snappy.parquet")
-    assert (bill.begin, bill.end) == (expected.begin, expected.end)
-    (line,), (same,) = bill.lines, expected.lines
-    assert (line.amount, line.begin, line.end, line.run, line.what) == (
-        same.amount,
-        same.begin,
-        same.end,
-        same.run,
-        same.what,
-    )
-
-
-@pytest.mark.parametrize(
-    ("changes", "provider", "message"),
-    [
-        (
-            {"ChargeCategory": "Gift"},
-            "",
-            "line 2: chargecategory 'gift' is not one of usage, purchase",
-        ),
-        ({"BilledCost": "free"}, "", "line 2: billedcost 'free' is not a number"),
-        ({"ChargePeriodEnd": "2026-05-01"}, "", "line 2: the period ends before it begins"),
-        ({"ProviderName": "Another"}, "", "has no lines"),
-        ({}, "gcp", "has no lines of gcp"),
-        ({"Tags": "[1"}, "", "line 2: the column Tags holds '[1', which is not a set of tags"),
-    ],
-)
-def test_an_unreadable_line_is_named(
-    changes: Line, provider: str, message: str, path: Path
-) -> None:
-    path.write_text(as_csv([{**CLOUDS["aws"], **changes}]))
-    with pytest.raises(BadBill) as failed:
-        read_bill(path, provider)
-    assert message in str(failed.value)
 
 
 def test_a_file_with_several_clouds_needs_a_choice(path: Path) -> None:

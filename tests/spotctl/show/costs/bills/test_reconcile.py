@@ -330,22 +330,6 @@ def test_other_currencies_are_converted_at_the_rate_of_the_bill(provider: str, p
     assert (agreement.differences, agreement.converted) == ((), ("EUR",))
 
 
-def test_azure_charges_traffic_on_the_id_of_the_machine_and_its_period_includes_the_last_day(
-    path: Path,
-) -> None:
-    traffic = {**WHOLE["azure"][0], "MeterCategory": "Bandwidth", "CostInBillingCurrency": "0.3"}
-    found = compared("azure", [*WHOLE["azure"], traffic], path)
-    assert (found.agrees, found.unmeasured) == (True, 3 * 360 * 10**9)
-    last = [
-        {**line, "BillingPeriodEndDate": line["Date"]}
-        for line in WHOLE["azure"]
-        if line["Date"] == "06/01/2026"
-    ]
-    agreement = compared("azure", last, path)
-    assert agreement.ledger == pytest.approx(agreement.bill, rel=1e-6)
-    assert agreement.outside > 0
-
-
 def test_rows_outside_the_billing_period_are_not_compared(path: Path) -> None:
     bill = [
         {**line, "bill/BillingPeriodStartDate": "2026-06-02T00:00:00Z"}

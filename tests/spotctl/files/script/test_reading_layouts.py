@@ -1,0 +1,98 @@
+"""Scripts as people write them, with all layouts of checkpoints, and liars: what init writes, and
+what a trial sees.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spotctl.files.job.reader import load
+from spotctl.files.script.reading import Change, applied
+from tests.spotctl.command_line import spotctl
+from tests.spotctl.files.layout_scripts_run import SCRIPTS, bring
+
+pytestmark = pytest.mark.usefixtures("few_windows")
+
+FOLDER = '"$SPOTCTL_CHECKPOINT_DIR"'
+CHANGES = {
+    "ddpm_toy": 1,
+    "distributed_checkpoint": 1,
+    "env_switch": 1,
+    "init_from": 2,
+    "init_from_for": 2,
+    "init_from_while": 2,
+    "lit_autoencoder": 2,
+    "newest_glob": 1,
+    "no_save": 2,
+    "partial_fit": 1,
+    "safetensors_pair": 1,
+    "savez_arrays": 3,
+    "sharded": 1,
+    "stream_sgd": 1,
+    "titan_train": 1,
+    "train_gpt": 2,
+    "yaml_config": 2,
+}
+"""The lines to change; the others need none."""
+
+ARGUMENTS = {
+    "epoch_folders": f"--output_dir {FOLDER} $(ls -d {FOLDER}/epoch_*/training.bin 2>/dev/null | sort -V |"
+    " sed -n '$ {s|/training.bin$||; s|^|--resume_from_checkpoint |; p}')",
+    "latest_word": f"--output_dir {FOLDER} $(ls -d {FOLDER}/checkpoint-*/state.pt >/dev/null 2>&1 &&"
+    " echo --resume_from_checkpoint latest)",
+    "ckpt_latest": f"--logdir {FOLDER} $(ls -d {FOLDER}/model_*.pt >/dev/null 2>&1 && echo --ckpt latest)",
+    "click_flag": f"--checkpoint-file {FOLDER}/state.ckpt"
+    f" $(ls -d {FOLDER}/state.ckpt >/dev/null 2>&1 && echo --resume)",
+    "overrides": f"out={FOLDER} $(ls -d {FOLDER}/last.pt 2>/dev/null | sort -V | sed -n '$ {{s|^|resume=|; p}}')",
+    "typer_flag": f"--workdir {FOLDER} $(ls -d {FOLDER}/newest.pt >/dev/null 2>&1 && echo --resume)",
+    "resume_switch": f"--save-dir {FOLDER} $(ls -d {FOLDER}/last.pth >/dev/null 2>&1 && echo --resume)",
+    "run_classification": f"--output_dir {FOLDER} $(ls -d {FOLDER}/checkpoint-*/pytorch_model.bin 2>/dev/null |"
+    " sort -V | sed -n '$ {s|/pytorch_model.bin$||; s|^|--resume_from_checkpoint |; p}')",
+    "run_clm_no_trainer": f"--output_dir {FOLDER} $(ls -d {FOLDER}/step_*/random_states_0.pkl"
+    f" {FOLDER}/epoch_*/random_states_0.pkl 2>/dev/null | sort -V |"
+    " sed -n '$ {s|/random_states_0.pkl$||; s|^|--resume_from_checkpoint |; p}')",
+    "skips_batches": f"--checkpoint {FOLDER}/mid.pt",
+    "trainer_class": f"--out {FOLDER}",
+}
+VARIABLES = {
+    "ddpm_toy": f"$(ls -d {FOLDER}/*/ckpt_*.pt >/dev/null 2>&1 && echo RESUME=latest)",
+    "env_file": f"CKPT={FOLDER}/model.joblib",
+    "env_path": f"OUT_DIR={FOLDER} $(ls -d {FOLDER}/step-*.pt 2>/dev/null | sort -V |"
+    " sed -n '$ {s|^|RESUME_FROM=|; p}')",
+    "env_switch": f"$(ls -d {FOLDER}/last.pt >/dev/null 2>&1 && echo RESUME=1)",
+}
+LIARS = {
+    "liar_database": r"continued at part \d+, but",
+    "liar_env_switch": r"began again at epoch 0, with the weights that it had saved",
+    "liar_lists": r"continued at generation \d+, but",
+    "liar_savez": r"continued at step \d+, but",
+    "liar_ignores": r"began again at epoch 1",
+    "liar_says": r"began again at epoch 1, with the weights that it had saved",
+    "liar_old_file": r"(went back to step|repeated step) \d+",
+    "liar_counts_only": r"continued at global_step \d+, but with weights that it had not saved",
+    "liar_init_from": r"began again at iter_num 0",
+    "liar_main_shapes": r"began again at epoch 0, i 0, with the weights that it had saved",
+    "liar_np_mlp": r"continued at it \d+, but it read state_\d+.npz, although state_\d+.npz is newer",
+    "liar_pretrain_ds": r"continued at global_steps \d+, but with weights that it had not saved",
+}
+HONEST = sorted({path.stem for path in SCRIPTS.glob("*.py")} - LIARS.keys())
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_lines_and_arguments_make_each_layout_resume_as_far_as_it_is_read(
+    name: str, folder: Path
+) -> None:
+    path = bring(name, folder)
+    script = spotctl("init", f"{name}.py", "--json").json["script"]
+    assert len(script["changes"]) == CHANGES.get(name, 0), script["changes"]
+    path.write_text(applied(path.read_text(), [Change(**change) for change in script["changes"]]))
+    again = spotctl("init", f"{name}.py", "--json", "--force").json["script"]
+    assert (again["resumes"], again["changes"]) == (True, [])
+    run = load(Path("job.yaml")).program.run  # type: ignore[union-attr]
+    env = f"env {VARIABLES[name]} " if name in VARIABLES else ""
+    assert (
+        run.partition(" && cp ")[0].rstrip()
+        == f"{env}python {name}.py {ARGUMENTS.get(name, '')}".rstrip()
+    )

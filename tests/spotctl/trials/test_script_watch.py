@@ -1,0 +1,42 @@
+"""Scripts whose saves and loads are watched while they run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.spotctl.command_line import spotctl
+from tests.spotctl.files.layout_scripts_run import bring
+from tests.spotctl.files.script.test_reading_layouts import HONEST, LIARS
+
+pytestmark = pytest.mark.usefixtures("few_windows")
+
+NEEDS = {"safetensors_pair": "safetensors", "typer_flag": "typer", "click_flag": "click"}
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", HONEST)
+def test_each_layout_is_seen_to_resume(name: str, folder: Path) -> None:
+    pytest.importorskip(NEEDS.get(name, "torch"))
+    bring(name, folder)
+    tried = spotctl("init", f"{name}.py", "--json", "--try").json["script"]["tried"]
+    # A busy computer may be too slow for what a trial waits for: that is not seen, and no restart.
+    assert tried["verdict"] in ("resumed", "not seen"), tried
+    assert tried["verdict"] == "not seen" or re.search(r"continued at \w+ \d+", tried["saw"])
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", sorted(LIARS))
+def test_a_liar_is_never_seen_to_resume(name: str, folder: Path) -> None:
+    bring(name, folder)
+    script = spotctl("init", f"{name}.py", "--json", "--try").json["script"]
+    tried = script["tried"]
+    assert tried["verdict"] in ("restarted", "not seen"), tried
+    if tried["verdict"] == "restarted":
+        assert re.search(LIARS[name], tried["saw"]), tried
+        assert (script["resumes"], script["changes"]) == (False, [])
+    assert script["resumes"] is not True or tried["verdict"] == "not seen"
