@@ -30,8 +30,6 @@ BASE = 9_000
 """The callables of the fourth house."""
 BUDGETS: dict[str, int] = {}
 """What capabilities that came after it may add, by their names."""
-OWED = 187
-"""By how many the product is still above the house. It may only fall, to 0."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +38,7 @@ def counted() -> Figures:
 
 
 def test_callables_stay_within_the_sum_of_the_budgets(counted: Figures) -> None:
-    assert counted.counts["product"].callables == BASE + sum(BUDGETS.values()) + OWED
+    assert counted.counts["product"].callables <= BASE + sum(BUDGETS.values())
 
 
 def test_the_product_is_as_good_as_its_limits_and_no_better(counted: Figures) -> None:

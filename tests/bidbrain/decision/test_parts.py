@@ -5,12 +5,13 @@ from __future__ import annotations
 from bidbrain.decision.limits import CommonQuota, MachineLimits
 from bidbrain.decision.parts import InParts, QuotaPart
 from bidbrain.strategies.base import Decision, Rent, Return
+from pricing_data.market import Market
 from pricing_data.units import HOUR
 from tests.bidbrain.decision.deciders import A, B, deciding, held, rents, situation
 from tests.spotctl.planning.worlds import CENT, NOW
 
 
-def quota(amount: int) -> tuple[CommonQuota, ...]:
+def quota(amount: int) -> tuple[CommonQuota[Market], ...]:
     return (CommonQuota(amount, {A.market: 1, B.market: 1}),)
 
 

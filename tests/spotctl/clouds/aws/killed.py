@@ -127,9 +127,9 @@ class Fate:
             return self.meet(lambda: call(client, operation, **arguments))
 
         def fateful_page(
-            client: AwsClient, operation: str, holding: str, arguments: dict[str, object]
+            client: AwsClient, operation: str, holding: str, /, **arguments: object
         ) -> AwsAnswer:
-            return self.meet(lambda: page(client, operation, holding, arguments))
+            return self.meet(lambda: page(client, operation, holding, **arguments))
 
         AwsClient.call, AwsClient._page = fateful_call, fateful_page  # type: ignore[method-assign, assignment]
         return self

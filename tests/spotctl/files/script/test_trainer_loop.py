@@ -37,8 +37,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
 def test_each_line_that_cannot_be_carried_is_named(name: str) -> None:
     path = copied(name)
     uncarried = [
-        f"{line.line}: {line.reason}"
-        for line in training_of(read_script(path, Path.cwd())).uncarried
+        f"{line}: {reason}" for line, reason in training_of(read_script(path, Path.cwd())).uncarried
     ]
     assert len(uncarried) == len(REFUSED[name])
     for said, expected in zip(uncarried, REFUSED[name], strict=True):
@@ -114,7 +113,6 @@ def test_a_line_that_changes_the_training_is_named(case: str) -> None:
     name, change, expected = CHANGED[case]
     path = copied(name, change)
     uncarried = [
-        f"{line.line}: {line.reason}"
-        for line in training_of(read_script(path, Path.cwd())).uncarried
+        f"{line}: {reason}" for line, reason in training_of(read_script(path, Path.cwd())).uncarried
     ]
     assert any(re.match(expected, said) for said in uncarried), uncarried
