@@ -1,8 +1,8 @@
 """`python -m bench.house [CHECKOUT]`: the structure of the code in structure.
 
-It prints rooms, floors and arrows; the counts that tests/house_limits.toml limits (`--write` writes
-the tree's own figures, and raises none of the product's); the size of the tests' support; commands
-and options; and the walks of a plan and of a launch (`--walks`: they take a minute).
+It prints rooms, floors and arrows; the counts that tests/test_house.py limits (`--write` writes the
+callables of each room to tests/house_limits.toml); the size of the tests' support; commands and
+options; and the walks of a plan and of a launch (`--walks`: they take a minute).
 
 A room is a folder or module directly inside a package, and the package's own `__init__`. An arrow
 means that one room imports another, wherever the import stands: in a function and for type
@@ -20,16 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from bench.counts import (
-    LIMITS,
-    PACKAGES,
-    Counts,
-    better,
-    figures,
-    limits,
-    worse,
-    write_limits,
-)
+from bench.counts import LIMITS, PACKAGES, Counts, figures, write_limits
 from bench.support import support_of
 from bench.surface import surface_of
 from bench.walk import walk_of
@@ -168,13 +159,13 @@ def _floor(room: str, below: Graph, reach: Graph, known: dict[str, int]) -> int:
 
 
 def main(words: list[str]) -> int:
-    """Prints all figures, or writes the limits; 1 if a limit is too low to be written."""
+    """Prints all figures, or writes the limits of the rooms."""
     options = {word for word in words if word.startswith("--")}
     root = Path(next((word for word in words if word not in options), ".")).resolve()
     if "--write" in options:
-        refused = write_limits(root)
-        print("\n".join(refused) or f"{LIMITS} has the figures of the tree")
-        return 1 if refused else 0
+        write_limits(root)
+        print(f"{LIMITS} has the callables of the tree's rooms")
+        return 0
 
     _print_rooms(root)
     _print_counts(root)
@@ -211,11 +202,6 @@ def _print_counts(root: Path) -> None:
     counted = figures(root)
     for name, counts in counted.counts.items():
         print(f"{name:14}" + "".join(f"{value:>21,}" for value in asdict(counts).values()))
-    if (root / LIMITS).exists():
-        product, known = counted.counts["product"], limits(root).counts["product"]
-        print("".join(f"  above its limit: {line}\n" for line in worse(product, known)), end="")
-        print("".join(f"  can be lowered: {line}\n" for line in better(product, known)), end="")
-
     rooms = ", ".join(f"{name} {count}" for name, count in counted.callables.items())
     print(f"\ncallables by room: {rooms}")
     support = support_of(root)

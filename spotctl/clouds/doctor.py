@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, UnknownResource
 from spotctl.clouds.errors import (
@@ -29,9 +29,6 @@ from spotctl.clouds.errors import (
     action_for,
 )
 from spotctl.home.errors import SpotctlError
-
-if TYPE_CHECKING:
-    from spotctl.clouds.provider import MachineRequest
 
 ALL_GOOD, SOMETHING_FAILS, ACCESS_FAILS = 0, 1, 5
 
@@ -101,18 +98,19 @@ class Requirement(NamedTuple):
     access: bool = False
 
 
-Buyer = TypeVar("Buyer")
-Chosen = TypeVar("Chosen")
+B = TypeVar("B")
+S = TypeVar("S")
+R = TypeVar("R")
 
 
-class OrderNeeds(Generic[Buyer, Chosen]):
+class OrderNeeds(Generic[B, S, R]):
     """The needs of one order. A cloud's subclass lists them in its `rows`, and looks each up.
 
     `buyer` is what buys the order's machines, so that it is asked, not asked again; `settings` are
-    the user's.
+    the user's; `request` is the order's.
     """
 
-    def __init__(self, buyer: Buyer, settings: Chosen, request: MachineRequest) -> None:
+    def __init__(self, buyer: B, settings: S, request: R) -> None:
         self.buyer, self.settings, self.request = buyer, settings, request
 
 

@@ -14,12 +14,13 @@ from spotctl.clouds.aws.cloud import AwsMachineSettings, partition_of
 from spotctl.clouds.aws.orders import pool_of, raise_command
 from spotctl.clouds.doctor import RESERVED, OrderNeeds, Requirement
 from spotctl.clouds.errors import NotFound, QuotaReached, Scope
+from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
-class AwsNeeds(OrderNeeds[Buyer, AwsMachineSettings]):
+class AwsNeeds(OrderNeeds[Buyer, AwsMachineSettings, MachineRequest]):
     """The needs of one order, by describe calls and dry runs."""
 
     @property

@@ -38,6 +38,7 @@ from spotctl.clouds.doctor import (
     skew,
 )
 from spotctl.clouds.errors import Answers, ApiCall, QuotaReached, Scope
+from spotctl.clouds.provider import MachineRequest
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings, is_traced
 from spotctl.home.errors import BadRequest
@@ -171,7 +172,7 @@ POLICIES = {policy: partial(role, policy) for policy in ("azure", "azure-machine
 needs besides."""
 
 
-class AzureNeeds(OrderNeeds[AzureBuyer, AzureMachineSettings]):
+class AzureNeeds(OrderNeeds[AzureBuyer, AzureMachineSettings, MachineRequest]):
     """The needs of one order, as far as they can be looked up before a resource group exists."""
 
     @property

@@ -39,6 +39,7 @@ from spotctl.clouds.gcp.creation import Creation
 from spotctl.clouds.gcp.inventory import last_part
 from spotctl.clouds.gcp.machine_types import NEVER_SPOT, split_type
 from spotctl.clouds.gcp.session import ACT_AS, GcpSession
+from spotctl.clouds.provider import MachineRequest
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings, is_traced
 from spotctl.home.errors import BadRequest
@@ -136,7 +137,7 @@ def given_account(session: GcpSession, account: str) -> str:
 POLICIES = {name: partial(role, name) for name in ("gcp", "gcp-machines", "gcp-try")}
 
 
-class GoogleNeeds(OrderNeeds[Creation, GcpMachineSettings]):
+class GoogleNeeds(OrderNeeds[Creation, GcpMachineSettings, MachineRequest]):
     """The needs of one order, as far as they can be looked up: Google Cloud has no dry runs."""
 
     @property
