@@ -146,8 +146,8 @@ def _on_demand(
     bill = rule.bill(life, rent.offer.on_demand)
 
     paid_usd = rent.machines * usd(bill.amount)
-    seconds = times.order + life.end
-    return OnDemand(rent, paid_usd, seconds / HOUR, unworked)
+    lasts = times.order + life.end
+    return OnDemand(rent, paid_usd, lasts / HOUR, unworked)
 
 
 def _lasting(allocated: AllocatedJob, amount: float) -> float:
@@ -209,8 +209,7 @@ def _cheapest_on_demand(
         return best
 
     times = allocated.demand.times
-    local_seconds = times.order + times.ending
-    counted_hours = local_seconds / HOUR
+    counted_hours = (times.order + times.ending) / HOUR
     return replace(best, usd=best.usd / (RATE_HOURS + counted_hours), hours=1.0)
 
 
@@ -336,15 +335,14 @@ def _replaced(part: Choice, fleet: Fleet) -> FootprintAllocation:
     lost = part.beta.probability * rest
     paid_anew = _paid(part, fleet, 0)
     paid = paid_in_hour + lost * paid_anew
-    per_machine_hour = -_per_hour(part)
-    startups = per_machine_hour * fleet.within_the_hour.startup
+    startups = -_per_hour(part) * fleet.within_the_hour.startup
     starting = -np.expm1(startups / HOUR)
     after = HOUR if part.beta.probability else None
-    starting_seconds = round(starting * HOUR)
+    starting_span = round(starting * HOUR)
     return replace(
         _new(part, fleet),
         paid_seconds=paid,
-        startup=starting_seconds,
+        startup=starting_span,
         eviction_after=after,
         planned=False,
     )
@@ -420,10 +418,10 @@ def estimate(
         hours_later = work_later / later.work
         hours = min(1 + hours_later, longest)
 
-    hours_of_parts = zip(first.shares, later.shares, strict=True)
+    shares = zip(first.shares, later.shares, strict=True)
     costs = (
         early.cost_usd * hours if hours <= 1 else early.cost_usd + late.cost_usd * (hours - 1)
-        for early, late in hours_of_parts
+        for early, late in shares
     )
     terms = tuple(costs)
     return JobEstimate(hours, terms, first, later)
@@ -455,9 +453,9 @@ def mean_life(market_history: KnownPast, rent: Rent, price: int) -> float:
         return 1 / crossing
 
     rate_of_hazard = rent.machines * hazard.rate[0]
-    per_second = crossing + rate_of_hazard / HOUR
+    rate = crossing + rate_of_hazard / HOUR
     longest = hazard.longest_life * HOUR
-    return min(1 / per_second, longest)
+    return min(1 / rate, longest)
 
 
 def checkpoints_of(

@@ -278,8 +278,7 @@ def _mean(spans: Sequence[float], assumed: int) -> int:
     """The mean of measured durations, in microseconds; `assumed` is the prior."""
     weighed_spans = PRIOR_WEIGHT * assumed + sum(spans)
     weight = PRIOR_WEIGHT + len(spans)
-    total = weighed_spans / weight
-    return round(total)
+    return round(weighed_spans / weight)
 
 
 def _remarks(name: str, spans: Sequence[float], assumed: int) -> list[str]:
@@ -442,8 +441,7 @@ def arranged_facts(
 
     spells = known_spells(availability, at)
     limiting = spot if any(job.spec.strategy != ON_DEMAND for job in jobs) else ()
-    unlimited = (quota for quota in quotas if not quota.spot)
-    on_demand = tuple(unlimited)
+    on_demand = tuple(quota for quota in quotas if not quota.spot)
     return PlanningFacts(
         tuple(jobs),
         snapshot,
@@ -476,8 +474,9 @@ def completed(
     )
     source = f"completed from {by_others.jobs} other jobs ({errors})"
     spread = min(by_others.error, VCPU_SPREAD)
-    by_sizes = {kind: TypeSpeed(nu, source, spread=spread) for kind, nu in by_others.speeds.items()}
-    return {**by_sizes, **measured}
+    speeds = by_others.speeds
+    completed = {kind: TypeSpeed(nu, source, spread=spread) for kind, nu in speeds.items()}
+    return {**completed, **measured}
 
 
 def hazards(

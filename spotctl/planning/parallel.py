@@ -234,8 +234,8 @@ def _speed(
     seconds = 3600 / market_speed
     per_hour = split.samples_per_second / batch * seconds
     low, high = (speed / batch * seconds for speed in split.interval)
-    slowest = split.interval[1] / split.samples_per_second
-    spread = log(slowest) / _NORMAL_P90
+    fastest = split.interval[1] / split.samples_per_second
+    spread = log(fastest) / _NORMAL_P90
     least_stages = _least_stages(parallel, profile, batch, *shape)
     return TypeSpeed(
         per_hour / nodes,

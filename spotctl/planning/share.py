@@ -361,8 +361,7 @@ def _require_possible(
             f"{count:,} {'machine' if count == 1 else 'machines'} of {kind}" for count, kind in used
         )
         named = " and ".join(texts)
-        speed = job.amount / max(job.hours_left, _ROUNDING) / float(job.nu.max())
-        needed = np.ceil(speed)
+        needed = np.ceil(job.amount / max(job.hours_left, _ROUNDING) / float(job.nu.max()))
         more = ""
         if job.hours_left > 0:
             more = f"; about {needed:,.0f} machines would be fast enough"

@@ -164,20 +164,20 @@ class Removal:
 
     def __init__(self, calls: AzureCalls, resources: Sequence[Resource]) -> None:
         self._calls = calls
-        groups, by_kind = dict[str, Resource](), dict[str, list[Resource]]()
+        groups = dict[str, Resource]()
         for resource in resources:
             if resource.kind == GROUP_KIND:
                 groups[_group_of(resource.id)] = resource
+
+        alone = list[Resource]()
         for resource in resources:
             if resource.kind != GROUP_KIND and _group_of(resource.id) not in groups:
-                by_kind.setdefault(resource.kind, []).append(resource)
+                alone.append(resource)
 
-        self._left = list[Resource]()
-        for kind, _ in _KINDS.values():
-            self._left += by_kind.pop(kind, [])
-        for others in by_kind.values():
-            self._left += others
-        self._left += groups.values()
+        known = [kind for kind, _ in _KINDS.values()]
+        in_order = [resource for kind in known for resource in alone if resource.kind == kind]
+        others = [resource for resource in alone if resource.kind not in known]
+        self._left = [*in_order, *others, *groups.values()]
         self.accepted = set[str]()
         """The ids of groups that Azure is deleting."""
 

@@ -73,17 +73,17 @@ class LiveBids:
             return []
 
         plan = self._plan()
-        # The hours that one machine would take for its part of the work that is left.
-        hours_left = self._work_left(plan, state, now) / plan.decider.most_nu / HOUR
-        if not isfinite(hours_left):
-            hours_left = _UNKNOWN_HOURS
-        unsaved_hours = max(state.work.done(now) - state.work.safe, 0) / HOUR
-
         changes = list[Instruction]()
         for market in due:
             adviser = self._adviser(market)
             if adviser is None:
                 continue
+
+            # The hours that one machine would take for its part of the work that is left.
+            hours_left = self._work_left(plan, state, now) / plan.decider.most_nu / HOUR
+            if not isfinite(hours_left):
+                hours_left = _UNKNOWN_HOURS
+            unsaved_hours = max(state.work.done(now) - state.work.safe, 0) / HOUR
             for own in held:
                 if self._market(own) == market:
                     assert own.host is not None

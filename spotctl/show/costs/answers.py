@@ -95,6 +95,8 @@ REPLAYED: tuple[Column[Report], ...] = (
 """The runs on the local market. No other amount contains theirs, unless the report is on them
 alone."""
 
+_FIGURES = "\0"
+"""Where the row of a group has its figures: no tag has this name."""
 _SAVING = "where the difference to on-demand prices comes from"
 
 
@@ -108,7 +110,7 @@ def _group_rows(report: Report) -> list[dict[str, Any]]:
     rows = list[dict[str, Any]]()
     for group in report.groups:
         values = {by.value: value for by, value in group.key.items()}
-        rows.append({**values, "figures": group.figures})
+        rows.append({**values, _FIGURES: group.figures})
 
     return rows
 
@@ -144,8 +146,8 @@ _WHOLE: tuple[Column[Report], ...] = (
     Column("time_zone", "time zone of days and months in groups", "zone", form=str),
 )
 _OF_GROUP: tuple[Column[Mapping[str, Any]], ...] = (
-    *(column.of("figures") for column in JSON_GROUP),
-    Column("saving", _SAVING, "figures", of=SAVING),
+    *(column.of(_FIGURES) for column in JSON_GROUP),
+    Column("saving", _SAVING, _FIGURES, of=SAVING),
 )
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -367,6 +368,21 @@ def test_days_are_those_of_the_providers_clock(tmp_path: Path) -> None:
         for one in spotctl("report", "cost", "--by", "day", "--json").json["groups"]
     }
     assert days == {"2026-06-01": pytest.approx(0.2), "2026-06-02": pytest.approx(0.4)}
+
+
+def test_a_tag_may_have_the_name_of_a_field_of_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = MadeRun("a-1", "a", NIGHT, tags={"figures": "bar charts"})
+    made.begin()
+    made.price(AWS[0], [NIGHT, NIGHT + 2 * DAY], [100_000_000, 100_000_000])
+    made.end_machines(made.rent(AWS[0], 1, NIGHT), NIGHT + HOUR, "returned")
+    made.finish(NIGHT + HOUR, clocks=1)
+    write_log([made], tmp_path / "home")
+    with suppress(SystemExit):
+        main(["report", "cost", "--by", "figures", "--json"])
+    (group,) = json.loads(capsys.readouterr().out)["groups"]
+    assert (group["figures"], group["total_usd"]) == ("bar charts", pytest.approx(0.1))
 
 
 class Screen(io.StringIO):

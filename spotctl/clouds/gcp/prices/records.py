@@ -405,7 +405,7 @@ def price_history(
     market: Market, answer: CapacityHistoryResponse, window: Span, rejects: Rejects
 ) -> tuple[list[PriceEvent], WatchRecord]:
     """The prices in force during a window, and when they are known to have been."""
-    read = rejects.good(_price_interval, answer.price_history, partial(_always, market))
+    read = rejects.good(_price_interval, answer.price_history, partial(_market_of, market))
     ordered = sorted(read)
     events, spans = list[PriceEvent](), list[Span]()
     # Those that reach into the window, each ending where the next one starts.
@@ -425,11 +425,11 @@ def interruptions(
     still changes.
     """
     read = partial(_interruption, market)
-    rates = rejects.good(read, answer.preemption_history, partial(_always, market))
+    rates = rejects.good(read, answer.preemption_history, partial(_market_of, market))
     return tuple(rate for rate in rates if window.start < rate.as_of <= window.end)
 
 
-def _always(market: Market, _: object) -> Market:
+def _market_of(market: Market, _: object) -> Market:
     """The name of a record that has none: its market."""
     return market
 
