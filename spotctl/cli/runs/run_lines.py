@@ -1,4 +1,4 @@
-"""What runs print on stdout: lines while they go on, and their ends, with the exit code.
+"""The output of runs on stdout: lines while they go on, and their ends, with the exit code.
 
 The lines are those that the job's script prints, or an object of JSON for each event, with the
 answer of `launch --json` as the last one. Each run has one answer, in whichever form.

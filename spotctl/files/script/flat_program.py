@@ -149,8 +149,8 @@ class FlatProgram:
     def _names_within(
         self, function: ast.FunctionDef, call: ast.Call, given: Mapping[str, ast.expr]
     ) -> tuple[list[ast.stmt], dict[str, ast.expr]]:
-        """What the names of a function stand for where it is written out, and the statements before
-        it that give its parameters their values.
+        """The expressions that the names of a function stand for where it is written out, and the
+        statements before it that give its parameters their values.
         """
         names: dict[str, ast.expr] = {}
         first: list[ast.stmt] = []
