@@ -25,7 +25,7 @@ from agileml.core.events import (
     RememberCheckpoint,
     StopJob,
 )
-from agileml.core.members import IN_EPOCH, NodePhase, may_send
+from agileml.core.members import IN_EPOCH, Members, NodePhase, may_send
 from agileml.core.placement import Stages
 from agileml.core.planned_changes import PlannedChanges
 from agileml.core.recovery import CHECKPOINT, INIT, Epochs, Mode, common_version, rollback_point
@@ -87,7 +87,6 @@ class Controller:
     ) -> None:
         self.settings = settings
         self.roll_call = RollCall(settings)
-        self.members = self.roll_call.members
         self.epochs = Epochs()
         self.stages = Stages(settings.policy, settings.uneven)
         self.planned = PlannedChanges.none(partition_bytes, len(plan.lengths))
@@ -127,6 +126,11 @@ class Controller:
     def table(self) -> Table:
         """Servers, backups and workers, as confirmed."""
         return self.planned.assignment.table
+
+    @property
+    def members(self) -> Members:
+        """The nodes."""
+        return self.roll_call.members
 
     # -- events ------------------------------------------------------------------------------------
 

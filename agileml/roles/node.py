@@ -154,7 +154,7 @@ class Node:
         self._table = Table(0, (), (), ())
         self._early: list[tuple[object, str | None]] = []
         self._initial = _InitialModel(trainer, settings.seed, rule)
-        self.chunk_runner = ChunkRunner(
+        chunk_runner = ChunkRunner(
             trainer,
             shards,
             ParamCache(layout, wire),
@@ -168,7 +168,7 @@ class Node:
         worker = Worker(
             name,
             work,
-            self.chunk_runner,
+            chunk_runner,
             settings.slack,
             settings.keeps,
             out,
@@ -189,6 +189,11 @@ class Node:
         self.server = Server(
             name, rules, self._initial.version, out, timer if stragglers.balance_servers else None
         )
+
+    @property
+    def chunk_runner(self) -> ChunkRunner:
+        """Runs the trainer's code."""
+        return self.worker.chunk_runner
 
     def load(self) -> None:
         """Creates the initial model, before this node reports that it is ready."""

@@ -55,6 +55,7 @@ from agileml.roles.server_parts import (
     PartitionMessage,
     Place,
     Restoring,
+    WorkerTraffic,
 )
 
 
@@ -78,12 +79,7 @@ class Server:
         self.backups = Backups()
         self.transit = InTransit()
         self.restoring = Restoring(initial)
-        self._timer = timer
-        """Measures how long pushes wait for others; None if that is not asked for."""
-        self._pushed: dict[str, float] = {}
-        """By worker, when its last request came with a push."""
-        self._pulled: dict[int, int] = {}
-        """Bytes of each partition that were sent to workers since its last report."""
+        self.traffic = WorkerTraffic(timer)
 
     def holds(self) -> tuple[tuple[int, int], ...]:
         """Every version on this node, as (partition, clock)."""
@@ -105,8 +101,8 @@ class Server:
     def push(self, message: Push) -> None:
         """Adds a contribution; parts whose partition has moved away are forwarded."""
         elsewhere: dict[str, list[PartitionUpdate]] = {}
-        if message.want >= 0 and self._timer is not None:
-            self._pushed[message.worker] = self._timer()
+        if message.want >= 0 and self.traffic.timer is not None:
+            self.traffic.pushed[message.worker] = self.traffic.timer()
         for part in message.parts:
             served = self.served.get(part.partition)
             if served is not None:
@@ -172,7 +168,7 @@ class Server:
         """Forgets what a leaving worker reads."""
         for served in self.served.values():
             served.readers.rows.pop(worker, None)
-        self._pushed.pop(worker, None)
+        self.traffic.pushed.pop(worker, None)
 
     # -- messages for partitions that are not served here ------------------------------------------
 
@@ -209,7 +205,7 @@ class Server:
         """
         for commit in outcome.commits:
             sent = self._patch(served, commit) if served.backup else 0
-            pulled = self._pulled.pop(served.partition, 0)
+            pulled = self.traffic.pulled.pop(served.partition, 0)
             report = (served.partition, commit.version.clock, False, pulled, sent, commit.sums)
             progress = PartitionProgress(self.node, self.epoch, *report)
             self.out.append(Send(CONTROLLER, progress))
@@ -222,8 +218,8 @@ class Server:
             keep_from(served.versions, self.stable)
         if outcome.replies:
             total = 0
-            timer = self._timer
-            pushed = self._pushed
+            timer = self.traffic.timer
+            pushed = self.traffic.pushed
             last = None
             size = 0
             for worker, values in outcome.replies:
@@ -238,7 +234,9 @@ class Server:
                     self.epoch, served.partition, served.clock, self.stable, values, waited=waited
                 )
                 self.out.append(Send(worker, snapshot))
-            self._pulled[served.partition] = self._pulled.get(served.partition, 0) + total
+            self.traffic.pulled[served.partition] = (
+                self.traffic.pulled.get(served.partition, 0) + total
+            )
 
     def _patch(self, served: ServedPartition, commit: Commit) -> int:
         """Sends the changes of a clock to the backup; returns their size."""
@@ -400,7 +398,7 @@ class Server:
         self.served = {}
         self.backups.begin(table, self.node)
         self.transit.begin()
-        self._pulled.clear()
+        self.traffic.pulled.clear()
 
         for partition, (owner, backup) in enumerate(zip(table.owners, table.backups, strict=True)):
             if self.node not in (owner, backup):

@@ -1,5 +1,5 @@
-"""Parts of a server: partitions on their way, versions from which epochs start, and whom it
-believes.
+"""Parts of a server: partitions on their way, versions from which epochs start, traffic with
+workers, and whom a server believes.
 
 A worker sends its contributions to the server of a partition. While the partition moves, they may
 reach a server that had it before, which forwards them. So a contribution is believed if it comes
@@ -177,6 +177,19 @@ class Restoring:
         if version is None and message.sources[partition] == initial:
             return self.initial(partition)
         return version
+
+
+@dataclass(slots=True)
+class WorkerTraffic:
+    """Traffic with workers. `timer` measures how long their pushes wait for others; None if that is
+    not asked for.
+    """
+
+    timer: Callable[[], float] | None = None
+    pushed: dict[str, float] = field(default_factory=dict)
+    """By worker, when its last request came with a push."""
+    pulled: dict[int, int] = field(default_factory=dict)
+    """Bytes of each partition that were sent to workers since its last report."""
 
 
 class Forged(InvalidTransition):

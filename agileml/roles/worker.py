@@ -9,6 +9,7 @@ help do not wait for the end of a chunk.
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import get_args
 
 from agileml.errors import InvalidTransition
@@ -35,7 +36,7 @@ from agileml.protocol.messages import (
     TakeShard,
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkerContext, WorkResult
-from agileml.roles.contributions import Contributions, Remaining, reusable
+from agileml.roles.contributions import Contributions, HeldShards, Remaining, reusable
 from agileml.roles.shard_handovers import ShardHandovers
 from agileml.roles.version_requests import VersionRequests
 from agileml.roles.work_exchange import Helping, HelpMessage
@@ -77,6 +78,17 @@ BUSY = frozenset({WorkerState.COMPUTING, WorkerState.EVALUATING})
 """In these states the user's code runs."""
 
 
+@dataclass(slots=True)
+class FinalEvaluation:
+    """The final version, once its loss is to be computed, and the shards whose part of it has been
+    reported.
+    """
+
+    clock: int | None = None
+    requested: bool = False
+    evaluated: set[int] = field(default_factory=set)
+
+
 class Worker:
     """The state machine of one worker. `slack`: clocks it may run ahead of the versions it has
     seen; None: no limit.
@@ -99,16 +111,15 @@ class Worker:
         self.requests = VersionRequests(self.context, chunk_runner, slack)
         self.contributions = Contributions(self.context, work, chunk_runner, keeps, frame_bytes)
         self.handovers = ShardHandovers(self.context, work)
-        self.shards = self.handovers.shards
-        """With what is left of each."""
-        self._final_clock: int | None = None
-        """That of the final version, once its loss is to be computed."""
-        self._final_requested = False
-        self._evaluated: set[int] = set()
-        """The shards whose part of that loss has been reported."""
+        self.final = FinalEvaluation()
         self.helping: Helping | None = None
         """Work that is lent and borrowed; None if workers do not help each other."""
         self._inbox: deque[WorkerMessage] = deque()
+
+    @property
+    def shards(self) -> HeldShards:
+        """The shards with what is left of each."""
+        return self.handovers.shards
 
     @property
     def unreported(self) -> int:
@@ -163,7 +174,7 @@ class Worker:
     def _finish_evaluation(self, result: WorkResult) -> None:
         work = result.work
         context = self.context
-        self._evaluated.add(work.data)
+        self.final.evaluated.add(work.data)
         sums = result.loss_sum, result.loss_count
         evaluated = Evaluated(context.node, work.epoch, work.clock, work.data, *sums)
         context.send(CONTROLLER, evaluated)
@@ -212,7 +223,7 @@ class Worker:
             case Limit():
                 self.context.limit = order.clock
             case Evaluate():
-                self._final_clock = order.clock
+                self.final.clock = order.clock
             case Stable():
                 self.contributions.forget_until(order.clock)
             case Accept():
@@ -236,7 +247,7 @@ class Worker:
     def _take_snapshot(self, snapshot: Snapshot) -> None:
         self.contributions.forget_until(snapshot.stable)
         # Otherwise the snapshot was requested for work that is over.
-        if snapshot.exact or not self._final_requested:
+        if snapshot.exact or not self.final.requested:
             self.requests.take(snapshot)
 
     # -- work --------------------------------------------------------------------------------------
@@ -245,8 +256,8 @@ class Worker:
         """Starts the chunk that is furthest behind if the versions it needs are cached; else
         requests those.
         """
-        if self._final_clock is not None:
-            return self._evaluate(self._final_clock)
+        if self.final.clock is not None:
+            return self._evaluate(self.final.clock)
 
         clock, shard, number = self._next() or (NEVER, -1, -1)
         if clock == NEVER or clock > self.context.limit:
@@ -289,12 +300,12 @@ class Worker:
         """Starts to compute the loss of the final version on the next shard; requests that version
         before the first.
         """
-        done = self._evaluated
+        done = self.final.evaluated
         sampled = self.chunk_runner.sampled
         left = (shard for shard in sampled if shard in self.shards and shard not in done)
         shard = next(left, None)
-        if shard is not None and not self._final_requested:
-            self._final_requested = True
+        if shard is not None and not self.final.requested:
+            self.final.requested = True
             self.requests.request_final(clock)
 
         if self.requests.awaited:
@@ -357,9 +368,7 @@ class Worker:
         if order.table.version > context.table.version:
             context.table = order.table
         self.requests.begin()
-        self._final_clock = None
-        self._final_requested = False
-        self._evaluated.clear()
+        self.final = FinalEvaluation()
         mine = {shard for shard, worker in enumerate(order.table.workers) if worker == context.node}
         contributions.kept, positions = reusable(
             self.work, contributions.counting(), mine, order.clock

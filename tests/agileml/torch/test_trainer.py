@@ -260,7 +260,7 @@ def mismatched(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
     return objective(net, [batch[0][:, :3], *batch[1:]])
 
 
-HERE = r"test_torch_module\.py, line \d+, in "
+HERE = r"test_trainer\.py, line \d+, in "
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"loss": exploding},

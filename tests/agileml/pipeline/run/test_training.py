@@ -20,7 +20,7 @@ from spotctl.lab.profiler import profiled
 from tests.spotctl.command_line import spotctl
 
 SGD = Optimizer("sgd", 0.01)
-HERE = r"test_user_errors\.py, line \d+, in "
+HERE = r"test_training\.py, line \d+, in "
 
 
 @dataclass(frozen=True)
