@@ -250,8 +250,10 @@ class NodeRole(ABC):
 class JobControl(Protocol):
     """The state machine of a controller: events in, instructions out."""
 
-    members: Members
-    """The nodes."""
+    @property
+    def members(self) -> Members:
+        """The nodes."""
+        ...
 
     @property
     def epoch(self) -> int:
