@@ -9,9 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 
-from bidbrain.gavel.base import Policy
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
 from bidbrain.lab.gavel.dispatch import ByShares, DispatchRules, InOrder
@@ -21,9 +19,6 @@ from bidbrain.lab.gavel.workload import ClusterSimulation
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 from tests.bidbrain.gavel.clusters import (
     Fixed,
-    Whim,
-    play_slowly,
-    random_scenario,
     scenario,
     workload,
 )
@@ -161,43 +156,6 @@ def test_periodic_policies_reallocate_without_arrivals_or_departures() -> None:
     plain = simulate(asked, ByShares(asked, Fixed({"0": [1.0]})))
     periodic = simulate(asked, ByShares(asked, Fixed({"0": [1.0]}), DispatchRules(periodic=True)))
     assert (plain.allocations, periodic.allocations) == (1, 5)
-
-
-@pytest.mark.parametrize("sharing", [False, True])
-@settings(max_examples=60)
-@given(seed=st.integers(0, 10**6), beyond=st.booleans(), periodic=st.booleans())
-def test_fast_and_slow_simulation_agree_exactly(
-    sharing: bool, seed: int, beyond: bool, periodic: bool
-) -> None:
-    asked = random_scenario(seed, sharing=sharing)
-    agree(asked, Whim(), DispatchRules(beyond, periodic))
-
-
-@pytest.mark.parametrize("policy", ["max-min-fairness", "makespan", "max-throughput"])
-@settings(max_examples=15)
-@given(seed=st.integers(0, 10**6), agnostic=st.booleans())
-def test_fast_and_slow_simulation_agree_exactly_under_policies(
-    policy: str, seed: int, agnostic: bool
-) -> None:
-    agree(
-        random_scenario(seed, sharing=False),
-        policy_named(policy, agnostic=agnostic),
-        DispatchRules(),
-    )
-
-
-def agree(asked: ClusterSimulation, policy: Policy, rules: DispatchRules) -> None:
-    fast = simulate(asked, ByShares(asked, policy, rules))
-    slow = play_slowly(asked, policy, rules)
-    assert (len(fast.round_start), fast.allocations) == (slow.rounds, slow.allocations)
-    assert {
-        int(m): float(fast.finish[m]) for m in np.flatnonzero(np.isfinite(fast.finish))
-    } == slow.finish
-    assert {m: int(fast.moves[m]) for m in slow.moves} == slow.moves
-    assert fast.busy_worker_seconds.sum() == pytest.approx(slow.busy)
-    for (m, j), seconds in slow.held.items():
-        assert fast.held_seconds[m, j] == pytest.approx(seconds)
-    assert fast.held_seconds.sum() == pytest.approx(sum(slow.held.values()))
 
 
 def test_sharing_workers_is_never_worse_for_a_batch() -> None:

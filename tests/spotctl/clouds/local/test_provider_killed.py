@@ -19,7 +19,7 @@ from tests.spotctl.clouds.killed import ORDER, begun, provider
 from tests.spotctl.clouds.leaving import kill_all, running
 from tests.waiting import eventually
 
-CODE = Path(__file__).parents[3]
+CODE = Path(__file__).parents[4]
 
 
 EVERY = 170
