@@ -23,7 +23,7 @@ PACKAGES = ("spotctl", "agileml", "bidbrain", "pricing_data")
 LIMITS = Path("tests", "house_limits.toml")
 WIDE = 100
 MORE_IS_BETTER = ("blank_in_100",)
-"""Counts of which a house has the least."""
+"""Counts whose limit is the least that a house may have."""
 _VALUES = {"Struct", "NamedTuple", "TypedDict", "BaseModel"}
 _DECORATORS = ("dataclass", "define", "frozen", "attrs.", "attr.s")
 _NO_EXPRESSION = (ast.expr_context, ast.stmt, ast.operator, ast.cmpop)

@@ -102,7 +102,7 @@ class Outbox:
     def _send_all(self, to: str, pending: list[object]) -> None:
         """Queues messages on the link as far as there is room; the others wait."""
         for number, message in enumerate(pending):
-            # What is left of a message of which some frames are queued already are its frames.
+            # Of a message whose first frames are queued already, the other frames are left.
             frames = (
                 message
                 if isinstance(message, Iterator)

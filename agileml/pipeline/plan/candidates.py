@@ -51,9 +51,7 @@ def balanced_spans(tables: SpanTables, most: int) -> dict[int, LayerSpans]:
 
 
 class FittingSpans:
-    """The spans of layers whose slowest stage is fastest, among those of which each stage fits into
-    memory.
-    """
+    """The split into stages that all fit into memory and whose slowest one is fastest."""
 
     def __init__(self, profile: ModelProfile, rules: CostRules) -> None:
         self._tables = SpanTables.of(profile)

@@ -114,7 +114,7 @@ class CheckedOrders:
         """Raises the first reason why no order of the plan can succeed. NotPermitted: permissions
         are missing.
         """
-        # What nobody but an administrator can change comes first.
+        # Problems that only an administrator can solve come first.
         for finding in self.obstacles:
             if finding.level is Level.NO_ACCESS:
                 raise NotPermitted(str(finding))

@@ -36,7 +36,7 @@ def test_topics_are_found_and_counts_stay_exact() -> None:
 
 
 def test_topics_are_drawn_with_the_probabilities_of_collapsed_gibbs_sampling() -> None:
-    # One document of two words, of which one is held out; the others only shape the counts.
+    # One document has two words, and one of them is held out; the others only shape the counts.
     app = TopicModel(topics=3, spread=0.5, smoothing=0.2, documents=5, words=4, length=2, parts=1)
     old, alone = np.array([2]), np.array([0])
     counts, totals = np.array([[4, 1, 3]]), np.array([9, 5, 6])

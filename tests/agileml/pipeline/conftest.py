@@ -1,4 +1,4 @@
-"""What tests of stages that are modules of PyTorch share."""
+"""Fixtures for stages that are modules of PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes may say of a partition in the name of others."""
+"""Messages about a partition that a node sends in the name of another."""
 
 from __future__ import annotations
 

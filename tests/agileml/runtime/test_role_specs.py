@@ -1,4 +1,4 @@
-"""What a node reads of the job that was published."""
+"""A node reads the job as it was published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loop holds that no other node could go on with."""
+"""State of a loop with which no other node could go on."""
 
 from __future__ import annotations
 

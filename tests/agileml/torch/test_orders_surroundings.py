@@ -1,4 +1,4 @@
-"""What a step changes around itself."""
+"""Changes that a step makes around itself."""
 
 from __future__ import annotations
 

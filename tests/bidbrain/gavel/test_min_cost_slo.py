@@ -67,7 +67,7 @@ def test_min_cost_slo_is_the_optimum_over_all_intervals(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_over_twelve_decades_of_prices_the_cost_is_the_least(seed: int) -> None:
-    """The dearest type costs up to a trillion times as much as the plan."""
+    """One type costs up to a trillion times as much as the whole plan."""
     rng = np.random.default_rng(seed)
     asked = hurried(rng)
     cluster, jobs = asked.cluster, asked.jobs

@@ -175,7 +175,7 @@ HOST_TERMS = BidTerms(0.1, 0.1, 0.5, 0.02, 0.01, 0.1)
 
 
 def fought_over(hours: int = 96) -> HostMarket:
-    """Ten hosts, of which the cheap ones rise in every other hour, and the others never."""
+    """Ten hosts: the cheap ones raise their price every other hour, the others never do."""
     rows = []
     for hour in range(hours):
         for host in range(10):

@@ -1,4 +1,4 @@
-"""Saves of which each machine has a part."""
+"""Saves that are spread over the machines of a gang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes print, and how their ends are reported."""
+"""Output of processes, and reports of their ends."""
 
 from __future__ import annotations
 

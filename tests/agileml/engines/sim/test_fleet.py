@@ -1,4 +1,4 @@
-"""What every fleet must do, done by the simulated one."""
+"""The contract of all fleets, kept by the simulated one."""
 
 from __future__ import annotations
 

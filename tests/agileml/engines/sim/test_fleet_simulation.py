@@ -1,4 +1,4 @@
-"""What a simulated training sends of a sparse model."""
+"""Messages of a simulated training of a sparse model."""
 
 from __future__ import annotations
 

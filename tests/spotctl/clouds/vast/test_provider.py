@@ -46,7 +46,7 @@ def test_an_order_on_demand_has_no_price_and_costs_no_more_than_planned(
     for host in made.market.hosts:
         host.gpu_price = 0.41
     with pytest.raises(NoCapacity, match="on demand"):
-        provider.create(order("dearer", 1, bid=None))
+        provider.create(order("on-demand", 1, bid=None))
     assert len(alive(made)) == 1
 
 

@@ -28,7 +28,7 @@ from tests.spotctl.command_line import spotctl
         changed(jobs=[job(weight=0)]),
         changed(jobs=[job(steps=-5)]),
         changed(jobs=[job(stepz=5)]),
-        changed(jobs=[job(entity="nobody")]),
+        changed(jobs=[job(entity="unknown")]),
         changed(jobs=[job(id="")]),
         changed(workers={}),
         changed(workers={"v100": 0, "k80": 0}),

@@ -13,7 +13,7 @@ FAST = ("pricing-tables", "pricing-speedups", "pricing-reductions", "gavel-hiera
 
 
 def test_the_page_is_what_the_command_writes(tmp_path: Path) -> None:
-    """A fast part of the page, made anew: all other parts stay."""
+    """When one part of the page is written again, all other parts stay."""
     pytest.importorskip("matplotlib")
     written = tmp_path / "papers.md"
     written.write_text(PAGE.read_text())
