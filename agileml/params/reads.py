@@ -62,17 +62,19 @@ class ShardReads:
             return
 
         if name not in self._masks:
-            # Copied, as the caller may reuse its array.
-            rows = (
-                np.arange(selected.start, selected.stop)
-                if isinstance(selected, slice)
-                else np.array(selected)
-            )
-            taken = self._few_bytes.get(name, _ARRAY_BYTES) + _ARRAY_BYTES + 8 * rows.size
+            size = selected.stop - selected.start if isinstance(selected, slice) else selected.size
+            taken = self._few_bytes.get(name, _ARRAY_BYTES) + _ARRAY_BYTES + 8 * size
             self._few_bytes[name] = taken
             if taken <= count:
+                # Copied, as the caller may reuse its array.
+                rows = (
+                    np.arange(selected.start, selected.stop)
+                    if isinstance(selected, slice)
+                    else np.array(selected)
+                )
                 self._few.setdefault(name, []).append(rows)
                 return
+
             self._masks[name] = _flags(self._few.pop(name, ()), count)
 
         mask = self._masks[name]

@@ -6,8 +6,7 @@ nothing more of the epoch is sent there, and the next epoch sends everything aga
 the controller both sides start over.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable
 
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.runtime.output import Printed
@@ -103,21 +102,23 @@ class Outbox:
         """Queues messages on the link as far as there is room; the others wait."""
         for number, message in enumerate(pending):
             # Of a message whose first frames are queued already, the other frames are left.
-            frames = (
-                message
-                if isinstance(message, Iterator)
-                else split(self._codec.encode(message), self._limits)
-            )
-            frame: Encoded | None = None
+            frame: Encoded | None
+            if isinstance(message, tuple):
+                frame, frames = message
+            else:
+                frames = split(self._codec.encode(message), self._limits)
+                frame = next(frames, None)
+
             try:
-                for frame in frames:
+                while frame is not None:
                     self._endpoint.send(to, *frame)
+                    frame = next(frames, None)
             except QueueFull as error:
                 if self._name == CONTROLLER and to != JOB_LOOP:
                     self._endpoint.drop(to, f"it does not read its messages: {error}")
                 else:
-                    left = chain([frame], frames)
-                    self._waiting[to] = [left, *pending[number + 1 :]]
+                    # Tried again many times: what is left is never wrapped anew.
+                    self._waiting[to] = [(frame, frames), *pending[number + 1 :]]
                 return
             except NotConnected:
                 # The link was opened and lost before its opening was reported here; `Lost` comes

@@ -244,8 +244,9 @@ def check(state_dir: StateDir, timers: Timers, now: int, zone: tzinfo) -> Nightl
     if nightly is None:
         return NightlyCheck(None, obstacle, [obstacle])
 
+    obstacle = trouble(state_dir, nightly, timers)
     known = problems(state_dir, nightly.hours, now, zone)
-    if obstacle := trouble(state_dir, nightly, timers):
+    if obstacle:
         return NightlyCheck(nightly, obstacle, [obstacle, *known])
     return NightlyCheck(nightly, "", known, renewal(state_dir, nightly, timers))
 

@@ -25,6 +25,7 @@ from tests.agileml.mutation import Mutant, aims
 
 _warn, _lose, _stale = RollCall._warn, Members.lose, RollCall.stale
 _set_stable, _close_clock = Server.set_stable, VersionLedger.close_clock
+_request = CheckpointSchedule.request
 
 
 def _whoever_sent_it(*_: object) -> bool:
@@ -68,17 +69,22 @@ def _lost_nodes_stay(self: Members, name: str) -> bool:
     return self.get(name) is not None
 
 
-def _complete_at_once(self: CheckpointSchedule, clock: int, partition: int) -> bool:  # noqa: ARG001
+def _complete_at_once(
+    self: CheckpointSchedule,
+    clock: int,
+    partition: int,  # noqa: ARG001
+    now: float,  # noqa: ARG001
+) -> bool:
     newer, self.latest = clock > self.latest, max(self.latest, clock)
     return newer
 
 
-def _every_tenth(_: CheckpointSchedule, stable: int, before: int) -> bool:
+def _every_tenth(_: CheckpointSchedule, stable: int, before: int, now: float) -> bool:  # noqa: ARG001
     return stable // 10 > before // 10
 
 
-def _waits_for_lost_ones(self: CheckpointSchedule, clock: int) -> bool:  # noqa: ARG001
-    return self.latest >= self._requested
+def _waits_for_lost_ones(self: CheckpointSchedule, stable: int, before: int, now: float) -> bool:
+    return self.latest >= self._requested and _request(self, stable, before, now)
 
 
 def _oldest_under_its_name(self: Server, message: Stable) -> None:
@@ -177,7 +183,7 @@ OF_CONTROL = (
     Mutant(
         "a checkpoint that is never finished is the last one",
         CheckpointSchedule,
-        "_storage_keeps_up",
+        "request",
         _waits_for_lost_ones,
         trial=trials.a_checkpoint_that_cannot_be_written_is_not_the_last,
     ),

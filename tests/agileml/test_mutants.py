@@ -4,6 +4,7 @@ often.
 
 from __future__ import annotations
 
+from inspect import Parameter, getattr_static, signature
 from itertools import islice
 
 import pytest
@@ -24,3 +25,15 @@ def test_every_fault_is_caught(mutant: Mutant) -> None:
     # Without the bug the same schedules pass.
     for seed, _ in found:
         mutant.run(seed)
+
+
+def test_a_fault_takes_the_arguments_of_what_it_replaces() -> None:
+    """Else its first call fails, and schedules that detect nothing seem to detect it."""
+    for mutant in MUTANTS:
+        replaced = getattr_static(mutant.where, mutant.attribute)
+        if isinstance(replaced, property) or isinstance(mutant.fault, property):
+            continue
+        taken = signature(getattr(replaced, "__func__", replaced)).parameters.values()
+        by_name = {one.name: None for one in taken if one.kind is Parameter.KEYWORD_ONLY}
+        by_place = [None for one in taken if one.kind is Parameter.POSITIONAL_OR_KEYWORD]
+        signature(mutant.fault).bind(*by_place, **by_name)

@@ -152,11 +152,11 @@ def _kept_copy(
 ) -> Path:
     if (stored := SetLocation.parse(location)) is not None:
         _copy_near_set(SetLocation.parse(near), stored, cache, who, say)
-        bucket = _place(stored.bucket, who)
-        assert bucket is not None
+        place = _place(stored.bucket, who)
+        assert place is not None
         try:
             with locked(cache / ".lock"):
-                return fetch_set(bucket.bucket, stored.digest, cache)
+                return fetch_set(place.bucket, stored.digest, cache)
         except OSError as error:
             raise TransferFailed(f"data {stored}: {_reason(error)}") from error
 

@@ -81,8 +81,9 @@ class Buyer:
 
     def dry_run(self, request: MachineRequest) -> None:
         """Has EC2 check an order in the network's default group, and makes nothing."""
-        settings, subnet = self._settings, self.networks.subnet(request)
-        image = self.image_of(request, self.hardware_of(request.market))
+        settings, hardware = self._settings, self.hardware_of(request.market)
+        subnet = self.networks.subnet(request)
+        image = self.image_of(request, hardware)
         groups, key = settings.security_groups, settings.kms_key
         place = LaunchPlace(subnet["SubnetId"], groups, image, settings.public_ip, key)
         arguments = order(request, place, "", settings.tags)

@@ -73,7 +73,7 @@ FORMAT = ExportFormat(
 FOCUS = FocusExport(
     "gcp",
     frozenset({"googlecloud", "googlecloudplatform", "google"}),
-    {"servicename": r"\W*compute\W*engine\W*$"},
+    {"servicename": r"[\W_]*compute[\W_]*engine[\W_]*$"},
     # An id may end with a number instead of the name.
     ("resourcename", "resourceid"),
 )

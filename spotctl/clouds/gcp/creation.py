@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from operator import itemgetter
 from typing import Any
 
 from pricing_data.errors import UnknownResource
@@ -89,15 +88,15 @@ class Creation:
 
         tried = self._find_attempts()
         created = [past for past in tried.values() if past.failure is None] or self._create(tried)
-        machines, instances = list[tuple[int, Machine]](), []
+        created.sort(key=lambda past: int(past.name.rpartition("-")[2]))
+        machines, instances = list[Machine](), []
         for past in created:
             machine, instance = self._machine(past)
-            machines.append((int(past.name.rpartition("-")[2]), machine))
+            machines.append(machine)
             if instance is not None:
                 instances.append(instance)
 
-        machines.sort(key=itemgetter(0))
-        return tuple(machine for _, machine in machines), instances
+        return tuple(machines), instances
 
     def check(self) -> str:
         """Looks up the type and the image of a machine of the request, and returns the image's

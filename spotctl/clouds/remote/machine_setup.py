@@ -135,10 +135,14 @@ class Bringing:
 
         self._progress("packing what it needs")
         code, job, packages_for = archives()
+        packages = None
+        if packages_for is not None:
+            # They may be missing, which is said before anything is copied.
+            packages = packages_for(python.platform)
+
         self._bring(_Copy(code, "spotctl's code", f"bundles/{code.digest}"), code, names, python)
         bundles: tuple[str, ...] = (code.digest,)
-        if packages_for is not None:
-            packages = packages_for(python.platform)
+        if packages is not None:
             self._bring_packages(packages, code, names, python)
             bundles = (code.digest, packages.digest)
         if job is not None:

@@ -135,12 +135,13 @@ def summary(history: Sequence[Iteration], ending: Mapping[str, Any], *, virtual:
 
 def _plain_text(curves: Sequence[Mapping[str, float]]) -> str:
     """The last loss of plain PyTorch, and how far the run was from it at most."""
-    end, apart = curves[-1], 0.0
+    end, distances = curves[-1], list[float]()
     for point in curves:
         if point["plain_loss"]:
-            ratio = point["loss"] / point["plain_loss"]
-            apart = max(apart, abs(ratio - 1))
+            distances.append(abs(point["loss"] / point["plain_loss"] - 1))
 
+    # A loss that is no number from the first clock on is no distance of 0.
+    apart = max(distances, default=0.0)
     loss = shown_loss(end["plain_loss"])
     return f"{loss} after clock {end['clocks']}; at most {apart:.1e} apart after any"
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from pricing_data.units import MINUTE
 from spotctl.agent.data.locations import SharedObject
@@ -34,9 +33,6 @@ from spotctl.clouds.provider import (
     Resource,
 )
 from spotctl.home.errors import SpotctlError
-
-if TYPE_CHECKING:
-    pass
 
 WINDOW_SECONDS = 10.0
 """How long after the start of a renewal purchases may begin."""

@@ -118,8 +118,8 @@ class CheckedOrders:
         for finding in self.obstacles:
             if finding.level is Level.NO_ACCESS:
                 raise NotPermitted(str(finding))
-        for finding in self.obstacles:
-            raise ProviderError(str(finding))
+        if self.obstacles:
+            raise ProviderError(str(self.obstacles[0]))
 
 
 def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:

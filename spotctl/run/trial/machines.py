@@ -147,8 +147,8 @@ class BareMachines:
             hours = (time.monotonic() - rented.since) / HOUR_SECONDS
             self._kit.spent_usd += self._kit.usd_per_hour(kind.name) * hours
 
-        left = _patiently(provider.resources, self._kit.tags)
-        _patiently(provider.remove, left)
+        # What is left is listed anew each time.
+        _patiently(lambda: provider.remove(provider.resources(self._kit.tags)))
         self._rented.clear()
 
     def _first(self) -> _Rented:

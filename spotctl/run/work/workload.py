@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.podman import NO_CONTAINER, Container
@@ -28,9 +28,6 @@ from spotctl.home.callbacks import unheard
 from spotctl.home.errors import BadRequest
 from spotctl.log.events import Event, Progressed, RentIntended
 from spotctl.log.state import RunState
-
-if TYPE_CHECKING:
-    pass
 
 _NEEDED = "cloudpickle, cryptography, msgspec, numpy"
 

@@ -76,9 +76,12 @@ def csv_lines(report: Report, columns: Sequence[str]) -> Iterator[str]:
         tags[run.run] = _line([written])[:-1]
 
     templates: dict[tuple[object, ...], str] = {}
+    quoted = {"": ""}
     yield _line(columns)
     for row in report.rows:
-        machine = _line([row.machine])[:-1] if row.machine else ""
+        if row.machine not in quoted:
+            quoted[row.machine] = _line([row.machine])[:-1]
+        machine = quoted[row.machine]
         key = (
             row.market,
             row.reliable,
@@ -106,7 +109,6 @@ def _line(cells: Sequence[str]) -> str:
     return text.getvalue()
 
 
-@lru_cache(maxsize=1 << 12)
 def _constant(row: LedgerRow) -> dict[str, str]:
     """The columns that are equal for all rows with the same market, use and kind."""
     market = row.market
@@ -242,7 +244,6 @@ def _money(row: LedgerRow) -> dict[str, str]:
     }
 
 
-@lru_cache(maxsize=1 << 12)
 def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
     market, details = row.market, ""
     sku = f"{market.cloud}/{market.instance_type}/{market.os}/{charge.noun}"
@@ -262,6 +263,7 @@ def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
     }
 
 
+@lru_cache(maxsize=1 << 12)
 def _ratio(amount: int, divisor: int) -> str:
     """A quotient, rounded half to even, without an exponent, which FOCUS allows and many readers do
     not, and always with a point, so that no reader takes a column for integers because its first
