@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -12,10 +13,14 @@ from agileml.protocol.messages import (
     Collected,
     Push,
 )
-from agileml.runtime.mailbox import Mailbox
+from agileml.runtime.mailbox import Mailbox, codec
+from agileml.runtime.outbox import Outbox
 from agileml.transport import (
     Connected,
+    Endpoint,
+    FrameLimits,
     Lost,
+    QueueFull,
     TransportSettings,
 )
 from tests.agileml.runtime.test_mailbox import (
@@ -95,3 +100,23 @@ def test_finish_sending_waits_for_messages_that_found_a_full_queue(
     assert not controller._endpoint._link(JOB_LOOP).outgoing
     assert not controller._outbox.waits(JOB_LOOP)
     reader.join()
+
+
+class Full:
+    """An endpoint whose only link takes no more."""
+
+    peers = ("t2",)
+
+    def send(self, to: str, *frame: object) -> None:
+        """Refuses every frame."""
+        raise QueueFull(f"{to} reads nothing")
+
+
+def test_a_message_that_is_tried_again_is_not_wrapped_anew() -> None:
+    """A wrapper for each try, one in the other, ends the process when they are called at last."""
+    outbox = Outbox("t1", cast(Endpoint, Full()), codec(), FrameLimits())
+    outbox.send("t2", word("later"))
+    ((frame, frames),) = outbox._waiting["t2"]  # type: ignore[misc]
+    for _ in range(3):
+        outbox.send_waiting()
+    assert outbox._waiting["t2"] == [(frame, frames)]
