@@ -107,7 +107,7 @@ class Full:
 
     peers = ("t2",)
 
-    def send(self, to: str, *frame: object) -> None:
+    def send(self, to: str, *_: object) -> None:
         """Refuses every frame."""
         raise QueueFull(f"{to} reads nothing")
 
@@ -116,7 +116,7 @@ def test_a_message_that_is_tried_again_is_not_wrapped_anew() -> None:
     """A wrapper for each try, one in the other, ends the process when they are called at last."""
     outbox = Outbox("t1", cast(Endpoint, Full()), codec(), FrameLimits())
     outbox.send("t2", word("later"))
-    ((frame, frames),) = outbox._waiting["t2"]  # type: ignore[misc]
+    waiting = outbox._waiting["t2"]
     for _ in range(3):
         outbox.send_waiting()
-    assert outbox._waiting["t2"] == [(frame, frames)]
+    assert outbox._waiting["t2"] == waiting
