@@ -17,7 +17,7 @@ from pricing_data.market import Market
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span, to_datetime
-from spotctl.clouds.aws.cloud import LOCATIONS, PRICE_LIST_REGION, AwsSettings
+from spotctl.clouds.aws.cloud import LOCATIONS, PRICE_LIST, PRICE_LIST_REGION, AwsSettings
 from spotctl.clouds.aws.prices.records import (
     CLOUD,
     PRICED_SYSTEMS,
@@ -56,6 +56,7 @@ _SPOT_PRICES = "spot prices"
 PUBLIC_PRICES = "public price list"
 _PRICE_LIST = "/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
 _PRICES_AT_A_TIME = 2000
+_PAGES = "https://b0.p.awsstatic.com"
 PRICE_PAGES = "on-demand price pages"
 _PRICE_PAGE = "/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel/{location}/Linux/index.json"
 _MAX_PAGE_BYTES = 8 << 20
@@ -181,7 +182,9 @@ class AwsSource:
         import httpx
 
         rejects, count = Rejects(f"aws/-: {PRICE_PAGES}"), 0
-        host, seconds = self._settings.price_page_host, self._settings.timeout_seconds
+        # A mirror of the price list has the files behind AWS's price pages, too.
+        mirror, seconds = self._settings.price_list_url, self._settings.timeout_seconds
+        host = _PAGES if mirror == PRICE_LIST else mirror.rstrip("/")
         for region, location in LOCATIONS.items():
             url = host + _PRICE_PAGE.format(location=quote(location))
             try:

@@ -54,13 +54,11 @@ class RetailPrices:
             f"serviceName eq 'Virtual Machines' and {criterion} and priceType eq 'Consumption'"
         )
         first = httpx.URL(self._settings.retail_prices_url)
-        link: httpx.URL | None = first.copy_merge_params(
-            {"api-version": API_VERSION, "$filter": filters}
-        )
+        link = first.copy_merge_params({"api-version": API_VERSION, "$filter": filters})
         visited: set[httpx.URL] = set()
 
         with httpx.Client(timeout=self._settings.timeout_seconds) as client:
-            while link is not None:
+            while True:
                 visited.add(link)
                 body = self._get(client, link, subject)
                 try:
@@ -72,7 +70,19 @@ class RetailPrices:
                 if not isinstance(answer, dict) or not isinstance(answer.get("Items"), list):
                     raise NoAnswer(f"{subject}: the answer has no list of Items", _LATER)
                 yield answer["Items"]
-                link = _next_page(subject, first, answer.get("NextPageLink"))
+
+                following = answer.get("NextPageLink")
+                if not following:
+                    return
+                try:
+                    link = httpx.URL(str(following))
+                except httpx.InvalidURL as error:
+                    problem = f"{subject}: the link to the next page is malformed"
+                    raise NoAnswer(f"{problem}: {first_line(error)}", _LATER) from error
+                if (link.scheme, link.host, link.port) != (first.scheme, first.host, first.port):
+                    server = f"{link.scheme}://{link.host}"
+                    problem = f"{subject}: the next page is on {server}, not on {first.host}"
+                    raise NoAnswer(problem, _LATER)
                 if link in visited:
                     raise NoAnswer(f"{subject}: the pages lead back to {link}", _LATER)
 
@@ -122,20 +132,3 @@ def retry_after(header: str, now: datetime) -> float | None:
         return max((parsedate_to_datetime(header) - now).total_seconds(), 0.0)
     except (TypeError, ValueError):
         return None
-
-
-def _next_page(subject: str, first: httpx.URL, link: object) -> httpx.URL | None:
-    """The address of the next page; raises if it is on another server."""
-    if not link:
-        return None
-
-    try:
-        url = httpx.URL(str(link))
-    except httpx.InvalidURL as error:
-        problem = f"{subject}: the link to the next page is malformed: {first_line(error)}"
-        raise NoAnswer(problem, _LATER) from error
-
-    if (url.scheme, url.host, url.port) != (first.scheme, first.host, first.port):
-        problem = f"{subject}: the next page is on {url.scheme}://{url.host}, not on {first.host}"
-        raise NoAnswer(problem, _LATER)
-    return url
