@@ -27,8 +27,7 @@ from spotctl.agent.checkpoints.local import (
     PLAN_VARIABLE,
     CheckpointPlanReader,
 )
-from spotctl.agent.checkpoints.stored import note_ended
-from spotctl.agent.checkpoints.sync import CheckpointSync
+from spotctl.agent.checkpoints.stored import CheckpointSync, note_ended
 from spotctl.agent.container.payload import OTHER_NODE, NodeTask
 from spotctl.agent.container.podman import NO_CONTAINER, PROCESSES_VARIABLE, ensure_image, gpus
 from spotctl.agent.container.processes import (

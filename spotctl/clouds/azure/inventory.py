@@ -290,21 +290,19 @@ class Inventory:
         # Without the right to read the log, only the reasons are unknown; the machines are listed
         # all the same.
         with suppress(AccessDenied):
+            # The names under which Azure logs the calls of the machines' identities.
             own = frozenset[str]()
             for identity in {machine.order.identity for machine in unknown}:
-                own |= self._principals(identity)
+                if identity not in self._names_in_log:
+                    answer = self._calls.find(Operation.GET_IDENTITY, identity)
+                    properties = {} if answer is None else answer["properties"]
+                    shown = [properties.get(name) for name in ("principalId", "clientId")]
+                    names = frozenset(str(name).lower() for name in shown if name)
+                    self._names_in_log[identity] = names
+                own |= self._names_in_log[identity]
             return ends(logged, own)
 
         return {}
-
-    def _principals(self, identity: str) -> frozenset[str]:
-        """The names under which Azure logs an identity's calls."""
-        if identity not in self._names_in_log:
-            answer = self._calls.find(Operation.GET_IDENTITY, identity)
-            properties = {} if answer is None else answer["properties"]
-            shown = [properties.get(name) for name in ("principalId", "clientId")]
-            self._names_in_log[identity] = frozenset(str(name).lower() for name in shown if name)
-        return self._names_in_log[identity]
 
 
 def _began(deployment: Body) -> int:

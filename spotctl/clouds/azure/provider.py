@@ -19,12 +19,7 @@ from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperat
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.doctor import ON_DEMAND_QUOTA, SPOT_QUOTA, AzureNeeds
 from spotctl.clouds.azure.groups import Removal, delete_machine, resources_of
-from spotctl.clouds.azure.orders import (
-    USUAL_DISK_GIB,
-    MachineId,
-    index_of,
-    ssh_rules,
-)
+from spotctl.clouds.azure.orders import INDEX, USUAL_DISK_GIB, MachineId, ssh_rules
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import Answers, NotFound, ProviderError, Throttled, Unanswered, each
@@ -249,7 +244,7 @@ class AzureProvider(RentingProvider):
 
         self._known[id_] = RemoteMachine(
             id=str(id_),
-            index=index_of(vm["tags"]),
+            index=int(vm["tags"][INDEX]),
             host=host,
             port=_SSH_PORT,
             console=partial(self._console, id_),

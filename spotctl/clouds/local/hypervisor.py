@@ -35,7 +35,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from spotctl.agent.container.processes import kill, kill_marked
 from spotctl.agent.errors import AgentError
@@ -247,7 +247,19 @@ def main(given: Mapping[str, Any]) -> None:
         if os.fork() == 0:
             for descriptor in {up[0], *ups, *(locks - {lock})}:
                 os.close(descriptor)
-            _run_hypervisor(Hypervisor(Path(folder), clock, bytes.fromhex(secret), up[1]))
+            hypervisor = Hypervisor(Path(folder), clock, bytes.fromhex(secret), up[1])
+            status = 1
+            try:
+                os.setsid()
+                hypervisor.run()
+                status = 0
+            # A fork must not go on in its parent's code, whatever happened.
+            except BaseException:  # noqa: BLE001
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+
         os.close(up[1])
         os.close(lock)
         locks.discard(lock)
@@ -257,21 +269,6 @@ def main(given: Mapping[str, Any]) -> None:
         # Nothing is written: the end of the file comes when the hypervisor closes its side, or
         # dies.
         os.read(descriptor, 1)
-
-
-def _run_hypervisor(hypervisor: Hypervisor) -> NoReturn:
-    """Runs a hypervisor in its fork, and exits."""
-    status = 1
-    try:
-        os.setsid()
-        hypervisor.run()
-        status = 0
-    # A fork must not go on in its parent's code, whatever happened.
-    except BaseException:  # noqa: BLE001
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
 
 
 if __name__ == "__main__":

@@ -210,9 +210,18 @@ class Bringing:
                     self._ssh.run(
                         self._receive(copy, python, fill, keep=True), given, FETCH_SECONDS
                     )
-                # A machine that cannot serve it has it all the same.
+                # Lets other machines fetch it here; one that cannot serve it has it all the same. A
+                # fresh certificate tells those that this launcher sends.
+                certificate, key = certificate_and_key(secrets.token_bytes(SECRET_BYTES))
+                own = {"certificate": certificate.decode(), "key": key.decode(), "name": HOSTNAME}
+                command = (
+                    f"{_module(python, code, _PEER)} serve {layout.ROOT}/{copy.target}.archive"
+                )
                 with suppress(ProviderError):
-                    self._serve(copy, code, python)
+                    line, stop = self._ssh.serve(command, json.dumps(own).encode() + b"\n")
+                    host, port = line.split()
+                    serving = ArchiveServer({**own, "host": host, "port": int(port)}, stop)
+                    self._spreading.add(copy.archive.digest, self._machine, serving)
         except StepFailed:
             if server is None:
                 raise
@@ -228,18 +237,6 @@ class Bringing:
         self._ssh.send(
             command, copy.archive.path, lambda sent: self._progress(note.format(sent / _MIB))
         )
-
-    def _serve(self, copy: _Copy, code: Archive, python: MachinePython) -> None:
-        """Lets other machines fetch it here. A fresh certificate tells those that this launcher
-        sends.
-        """
-        certificate, key = certificate_and_key(secrets.token_bytes(SECRET_BYTES))
-        given = {"certificate": certificate.decode(), "key": key.decode(), "name": HOSTNAME}
-        command = f"{_module(python, code, _PEER)} serve {layout.ROOT}/{copy.target}.archive"
-        line, stop = self._ssh.serve(command, json.dumps(given).encode() + b"\n")
-        host, port = line.split()
-        server = ArchiveServer({**given, "host": host, "port": int(port)}, stop)
-        self._spreading.add(copy.archive.digest, self._machine, server)
 
     def _receive(self, copy: _Copy, python: MachinePython, fill: str, *, keep: bool) -> str:
         """The commands that take an archive, from where `fill` says, and unpack it."""

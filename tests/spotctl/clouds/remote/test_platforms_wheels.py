@@ -11,8 +11,13 @@ import pytest
 from spotctl.clouds.errors import Unusable
 from spotctl.clouds.remote import wheels
 from spotctl.clouds.remote.bundle import packages_for
-from spotctl.clouds.remote.platforms import MachinePlatform
-from spotctl.clouds.remote.wheels import KnownPackage, Wheel, chosen_wheels, digest_of
+from spotctl.clouds.remote.platforms import (
+    KnownPackage,
+    MachinePlatform,
+    Wheel,
+    chosen_wheels,
+    digest_of,
+)
 from tests.spotctl.clouds.remote.indexes import add_wheel, use_index
 
 ARM = MachinePlatform((3, 13), "aarch64", (2, 41))
