@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -147,7 +147,16 @@ def fetch_set(bucket: Bucket, digest: str, cache: Path) -> Path:
                 f"needs {gigabytes(size)} more on the disk, which has {gigabytes(free)} free: set "
                 "a larger one, such as image: {disk_gib: 200}"
             )
-        _fetch_files(bucket, missing, work)
+        has_failed = Event()
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            fetches = [pool.submit(_fetch_file, bucket, name, work, has_failed) for name in missing]
+            try:
+                for fetch in as_completed(fetches):
+                    fetch.result()
+            except BaseException:
+                has_failed.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
         tree = work / "tree"
         shutil.rmtree(tree, ignore_errors=True)
@@ -188,21 +197,6 @@ def set_content(bucket: Bucket, digest: str) -> bytes:
     if hashlib.sha256(content).hexdigest() != digest:
         raise StoreRefused("its list of files is damaged: launch the job again")
     return content
-
-
-def _fetch_files(bucket: Bucket, digests: Iterable[str], folder: Path) -> None:
-    has_failed = Event()
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        fetches = [
-            pool.submit(_fetch_file, bucket, digest, folder, has_failed) for digest in digests
-        ]
-        try:
-            for fetch in as_completed(fetches):
-                fetch.result()
-        except BaseException:
-            has_failed.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def _fetch_file(bucket: Bucket, digest: str, folder: Path, has_failed: Event) -> None:

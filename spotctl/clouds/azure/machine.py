@@ -84,9 +84,4 @@ class AzureNotices(NoticePoller):
 
 def notices(_: dict[str, str]) -> AzureNotices:
     """The poller of a machine."""
-    return AzureNotices(metadata_host())
-
-
-def metadata_host() -> str:
-    """The host of the metadata service."""
-    return os.environ.get("AZURE_METADATA_HOST") or METADATA_HOST
+    return AzureNotices(os.environ.get("AZURE_METADATA_HOST") or METADATA_HOST)

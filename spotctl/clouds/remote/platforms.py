@@ -130,12 +130,8 @@ def version_of(text: str) -> tuple[int, int]:
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class MachinePython:
-    """A Python that a machine has."""
-
-    path: str
-    platform: MachinePlatform
+MachinePython = tuple[str, MachinePlatform]
+"""A Python that a machine has: its path, and its platform."""
 
 
 def preferred(
@@ -143,8 +139,8 @@ def preferred(
 ) -> MachinePython | None:
     """The Python that runs our code: one that takes this computer's packages, else the first that
     is new enough, else the first."""
-    new_enough = [python for python in pythons if python.platform.python >= MIN_PYTHON]
-    same = (python for python in new_enough if python.platform.runs_packages_of(own))
+    new_enough = [python for python in pythons if python[1].python >= MIN_PYTHON]
+    same = (python for python in new_enough if python[1].runs_packages_of(own))
     return next(same, next(iter(new_enough or pythons), None))
 
 
@@ -167,9 +163,7 @@ done
 def pythons_in(lines: Sequence[str]) -> tuple[MachinePython, ...]:
     """The Pythons that the probe has printed."""
     reports = (line.split() for line in lines if line.startswith("python "))
-    return tuple(
-        MachinePython(path, platform_of(words)) for _, path, *words in reports if len(words) == 5
-    )
+    return tuple((path, platform_of(words)) for _, path, *words in reports if len(words) == 5)
 
 
 def platform_of(reported: Sequence[str]) -> MachinePlatform:

@@ -128,7 +128,7 @@ class BoxProvider(LabelledProvider):
         }
 
     def on_offer(self, request: MachineRequest) -> Iterator[Purchase]:
-        return repeat(Purchase(partial(self._buy, request)), request.count)
+        return repeat((None, partial(self._buy, request)), request.count)
 
     def _buy(self, request: MachineRequest, label: OrderLabel) -> int:
         return self._boxes.rent(request, label.text(LONGEST_LABEL))

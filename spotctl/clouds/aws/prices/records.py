@@ -308,11 +308,26 @@ def figures(
 
 
 def interruptions_of(
-    response: httpx.Response, request: FetchRequest, rejects: Rejects
+    settings: AwsSettings, request: FetchRequest, rejects: Rejects
 ) -> tuple[Interruption, ...]:
-    """The requested entries, dated by the file's last change, so that fetching it twice counts
-    once.
+    """The requested entries of the file, which is downloaded with retries, dated by its last
+    change, so that fetching it twice counts once.
     """
+    import httpx
+
+    def download() -> httpx.Response:
+        url, seconds = settings.spot_advisor_url, settings.timeout_seconds
+        return httpx.get(url, timeout=seconds, follow_redirects=True).raise_for_status()
+
+    try:
+        response = settings.retrying().on(may_succeed_later)(download)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        problem = (
+            f"aws/-: Spot Advisor at {settings.spot_advisor_url} did not answer: "
+            f"{on_one_line(error, 200)}"
+        )
+        raise NoAnswer(problem, _CURE) from error
+
     try:
         document = json.loads(response.content)
         bands, entries = bands_of(document), list[AdvisorEntry]()
@@ -332,21 +347,3 @@ def interruptions_of(
     return tuple(
         chain.from_iterable(rejects.good(partial(figures, bands, as_of, request), entries))
     )
-
-
-def advisor_file(settings: AwsSettings) -> httpx.Response:
-    """Downloads the file, with retries."""
-    import httpx
-
-    def download() -> httpx.Response:
-        url, seconds = settings.spot_advisor_url, settings.timeout_seconds
-        return httpx.get(url, timeout=seconds, follow_redirects=True).raise_for_status()
-
-    try:
-        return settings.retrying().on(may_succeed_later)(download)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        problem = (
-            f"aws/-: Spot Advisor at {settings.spot_advisor_url} did not answer: "
-            f"{on_one_line(error, 200)}"
-        )
-        raise NoAnswer(problem, _CURE) from error

@@ -21,7 +21,6 @@ from spotctl.clouds.aws.cloud import LOCATIONS, PRICE_LIST, PRICE_LIST_REGION, A
 from spotctl.clouds.aws.prices.records import (
     CLOUD,
     PRICED_SYSTEMS,
-    advisor_file,
     enabled_region,
     instance_type,
     interruptions_of,
@@ -314,9 +313,7 @@ class AwsSource:
 
     def _interruption_buckets(self, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects("aws/-: interruption buckets")
-        yield FetchedRows(
-            interruptions=interruptions_of(advisor_file(self._settings), request, rejects)
-        )
+        yield FetchedRows(interruptions=interruptions_of(self._settings, request, rejects))
         rejects.report()
 
 

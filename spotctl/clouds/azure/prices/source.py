@@ -59,7 +59,18 @@ class AzureSource:
             regions = regions or self._retail().regions()
             failed = [FetchTask.failed(self.cloud, _WITH_ACCOUNT, error, optional=True)]
         else:
-            regions = regions or self._account_regions(session)
+            if not regions:
+                # Those with spot markets; where the account may not list them, those of the price
+                # list.
+                call = ApiCall("Azure regions", _READ_GRAPH)
+                try:
+                    pages = list(session.rows(call, records.REGIONS_QUERY))
+                except CloudError:
+                    pages = []
+                read, rows = partial(text, name="location"), chain.from_iterable(pages)
+                names = Rejects(call.what).good(read, rows)
+                regions = tuple(dict.fromkeys(map(_region, names))) or self._retail().regions()
+
             pulls = {
                 "machine types": partial(_machine_types, session, request),
                 _SPOT_HISTORY: partial(_spot_history, session, request),
@@ -82,19 +93,6 @@ class AzureSource:
         from spotctl.clouds.azure.prices.retail import RetailPrices
 
         return RetailPrices(self._settings)
-
-    def _account_regions(self, session: AzureSession) -> tuple[str, ...]:
-        """The regions with spot markets; where the account may not list them, those of the price
-        list.
-        """
-        call = ApiCall("Azure regions", _READ_GRAPH)
-        try:
-            pages = list(session.rows(call, records.REGIONS_QUERY))
-        except CloudError:
-            pages = []
-        rejects = Rejects(call.what)
-        names = rejects.good(partial(text, name="location"), chain.from_iterable(pages))
-        return tuple(dict.fromkeys(map(_region, names))) or self._retail().regions()
 
     def _prices(self, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
         subject = f"Azure retail prices of {region}"

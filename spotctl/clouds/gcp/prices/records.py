@@ -144,15 +144,9 @@ class PricePart(NamedTuple):
     of: str
 
 
-class UnitRate(NamedTuple):
-    """Nano-dollars per hour for one unit of a part (vCPU, GiB, GPU), or for a whole machine, as of
-    a time.
-    """
-
-    nanos: Fraction
-    as_of: int
-
-
+UnitRate = tuple[Fraction, int]
+"""Nano-dollars per hour for one unit of a part (vCPU, GiB, GPU), or for a whole machine, and the
+time as of which that is."""
 RateKey = tuple[str, PriceTerm, PricePart]
 
 
@@ -264,7 +258,8 @@ def rates_of(skus: Iterable[Sku]) -> Rates:
             rates.unclear.update(dict.fromkeys(keys, f"SKU {sku.sku_id}: {error}"))
             continue
         for key in keys:
-            if rates.known.setdefault(key, rate).nanos != rate.nanos:
+            known, _ = rates.known.setdefault(key, rate)
+            if known != rate[0]:
                 rates.unclear[key] = f"SKU {sku.sku_id}: another SKU gives another price"
 
     return rates
@@ -326,8 +321,8 @@ def compose(
     part's is missing.
     """
     by_part = {part: rates.rate((region, term, part)) for part in parts}
-    nanos = sum((rate.nanos * parts[part] for part, rate in by_part.items()), Fraction(0))
-    return UnitRate(nanos, max(rate.as_of for rate in by_part.values()))
+    nanos = sum((own * parts[part] for part, (own, _) in by_part.items()), Fraction(0))
+    return nanos, max(as_of for _, as_of in by_part.values())
 
 
 def quotes(
@@ -341,13 +336,11 @@ def quotes(
         if parts is None:
             continue
         try:
-            rate = compose(parts, region, term, rates)
+            nanos, as_of = compose(parts, region, term, rates)
         except UnknownPrice as error:
             rejects.add(f"{machine.name}: {error}")
         else:
-            yield PriceEvent(
-                Market(CLOUD, region, NO_ZONE, machine.name), rate.as_of, round(rate.nanos)
-            )
+            yield PriceEvent(Market(CLOUD, region, NO_ZONE, machine.name), as_of, round(nanos))
 
 
 def _rate(sku: Sku, resource: PricedResource) -> UnitRate:
@@ -366,7 +359,7 @@ def _rate(sku: Sku, resource: PricedResource) -> UnitRate:
     money = expression.tiered_rates[0].unit_price
     nanos = usd_nanos(money.units, money.nanos, money.currency_code)
     as_of = to_micros(newest.effective_time)
-    return UnitRate(Fraction(nanos, _HOURS[expression.usage_unit]), as_of)
+    return Fraction(nanos, _HOURS[expression.usage_unit]), as_of
 
 
 # The SDK's messages carry no annotations. These names follow google.cloud.compute_v1.
