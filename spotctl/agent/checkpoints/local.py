@@ -157,11 +157,6 @@ def best_interval(cost: float, life: float, longest: float) -> float:
     return max(cost, min(sqrt(2 * cost * life), longest)) if life < inf else max(cost, longest)
 
 
-def write_plan(path: Path, every: float, cost: float) -> None:
-    """Writes the file that the program reads."""
-    replace_json(path, {"every": every, "cost": cost})
-
-
 class CheckpointPlanReader:
     """Reads the plan for the program; a read costs one look at a time stamp."""
 

@@ -26,12 +26,13 @@ from typing import Any
 from agileml.errors import Unrecoverable
 from agileml.runtime.blob_store import BlobStore, fetch_file, file_pieces
 from agileml.runtime.ground import refilled
-from spotctl.agent.checkpoints.local import best_interval, write_plan
+from spotctl.agent.checkpoints.local import best_interval
 from spotctl.agent.container.payload import OTHER_NODE, CheckpointPolicy, NodeTask
 from spotctl.agent.data.locations import MACHINE, StoreIdentity, store_at
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.agent.data.transfer import FolderListing, is_temporary, listing
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
+from spotctl.agent.files import replace_json
 
 _LOG = logging.getLogger(__name__)
 _FINISHED = "finished"
@@ -353,7 +354,8 @@ class CheckpointSync:
         self._name, self._foreign = task.name, policy.of_first and task.rank > 0
         self._own, self._first = (StoredCheckpoints(policy.path, rank) for rank in (task.rank, 0))
         self._number = _NUMBERS_PER_START
-        self._copied: FolderListing = ()
+        self.copied: FolderListing = ()
+        """The files of the newest copy."""
         self._seen: FolderListing = ()
         self._copied_at = time.monotonic()
         self._every = inf
@@ -369,7 +371,7 @@ class CheckpointSync:
         self._number = (
             1 if own is None else own.number // _NUMBERS_PER_START + 1
         ) * _NUMBERS_PER_START
-        self._copied = self._seen = listing(self._folder)
+        self.copied = self._seen = listing(self._folder)
         self._set_interval(self._policy.cost if restored is None else restored.seconds)
 
         return restored
@@ -383,17 +385,12 @@ class CheckpointSync:
             now == self._seen or time.monotonic() - self._copied_at > 2 * self._every,
             now,
         )
-        return bool(now) and now != self._copied and due and self._store(now)
-
-    @property
-    def copied(self) -> FolderListing:
-        """The files of the newest copy."""
-        return self._copied
+        return bool(now) and now != self.copied and due and self._store(now)
 
     def last(self) -> bool:
         """Copies the final checkpoint, once the program has ended."""
         now = listing(self._folder)
-        return bool(now) and now != self._copied and self._store(now)
+        return bool(now) and now != self.copied and self._store(now)
 
     def _store(self, files: FolderListing) -> bool:
         """Stores a checkpoint, unless the program changes it meanwhile; returns whether it is
@@ -418,7 +415,7 @@ class CheckpointSync:
         record = CheckpointRecord(self._name, number, seconds, size, self._set_interval(seconds))
         self._own.put_record(record, names, self._folder)
         self._number = number
-        self._copied, self._copied_at = files, time.monotonic()
+        self.copied, self._copied_at = files, time.monotonic()
 
         return True
 
@@ -429,5 +426,5 @@ class CheckpointSync:
         self._every = policy.every or max(
             best_interval(cost, mean_life, policy.longest), _MIN_SECONDS
         )
-        write_plan(self._plan, self._every, cost)
+        replace_json(self._plan, {"every": self._every, "cost": cost})
         return self._every

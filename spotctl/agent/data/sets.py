@@ -286,9 +286,11 @@ class _Parts:
         """Adds a part by its name in the data set. `within` are the real paths of the folders that
         it is in.
         """
-        if path.is_symlink() and within and (target := self._target_inside(path, within[0])):
-            self.links[name] = target
-            return
+        if path.is_symlink() and within:
+            target, here = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))
+            if target.is_relative_to(within[0]) and here.is_relative_to(within[0]):
+                self.links[name] = os.path.relpath(target, here)
+                return
 
         try:
             status = path.stat()
@@ -306,8 +308,8 @@ class _Parts:
                     path, f"leads back to {real}, in which it is itself; remove the link"
                 )
             self.folders[name] = status.st_mode & _PERMISSIONS
-            for part in sorted(entry.name for entry in path.iterdir()):
-                self.add(f"{name}/{part}", path / part, (*within, real))
+            for part in sorted(path.iterdir()):
+                self.add(f"{name}/{part.name}", part, (*within, real))
         elif stat.S_ISREG(status.st_mode) and not os.access(path, os.R_OK):
             raise self._refusal(path, "cannot be read; its owner must allow it")
         elif stat.S_ISREG(status.st_mode):
@@ -315,16 +317,6 @@ class _Parts:
             self.files[name] = SetFile(status.st_size, digest, status.st_mode & _PERMISSIONS)
         else:
             raise self._refusal(path, "is no file, folder or link; move it elsewhere")
-
-    def _target_inside(self, path: Path, root: str) -> str:
-        """The target of a link, relative to it, if that is inside the data folder; empty
-        otherwise."""
-        real = Path(os.path.realpath(path))
-        if not real.is_relative_to(root) or not Path(os.path.realpath(path.parent)).is_relative_to(
-            root
-        ):
-            return ""
-        return os.path.relpath(real, os.path.realpath(path.parent))
 
     def _refusal(self, path: Path, why: str) -> TransferFailed:
         return TransferFailed(f"data {self.source}: {path} {why}")

@@ -113,8 +113,18 @@ class Hypervisor:
         if (end := self._due(machine)) is not None:
             return end
 
+        # Returns once the agent serves, or has died.
         self._delays.take_part()
-        self._start_agent(machine)
+        listener = socket.create_server((HOST, 0))
+        self._port = listener.getsockname()[1]
+        seconds, until = self._clock.seconds_until(self._lease(machine)), machine.lease_until
+        settings = AgentSettings(
+            self._folder, machine.id, machine.index, until, seconds, machine.payload
+        )
+        agent = partial(MachineAgent, settings, listener, self._secret, self._clock.seconds)
+        self._agent = fork_agent(agent, (*self._wake_ups.descriptors, self._up))
+        listener.close()
+        self._poll_agent()
         if self._agent_status is None:
             replace_json(
                 self._folder / "state.json",
@@ -167,19 +177,6 @@ class Hypervisor:
         return min(machine.lease_until if renewed is None else renewed, machine.closes_at)
 
     # -- the agent ---------------------------------------------------------------------------------
-
-    def _start_agent(self, machine: MachineFile) -> None:
-        """Forks the agent and waits until the agent serves, or has died."""
-        listener = socket.create_server((HOST, 0))
-        self._port = listener.getsockname()[1]
-        seconds = self._clock.seconds_until(self._lease(machine))
-        settings = AgentSettings(
-            self._folder, machine.id, machine.index, machine.lease_until, seconds, machine.payload
-        )
-        agent = partial(MachineAgent, settings, listener, self._secret, self._clock.seconds)
-        self._agent = fork_agent(agent, (*self._wake_ups.descriptors, self._up))
-        listener.close()
-        self._poll_agent()
 
     def _poll_agent(self) -> None:
         if self._agent and self._agent_status is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from fractions import Fraction
 from functools import partial, wraps
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from pricing_data.availability import Interruption
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits, OnDemandPrice, driver_of
 from pricing_data.errors import BadInput, NoAnswer
-from pricing_data.fetched_rows import PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.market import LINUX, Market, os_of_product
 from pricing_data.sources.base import FetchRequest, Rejects
 from pricing_data.units import parse_time, parse_usd, to_micros
@@ -307,13 +307,13 @@ def figures(
     return band, Interruption(market, "saving", as_of, saving, saving, SOURCE)
 
 
-def interruptions_of(
-    settings: AwsSettings, request: FetchRequest, rejects: Rejects
-) -> tuple[Interruption, ...]:
+def interruption_rows(settings: AwsSettings, request: FetchRequest) -> Iterator[FetchedRows]:
     """The requested entries of the file, which is downloaded with retries, dated by its last
     change, so that fetching it twice counts once.
     """
     import httpx
+
+    rejects = Rejects("aws/-: interruption buckets")
 
     def download() -> httpx.Response:
         url, seconds = settings.spot_advisor_url, settings.timeout_seconds
@@ -344,6 +344,6 @@ def interruptions_of(
             f"({str(error)[:200]})"
         )
         raise NoAnswer(problem, _CURE) from error
-    return tuple(
-        chain.from_iterable(rejects.good(partial(figures, bands, as_of, request), entries))
-    )
+    read = rejects.good(partial(figures, bands, as_of, request), entries)
+    yield FetchedRows(interruptions=tuple(chain.from_iterable(read)))
+    rejects.report()

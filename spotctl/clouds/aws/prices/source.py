@@ -23,7 +23,7 @@ from spotctl.clouds.aws.prices.records import (
     PRICED_SYSTEMS,
     enabled_region,
     instance_type,
-    interruptions_of,
+    interruption_rows,
     listed_price,
     on_demand_price,
     page_price,
@@ -100,7 +100,10 @@ class AwsSource:
         If signing in fails, one task reports that, instead of one for every region.
         """
         advisor = FetchTask(
-            CLOUD, NO_REGION, "interruption buckets", partial(self._interruption_buckets, request)
+            CLOUD,
+            NO_REGION,
+            "interruption buckets",
+            partial(interruption_rows, self._settings, request),
         )
         try:
             home = self._session.sign_in()
@@ -309,11 +312,6 @@ class AwsSource:
                         interruptions=tuple(rejects.good(scored, page["SpotPlacementScores"]))
                     )
 
-        rejects.report()
-
-    def _interruption_buckets(self, request: FetchRequest) -> Iterator[FetchedRows]:
-        rejects = Rejects("aws/-: interruption buckets")
-        yield FetchedRows(interruptions=interruptions_of(self._settings, request, rejects))
         rejects.report()
 
 
