@@ -41,7 +41,8 @@ def cloud_part(cloud: str, name: str = "") -> ModuleType | None:
 def clouds_by_scheme() -> Mapping[str, str]:
     """The clouds that have an object store, by the scheme of its locations."""
     packages = {cloud: cloud_part(cloud) for cloud in cloud_packages()}
-    return {own.SCHEME: cloud for cloud, own in packages.items() if hasattr(own, "SCHEME")}
+    schemes = {cloud: getattr(own, "SCHEME", None) for cloud, own in packages.items()}
+    return {scheme: cloud for cloud, scheme in schemes.items() if scheme is not None}
 
 
 def forms() -> list[str]:

@@ -23,7 +23,7 @@ launcher gave it and on this machine's monotonic clock), `output` (what payloads
 `output.times` (when), `job/` (the folder of `spotctl.agent.lease.lease_files`) and `work/`, the
 payload's own folder.
 
-Operations of the link (`MachineLink` documents them for callers): `assign`, `renew`, `status`,
+Operations of the link (`AgentLink` documents them for callers): `assign`, `renew`, `status`,
 `notify`, `notices`, `output`, `output_times`, `exec`, `exec_read`. All may be repeated: assigning
 the name that the agent has already changes nothing.
 """

@@ -119,7 +119,7 @@ class LabelledProvider(CloudProvider):
         # The answer can have been lost long after the note, which comes before all waiting of the
         # call.
         since = now if asked.sought is None else asked.sought
-        is_lost = number is None and now - since >= self._ledger.times.listed_within
+        is_lost = number is None and now - since >= self._ledger.listed_within
 
         with self._ledger.order(order.key) as changed:
             placed = changed.machines[asked.index]
@@ -178,11 +178,11 @@ class LabelledProvider(CloudProvider):
                 # What the list says of a machine is noted with its order.
                 placed, before, shown = known, replace(known), listed.pop(number, None)
                 seen = None if shown is None else shown.state
-                state = placed.see(seen, now, self._ledger.times)
+                state = placed.see(seen, now, self._ledger)
                 if placed != before:
                     with self._ledger.order(order.key) as changed:
                         placed = changed.machines[placed.index]
-                        state = placed.see(seen, now, self._ledger.times)
+                        state = placed.see(seen, now, self._ledger)
 
                 label, bid = order.label(placed.index), None if shown is None else shown.bid
                 machine = self._machine(number, label, state, placed.asked, bid)

@@ -140,7 +140,23 @@ class StoredCheckpoints:
         for stem in reversed(stems):
             try:
                 with _as_bad_checkpoint(self._path):
-                    return self._restore(stem, folder)
+                    record, names, values = self._record(stem)
+                    with refilled(folder) as new:
+                        for i, name in enumerate(names):
+                            fetch_file(self._store, f"{stem}.{i}", new / name)
+
+                        times: dict[Path, int] = {}
+                        for name, changed in zip(names, values["times"], strict=False):
+                            times[new / name] = changed
+                            # A folder changes with its files.
+                            for above in Path(name).parents[:-1]:
+                                times[new / above] = max(changed, times.get(new / above, 0))
+                        for path, changed in times.items():
+                            os.utime(path, ns=(changed, changed))
+
+                        for name, target in values["links"].items():
+                            (new / name).symlink_to(target)
+                    return record
             except Unrecoverable as error:
                 if is_temporary(error):
                     raise BadCheckpoint(f"checkpoints at {self._path}: {error}") from error
@@ -152,26 +168,6 @@ class StoredCheckpoints:
             raise BadCheckpoint(f"{unusable}: {why}; restore one, or remove all")
 
         return None
-
-    def _restore(self, stem: str, folder: Path) -> CheckpointRecord:
-        record, names, values = self._record(stem)
-        with refilled(folder) as new:
-            for i, name in enumerate(names):
-                fetch_file(self._store, f"{stem}.{i}", new / name)
-
-            times: dict[Path, int] = {}
-            for name, changed in zip(names, values["times"], strict=False):
-                times[new / name] = changed
-                # A folder changes with its files.
-                for above in Path(name).parents[:-1]:
-                    times[new / above] = max(changed, times.get(new / above, 0))
-            for path, changed in times.items():
-                os.utime(path, ns=(changed, changed))
-
-            for name, target in values["links"].items():
-                (new / name).symlink_to(target)
-
-        return record
 
     def _record(self, stem: str) -> tuple[CheckpointRecord, list[str], dict[str, Any]]:
         """A checkpoint's record, the names of its files, and all that was written. Unrecoverable:

@@ -223,15 +223,6 @@ def _handles(pid: int, number: signal.Signals) -> bool:
     return any(mask >> (number - 1) & 1 for mask in masks)
 
 
-def at_work(folder: Path) -> int | None:
-    """The first process of a machine's program: a child of the process that the agent started, or
-    else that process.
-    """
-    pids = sorted(pid for pid, mark in marked() if mark == folder)
-    children = (pid for pid in pids if parent_of(pid) in pids)
-    return next(children, pids[0] if pids else None)
-
-
 def parent_of(pid: int) -> int | None:
     """The parent of a process; None if the process is gone."""
     try:
@@ -290,7 +281,11 @@ def surroundings_of(machine: Path, agent: int, folder: str) -> Surroundings:
     """
     own = machine / "work"
     own.mkdir(exist_ok=True)
-    pid = at_work(machine)
+    # The first process of the machine's program: a child of the process that the agent started, or
+    # else that process.
+    pids = sorted(pid for pid, mark in marked() if mark == machine)
+    children = (pid for pid in pids if parent_of(pid) in pids)
+    pid = next(children, pids[0] if pids else None)
     container = (
         pid
         if pid is not None and _linked(pid, _MOUNTS) not in ("", _linked(os.getpid(), _MOUNTS))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from spotctl.clouds.aws.orders import Row
 from spotctl.home.installation import INSTALLATION_TAG
 
 
@@ -27,13 +26,6 @@ class ResourceKind(NamedTuple):
     remove: str
     argument: str
     state: tuple[str, tuple[str, ...]] | None = None
-
-    def is_left(self, row: Row) -> bool:
-        """Whether something of this kind stays when machines end: a disk or interface that is
-        unattached, or kept.
-        """
-        attached = row.get("Attachments") or ([row["Attachment"]] if row.get("Attachment") else [])
-        return all(attachment.get("DeleteOnTermination") is False for attachment in attached)
 
 
 MACHINES = ResourceKind(

@@ -114,7 +114,14 @@ def instance_type(record: ApiRecord) -> InstanceType:
     devices = []
     for info, kind in _ACCELERATORS:
         devices += record.get(info, {}).get(kind, ())
-    accelerator, count = _accelerator(devices[0]) if devices else (None, 0)
+    accelerator: str | None = None
+    count = 0
+    for device in devices[:1]:
+        # A slice of a GPU must not count as a whole one: an eighth of an L4 is not an L4.
+        share = Fraction(device.get("GpuPartitionSize", 1)).limit_denominator(64)
+        is_whole, accelerator = share == 1, device["Name"]
+        accelerator = accelerator if is_whole else f"{accelerator} ({share})"
+        count = device["Count" if is_whole else "LogicalGpuCount"]
     sizes_mib = [device.get("MemoryInfo", {}).get("SizeInMiB") for device in devices]
     sizes = [round(size_mib / 1024, 1) for size_mib in sizes_mib if size_mib]
 
@@ -145,16 +152,6 @@ def instance_type(record: ApiRecord) -> InstanceType:
     return InstanceType(
         CLOUD, name, vcpus, memory_gib, accelerator, count, network_gbps=network, traits=traits
     )
-
-
-def _accelerator(device: ApiRecord) -> tuple[str, int]:
-    """The name and the number of a type's devices. A slice of a GPU must not count as a whole one:
-    an eighth of an L4 is not an L4.
-    """
-    share = Fraction(device.get("GpuPartitionSize", 1)).limit_denominator(64)
-    if share == 1:
-        return device["Name"], device["Count"]
-    return f"{device['Name']} ({share})", device["LogicalGpuCount"]
 
 
 def network_gbps(network: ApiRecord) -> float | None:

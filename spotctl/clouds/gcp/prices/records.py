@@ -253,7 +253,21 @@ def rates_of(skus: Iterable[Sku]) -> Rates:
         term, part = named
         keys: list[RateKey] = [(region, term, part) for region in sku.service_regions]
         try:
-            rate = _rate(sku, part.resource)
+            if not sku.pricing_info:
+                raise BadInput("it has no price")
+            newest = sku.pricing_info[-1]
+            expression = newest.pricing_expression
+            unit, tiers = expression.usage_unit, expression.tiered_rates
+            if unit not in _UNITS[part.resource]:
+                raise BadInput(f"the {part.resource} is priced per {unit or 'no unit'}")
+            if len(tiers) != 1:
+                raise BadInput(f"it has {len(tiers)} price tiers instead of one")
+            if "effective_time" not in newest:
+                raise BadInput("the price has no start time")
+
+            money = tiers[0].unit_price
+            nanos = usd_nanos(money.units, money.nanos, money.currency_code)
+            rate = Fraction(nanos, _HOURS[unit]), to_micros(newest.effective_time)
         except BadInput as error:
             rates.unclear.update(dict.fromkeys(keys, f"SKU {sku.sku_id}: {error}"))
             continue
@@ -341,25 +355,6 @@ def quotes(
             rejects.add(f"{machine.name}: {error}")
         else:
             yield PriceEvent(Market(CLOUD, region, NO_ZONE, machine.name), as_of, round(nanos))
-
-
-def _rate(sku: Sku, resource: PricedResource) -> UnitRate:
-    if not sku.pricing_info:
-        raise BadInput("it has no price")
-
-    newest = sku.pricing_info[-1]
-    expression = newest.pricing_expression
-    if expression.usage_unit not in _UNITS[resource]:
-        raise BadInput(f"the {resource} is priced per {expression.usage_unit or 'no unit'}")
-    if len(expression.tiered_rates) != 1:
-        raise BadInput(f"it has {len(expression.tiered_rates)} price tiers instead of one")
-    if "effective_time" not in newest:
-        raise BadInput("the price has no start time")
-
-    money = expression.tiered_rates[0].unit_price
-    nanos = usd_nanos(money.units, money.nanos, money.currency_code)
-    as_of = to_micros(newest.effective_time)
-    return Fraction(nanos, _HOURS[expression.usage_unit]), as_of
 
 
 # The SDK's messages carry no annotations. These names follow google.cloud.compute_v1.
