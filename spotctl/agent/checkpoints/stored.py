@@ -1,5 +1,5 @@
-"""The checkpoints of a command job in a blob store that outlives its machines, and their copies from
-and to a machine.
+"""The checkpoints of a command job in a blob store that outlives its machines, and their copies
+from and to a machine.
 
 A checkpoint is its files, one blob each, and a record that is written last: files without a record
 do not count.
