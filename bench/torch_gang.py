@@ -21,9 +21,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.gang_script import EVERY, STEP_SECONDS
-from spotctl.agent.checkpoints.local import CHECKPOINT_VARIABLE, PLAN_VARIABLE, write_plan
+from spotctl.agent.checkpoints.local import CHECKPOINT_VARIABLE, PLAN_VARIABLE
 from spotctl.agent.checkpoints.stored import CheckpointRecord, StoredCheckpoints
 from spotctl.agent.container.processes import MARK, kill_marked
+from spotctl.agent.files import replace_json
 from spotctl.agent.layout import LEASE_VARIABLE
 from spotctl.agent.lease.lease_files import LeaseGrantor
 from spotctl.integrations.gang_saves import SECRET_VARIABLE
@@ -80,7 +81,8 @@ class GangOfThree:
         """Starts a machine; what it printed is in its folder."""
         home = self._home(machine)
         (home / "checkpoint").mkdir(parents=True, exist_ok=True)
-        write_plan(home / "plan.json", CHECKPOINT_SECONDS, 0.1)
+        plan = {"every": CHECKPOINT_SECONDS, "cost": 0.1}
+        replace_json(home / "plan.json", plan)
         LeaseGrantor(home / "lease").begin(LEASE_SECONDS)
         words = [
             "--machines",

@@ -1,5 +1,5 @@
-"""Loads the parts of a cloud that its machines need: the modules `machine`, `scheme` and `storage`
-of its package.
+"""Loads the parts of a cloud that its machines need: its package, which says how locations in its
+object store are written, and the modules `machine` and `storage` of the package.
 
 They import this package, agileml and the standard library only, and are copied to machines with it.
 The descriptor of a cloud, which its entry point names, is never loaded here.
@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 
 GROUP = "spotctl.clouds"
-MACHINE, SCHEME, STORAGE = "machine", "scheme", "storage"
+MACHINE, STORAGE = "machine", "storage"
 
 
 @cache
@@ -21,16 +21,18 @@ def cloud_packages() -> Mapping[str, str]:
     return {entry.name: entry.module.rpartition(".")[0] for entry in entry_points(group=GROUP)}
 
 
-def cloud_part(cloud: str, name: str) -> ModuleType | None:
-    """A module of a cloud's package; None if the cloud is unknown here, or has no such module."""
+def cloud_part(cloud: str, name: str = "") -> ModuleType | None:
+    """A module of a cloud's package, or the package itself; None if the cloud is unknown here, or
+    has no such module."""
     if cloud not in cloud_packages():
         return None
 
-    module = f"{cloud_packages()[cloud]}.{name}"
+    package = cloud_packages()[cloud]
+    module = f"{package}.{name}" if name else package
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name not in (module, cloud_packages()[cloud]):
+        if error.name not in (module, package):
             raise
         return None
 
@@ -38,8 +40,9 @@ def cloud_part(cloud: str, name: str) -> ModuleType | None:
 @cache
 def clouds_by_scheme() -> Mapping[str, str]:
     """The clouds that have an object store, by the scheme of its locations."""
-    parts = {cloud: cloud_part(cloud, SCHEME) for cloud in cloud_packages()}
-    return {part.SCHEME: cloud for cloud, part in parts.items() if part is not None}
+    packages = {cloud: cloud_part(cloud) for cloud in cloud_packages()}
+    schemes = {cloud: getattr(own, "SCHEME", None) for cloud, own in packages.items()}
+    return {scheme: cloud for cloud, scheme in schemes.items() if scheme is not None}
 
 
 def forms() -> list[str]:
@@ -49,6 +52,6 @@ def forms() -> list[str]:
 
 def form_of(cloud: str) -> str:
     """How locations in a cloud's object store are written."""
-    part = cloud_part(cloud, SCHEME)
-    assert part is not None
-    return str(part.FORM)
+    package = cloud_part(cloud)
+    assert package is not None
+    return str(package.FORM)

@@ -23,7 +23,7 @@ launcher gave it and on this machine's monotonic clock), `output` (what payloads
 `output.times` (when), `job/` (the folder of `spotctl.agent.lease.lease_files`) and `work/`, the
 payload's own folder.
 
-Operations of the link (`MachineLink` documents them for callers): `assign`, `renew`, `status`,
+Operations of the link (`AgentLink` documents them for callers): `assign`, `renew`, `status`,
 `notify`, `notices`, `output`, `output_times`, `exec`, `exec_read`. All may be repeated: assigning
 the name that the agent has already changes nothing.
 """
@@ -39,7 +39,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.processes import MARK, RunningCommand, dies_with
@@ -344,31 +344,26 @@ def fork_agent(agent: Callable[[], MachineAgent], unwanted: Sequence[int]) -> in
     ready, parent = os.pipe(), os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_agent(agent, parent, ready[1], (*unwanted, ready[0]))
+        status = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            for descriptor in (*unwanted, ready[0]):
+                os.close(descriptor)
+            die_with_parent = dies_with(parent)
+            if die_with_parent is not None:
+                die_with_parent()
+            status = agent().run(ready=partial(os.close, ready[1]))
+        # A fork must not continue in its parent's code, whatever happens.
+        except BaseException:  # noqa: BLE001
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+
     os.close(ready[1])
     os.read(ready[0], 1)
     os.close(ready[0])
     return pid
-
-
-def _become_agent(
-    agent: Callable[[], MachineAgent], parent: int, ready: int, unwanted: Sequence[int]
-) -> NoReturn:
-    status = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        for descriptor in unwanted:
-            os.close(descriptor)
-        die_with_parent = dies_with(parent)
-        if die_with_parent is not None:
-            die_with_parent()
-        status = agent().run(ready=partial(os.close, ready))
-    # A fork must not continue in its parent's code, whatever happens.
-    except BaseException:  # noqa: BLE001
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
 
 
 class WakeUps:

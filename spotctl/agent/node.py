@@ -16,19 +16,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from spotctl.agent.checkpoints.local import (
     CHECKPOINT_VARIABLE,
     PLAN_VARIABLE,
     CheckpointPlanReader,
 )
-from spotctl.agent.checkpoints.stored import note_ended
-from spotctl.agent.checkpoints.sync import CheckpointSync
+from spotctl.agent.checkpoints.stored import CheckpointSync, note_ended
 from spotctl.agent.container.payload import OTHER_NODE, NodeTask
 from spotctl.agent.container.podman import NO_CONTAINER, PROCESSES_VARIABLE, ensure_image, gpus
 from spotctl.agent.container.processes import (
@@ -67,13 +66,6 @@ def prepare(task: NodeTask, environment: Mapping[str, str]) -> int:
     if not task.setup:
         return 0
     return subprocess.run(SHELL, env={**full, RUN_VARIABLE: task.setup}, check=False).returncode
-
-
-def become(task: NodeTask, command: Sequence[str]) -> NoReturn:
-    """Copies data, and replaces this process by a command, which finds them in its environment."""
-    # The run's command.
-    data = patiently(partial(_data, task), _say)
-    os.execvpe(command[0], list(command), {**os.environ, **data})  # noqa: S606
 
 
 class CommandNode:
@@ -252,7 +244,9 @@ def main(arguments: list[str]) -> int:
     try:
         task = NodeTask.from_json(text)
         if what == "become":
-            become(task, command)
+            # The command replaces this process, and finds the data in its environment.
+            data = patiently(partial(_data, task), _say)
+            os.execvpe(command[0], command, {**os.environ, **data})  # noqa: S606
         return (
             prepare(task, os.environ) if what == "prepare" else CommandNode(task, os.environ).run()
         )

@@ -139,42 +139,29 @@ def _become_service(start: AgentStart, lock: int, up: int) -> NoReturn:
         os.write(given, json.dumps(asdict(start)).encode())
         for descriptor in (lock, up, given):
             os.set_inheritable(descriptor, True)
-        words = [
-            sys.executable,
-            "-E",
-            "-s",
-            "-S",
-            "-m",
-            "spotctl.agent.rented",
-            str(lock),
-            str(up),
-            str(given),
-        ]
-        os.execve(sys.executable, words, _environment(start))  # noqa: S606
+        module = ["-E", "-s", "-S", "-m", "spotctl.agent.rented"]
+        words = [sys.executable, *module, str(lock), str(up), str(given)]
+        # What payloads inherit, instead of the ssh session's environment.
+        user, python = pwd.getpwuid(os.getuid()), Path(layout.PYTHON).parent
+        variables = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+            **system_variables(),
+            "HOME": user.pw_dir,
+            "USER": user.pw_name,
+            "LOGNAME": user.pw_name,
+            "SHELL": user.pw_shell,
+            "PYTHONPATH": ":".join(str(Path(layout.BUNDLES, name)) for name in start.bundles),
+            layout.PYTHON_VARIABLE: f"{sys.version_info.major}.{sys.version_info.minor}",
+            **start.secrets,
+        }
+        variables["PATH"] = f"{python}:{variables['PATH']}"
+        os.execve(sys.executable, words, variables)  # noqa: S606
     # A fork must not continue in its parent's code, whatever happens.
     except BaseException:  # noqa: BLE001
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
-
-
-def _environment(start: AgentStart) -> dict[str, str]:
-    """The environment that payloads inherit, instead of the ssh session's."""
-    user = pwd.getpwuid(os.getuid())
-    variables = {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "LANG": "C.UTF-8",
-        **system_variables(),
-        "HOME": user.pw_dir,
-        "USER": user.pw_name,
-        "LOGNAME": user.pw_name,
-        "SHELL": user.pw_shell,
-        "PYTHONPATH": ":".join(str(Path(layout.BUNDLES, name)) for name in start.bundles),
-        layout.PYTHON_VARIABLE: f"{sys.version_info.major}.{sys.version_info.minor}",
-        **start.secrets,
-    }
-
-    return {**variables, "PATH": f"{Path(layout.PYTHON).parent}:{variables['PATH']}"}
 
 
 class RentedMachine:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -338,9 +338,15 @@ class FocusExport:
         if not text and kind is BillKind.USAGE:
             return []
 
-        name, what = text.rpartition("/")[2], _what(cells)
+        name = text.rpartition("/")[2].lower()
+        words = [cells.get(column, "") for column in _WHAT]
+        service = cells.get("servicecategory", "").lower()
+        if service == "networking" and _DATA.search(cells.get("consumedunit", "")):
+            words.append("egress")
+        what = " ".join(filter(None, words))
+
         # Disks, addresses and traffic may be charged on the resource of their machine.
-        is_other = cells.get("servicecategory", "").lower() in ("storage", "networking")
+        is_other = service in ("storage", "networking")
         may_be_machine = not is_other and not NOT_MACHINE_TIME.search(what)
 
         # The type is in the words of Azure and of spotctl's own exports.
@@ -354,13 +360,16 @@ class FocusExport:
         end = not_before(begin, time_of(cells, "chargeperiodend"))
         cost, run = _cost(cells), _run(cells)
         currency = text_of(cells, "billingcurrency").upper()
-        name = name.lower()
         line = BillLine(where, name, is_machine, begin, end, cost, currency, what, run, kind)
 
-        return [
-            _in_dollars(charge, cells)
-            for charge in _before_credits(line, cells.get("xcredits", ""))
-        ]
+        # Credits are in the cost of the line, and become lines of their own.
+        credited = credits_in(cells.get("xcredits", ""), "xcredits")
+        if credited:
+            line = replace(line, amount=cost - sum(amount for _, amount in credited))
+        charges = [line]
+        for credit, amount in credited:
+            charges.append(replace(line, amount=amount, kind=credit))
+        return [_in_dollars(charge, cells) for charge in charges]
 
 
 RECOGNIZED_BY = "a FOCUS export ChargePeriodStart, ChargeCategory and BilledCost"
@@ -393,14 +402,6 @@ def _kind(cells: Cells) -> BillKind:
     return kind
 
 
-def _what(cells: Cells) -> str:
-    words = [cells.get(name, "") for name in _WHAT]
-    is_network = cells.get("servicecategory", "").lower() == "networking"
-    if is_network and _DATA.search(cells.get("consumedunit", "")):
-        words.append("egress")
-    return " ".join(filter(None, words))
-
-
 def _cost(cells: Cells) -> Decimal:
     if "billedcost" not in cells:
         return amount_of(cells, "effectivecost")
@@ -419,18 +420,6 @@ def _run(cells: Cells) -> str | None:
         if run:
             return run
     return "" if texts else None
-
-
-def _before_credits(line: BillLine, text: str) -> Iterator[BillLine]:
-    """The line without the credits that are in its cost, and these as lines of their own."""
-    credited = credits_in(text, "xcredits")
-    if credited:
-        before = line.amount - sum(amount for _, amount in credited)
-        yield replace(line, amount=before)
-    else:
-        yield line
-    for kind, amount in credited:
-        yield replace(line, amount=amount, kind=kind)
 
 
 def _in_dollars(line: BillLine, cells: Cells) -> BillLine:

@@ -32,15 +32,11 @@ class Listed:
     bid: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Purchase:
-    """One instance that could be bought. `buy` returns its number.
+Purchase = tuple[int | None, Callable[[OrderLabel], int]]
+"""An instance that could be bought: its host, and the call that buys it and returns its number.
 
-    NoCapacity: it is gone. Unanswered: it may have been bought.
-    """
-
-    buy: Callable[[OrderLabel], int]
-    host: int | None = None
+NoCapacity: it is gone. Unanswered: it may have been bought.
+"""
 
 
 class LabelledProvider(CloudProvider):
@@ -123,7 +119,7 @@ class LabelledProvider(CloudProvider):
         # The answer can have been lost long after the note, which comes before all waiting of the
         # call.
         since = now if asked.sought is None else asked.sought
-        is_lost = number is None and now - since >= self._ledger.times.listed_within
+        is_lost = number is None and now - since >= self._ledger.listed_within
 
         with self._ledger.order(order.key) as changed:
             placed = changed.machines[asked.index]
@@ -142,11 +138,11 @@ class LabelledProvider(CloudProvider):
 
         It is noted before each try that the machine may exist.
         """
-        for offer in offers:
+        for host, buy in offers:
             with self._ledger.order(order.key) as changed:
-                changed.machines.insert(index, Placed(index, self.now(), host=offer.host))
+                changed.machines.insert(index, Placed(index, self.now(), host=host))
             try:
-                number = offer.buy(order.label(index))
+                number = buy(order.label(index))
             except Unanswered:
                 raise
             except SpotctlError as error:
@@ -175,11 +171,26 @@ class LabelledProvider(CloudProvider):
         """All machines with the keys of their orders."""
         listed, now, machines = dict(self.instances()), self.now(), dict[int, tuple[str, Machine]]()
         for order in self._ledger.orders(now):
-            for placed in order.machines:
-                if (number := placed.number) is not None:
-                    shown = listed.pop(number, None)
-                    machine = self._ordered(order, placed, number, shown, now)
-                    machines[number] = order.key, machine
+            for known in order.machines:
+                if (number := known.number) is None:
+                    continue
+
+                # What the list says of a machine is noted with its order.
+                placed, before, shown = known, replace(known), listed.pop(number, None)
+                seen = None if shown is None else shown.state
+                state = placed.see(seen, now, self._ledger)
+                if placed != before:
+                    with self._ledger.order(order.key) as changed:
+                        placed = changed.machines[placed.index]
+                        state = placed.see(seen, now, self._ledger)
+
+                label, bid = order.label(placed.index), None if shown is None else shown.bid
+                machine = self._machine(number, label, state, placed.asked, bid)
+                if state is MachineState.PAUSED:
+                    machine = replace(machine, ended=placed.paused)
+                elif state is MachineState.GONE:
+                    machine = replace(machine, ended=placed.ended, end_reason=placed.reason)
+                machines[number] = order.key, replace(machine, host=placed.host)
 
         for number, instance in listed.items():
             label, started = instance.label, instance.started or now
@@ -187,26 +198,6 @@ class LabelledProvider(CloudProvider):
             machines[number] = label.order, machine
 
         return sorted(machines.values(), key=lambda own: (own[1].started, own[1].id))
-
-    def _ordered(
-        self, order: Order, placed: Placed, number: int, listed: Listed | None, now: int
-    ) -> Machine:
-        """A machine of an order; what the list says of it is noted there."""
-        shown, before = None if listed is None else listed.state, replace(placed)
-        state = placed.see(shown, now, self._ledger.times)
-        if placed != before:
-            with self._ledger.order(order.key) as changed:
-                placed = changed.machines[placed.index]
-                state = placed.see(shown, now, self._ledger.times)
-
-        bid = None if listed is None else listed.bid
-        machine = self._machine(number, order.label(placed.index), state, placed.asked, bid)
-        if state is MachineState.PAUSED:
-            machine = replace(machine, ended=placed.paused)
-        elif state is MachineState.GONE:
-            machine = replace(machine, ended=placed.ended, end_reason=placed.reason)
-
-        return replace(machine, host=placed.host)
 
     def _machine(
         self, number: int, label: OrderLabel, state: MachineState, started: int, bid: int | None

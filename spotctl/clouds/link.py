@@ -1,5 +1,4 @@
-"""`MachineLink`: what a machine's agent can do; and `AgentLink`, the link to an agent over a
-socket.
+"""`AgentLink`: what a machine's agent can do, over a socket.
 
 The wire format and its authentication are in `spotctl.agent.link.wire`, the agent in
 `spotctl.agent.machine`. A link is opened by its provider, which knows how its machines are reached
@@ -88,61 +87,6 @@ class ExecResult:
     err: bytes
 
 
-class MachineLink(Protocol):
-    """One machine's agent. Times are microseconds of the provider's clock. All calls but `exec` may
-    be repeated.
-
-    Every call may raise NotFound (the machine is gone or ending), Unanswered (the call may or may
-    not have been carried out, or the answer makes no sense) or NotPermitted (the secret is wrong).
-    """
-
-    def assign(self, payload: Payload) -> None:
-        """Replaces the machine's payload. A payload with the name of the last one changes
-        nothing."""
-        ...
-
-    def renew(self, lease_until: int) -> None:
-        """Moves the end of the lease; a moment that has passed ends the machine now."""
-        ...
-
-    def status(self) -> MachineStatus:
-        """The agent's report."""
-        ...
-
-    def notify(self, kind: str, until: int, source: str) -> None:
-        """Delivers a notice to the machine and its payload; `kind` is "hint", "evict", "move" or
-        "stop".
-        """
-        ...
-
-    def notices(self) -> tuple[MachineNotice, ...]:
-        """The notices that the machine has received, in order."""
-        ...
-
-    def output(self, after: int = 0) -> bytes:
-        """The output of the machine's payloads from this byte offset on, a part at a time; empty:
-        no more for now.
-        """
-        ...
-
-    def output_times(self, after: int = 0) -> bytes:
-        """The times of that output: a file of `spotctl.agent.link.output` from this byte offset on,
-        a part at a time.
-
-        BadRequest: the agent is older than this operation.
-        """
-        ...
-
-    def exec(self, command: Sequence[str]) -> ExecResult:
-        """Runs a command in the folder and environment of the payload, and waits for the command's
-        end.
-
-        A command ends with the machine or with this connection at the latest. BadRequest: the agent
-        refuses it.
-        """
-        ...
-
-
 def _reached(_: int) -> None:
     """A machine without a connection that could break."""
 
@@ -205,7 +149,11 @@ class ProviderClock(Protocol):
 
 
 class AgentLink:
-    """The link to an agent, which connects at its first use, and again after a failure.
+    """The link to one machine's agent, which connects at its first use, and again after a failure.
+    Times are microseconds of the provider's clock. All calls but `exec` may be repeated.
+
+    Every call may raise NotFound (the machine is gone or ending), Unanswered (the call may or may
+    not have been carried out, or the answer makes no sense) or NotPermitted (the secret is wrong).
 
     `address` returns where to reach the agent, or raises Unanswered while the agent cannot be
     reached. `gone` is asked about a machine that does not answer: whether its provider knows that
@@ -228,10 +176,13 @@ class AgentLink:
         self._silent_until = 0.0
 
     def assign(self, payload: Payload) -> None:
+        """Replaces the machine's payload. A payload with the name of the last one changes
+        nothing."""
         self._call("assign", payload=payload.to_json())
 
     def renew(self, lease_until: int) -> None:
-        """See `MachineLink`. The agent gets seconds, because its clock is not the provider's."""
+        """Moves the end of the lease; a moment that has passed ends the machine now. The agent gets
+        seconds, because its clock is not the provider's."""
         now = self._clock.now()
         until = max(lease_until, now)
         try:
@@ -243,6 +194,7 @@ class AgentLink:
                 raise
 
     def status(self) -> MachineStatus:
+        """The agent's report."""
         answer = self._call("status")
         status: MachineStatus = self._understood(
             {**answer, "gpus": answer.get("cards")}, MachineStatus
@@ -250,6 +202,9 @@ class AgentLink:
         return status
 
     def notify(self, kind: str, until: int, source: str) -> None:
+        """Delivers a notice to the machine and its payload; `kind` is "hint", "evict", "move" or
+        "stop".
+        """
         self._call(
             "notify",
             kind=kind,
@@ -259,20 +214,35 @@ class AgentLink:
         )
 
     def notices(self) -> tuple[MachineNotice, ...]:
+        """The notices that the machine has received, in order."""
         notices = self._understood(self._call("notices").get("notices"), tuple[MachineNotice, ...])
         return tuple(
             replace(notice, until=min(max(notice.until, 0), _LATEST)) for notice in notices
         )
 
     def output(self, after: int = 0) -> bytes:
+        """The output of the machine's payloads from this byte offset on, a part at a time; empty:
+        no more for now.
+        """
         output: bytes = self._understood(self._call("output", after=after).get("output"), bytes)
         return output
 
     def output_times(self, after: int = 0) -> bytes:
+        """The times of that output: a file of `spotctl.agent.link.output` from this byte offset on,
+        a part at a time.
+
+        BadRequest: the agent is older than this operation.
+        """
         times: bytes = self._understood(self._call("output_times", after=after).get("times"), bytes)
         return times
 
     def exec(self, command: Sequence[str]) -> ExecResult:
+        """Runs a command in the folder and environment of the payload, and waits for the command's
+        end.
+
+        A command ends with the machine or with this connection at the latest. BadRequest: the agent
+        refuses it.
+        """
         # `exec` must not be retried, so a call that may be makes sure that the connection is alive.
         self._call("status")
         number = self._understood(

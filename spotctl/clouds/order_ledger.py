@@ -100,19 +100,6 @@ class OrderLabel:
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class ListTimes:
-    """How far a list of instances is trusted. Assumed, and generous, where a cloud says nothing
-    about it.
-
-    The list shows a new instance `listed_within` this time, and one that it does not show for
-    `gone_after` is gone.
-    """
-
-    listed_within: int = 60 * SECOND
-    gone_after: int = 30 * SECOND
-
-
 @dataclass(slots=True)
 class Placed:
     """One machine of an order, asked for at `asked`; `number` is that of its instance, None without
@@ -136,7 +123,7 @@ class Placed:
     reason: EndReason | None = None
     host: int | None = None
 
-    def see(self, shown: MachineState | None, now: int, times: ListTimes) -> MachineState:
+    def see(self, shown: MachineState | None, now: int, ledger: OrderLedger) -> MachineState:
         """Notes that a list shows the machine in this state, or lacks it; returns where it is then.
 
         A list may be late, so no machine is gone by one list alone, and one that counted as gone
@@ -149,10 +136,10 @@ class Placed:
                 self.ended = self.reason = None
             return shown if self.ended is None else MachineState.LEAVING
 
-        is_expected = self.is_listed or now - (self.sought or self.asked) > times.listed_within
+        is_expected = self.is_listed or now - (self.sought or self.asked) > ledger.listed_within
         if self.ended is None and is_expected:
             self.missing = now if self.missing is None else self.missing
-            if now - self.missing >= times.gone_after:
+            if now - self.missing >= ledger.gone_after:
                 self.end(self.missing, by_itself=not self.returning)
 
         if self.ended is not None:
@@ -191,10 +178,16 @@ class Order:
 
 
 class OrderLedger:
-    """The orders in a folder, for all processes of a home."""
+    """The orders in a folder, for all processes of a home, and how far a list of instances is
+    trusted: it shows a new instance `listed_within` this time, and one that it does not show for
+    `gone_after` is gone. Assumed, and generous, where a cloud says nothing about it.
+    """
 
-    def __init__(self, folder: Path, times: ListTimes | None = None) -> None:
-        self._folder, self.times = folder, times or ListTimes()
+    def __init__(
+        self, folder: Path, listed_within: int = 60 * SECOND, gone_after: int = 30 * SECOND
+    ) -> None:
+        self._folder = folder
+        self.listed_within, self.gone_after = listed_within, gone_after
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:

@@ -29,7 +29,7 @@ from spotctl.agent.container.payload import Payload
 from spotctl.agent.link.usage import GpuUse, Traffic
 from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NotFound, ProviderError
-from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies, whole
+from spotctl.clouds.link import AgentLink, Invocation, MachineSupplies, whole
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INTENT_TAG
 
@@ -291,7 +291,7 @@ class CloudProvider(ABC):
         """
 
     @abstractmethod
-    def link(self, machine: str) -> MachineLink:
+    def link(self, machine: str) -> AgentLink:
         """The link to the agent of the machine with this id. NotFound: the machine is gone, or
         never was.
         """

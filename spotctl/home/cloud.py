@@ -18,14 +18,14 @@ or takes time to import stands in further modules of the package, its parts:
   standard library
 - `self_deletion`: how a machine deletes itself; part of the start-up script, so only the standard
   library
-- `scheme`: `SCHEME` and `FORM`, how locations in its object store are written
 - `storage`: `bucket(name, who)` and `MACHINE`, its object store for the agent; obstore is imported
   at the first use
 - `buckets`: the same for the launcher: `LAUNCHER`, its identity, `region_of(name, who)`,
   `copy(...)` and `drop_abandoned(...)`
 
 Only `terms`, `prices`, `provider` and `doctor` are required of a cloud that rents machines. One
-with an object store has `scheme`, `storage` and `buckets`, too.
+with an object store has `storage` and `buckets`, too, and its package says in `SCHEME` and `FORM`
+how locations there are written.
 """
 
 import ipaddress

@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 
 from spotctl.agent.checkpoints.local import CHECKPOINT_VARIABLE
-from spotctl.agent.checkpoints.sync import CheckpointSync
+from spotctl.agent.checkpoints.stored import CheckpointSync
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.container.podman import PROCESSES_VARIABLE, gpus
 from spotctl.agent.container.processes import MARK, SHELL, RunningCommand

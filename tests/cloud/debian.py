@@ -23,8 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from spotctl.clouds.remote.platforms import OLDEST_GLIBC, PYTHONS, MachinePlatform
-from spotctl.clouds.remote.wheels import closure, look_up_installed
+from spotctl.clouds.remote.platforms import (
+    OLDEST_GLIBC,
+    PYTHONS,
+    MachinePlatform,
+    closure,
+    look_up_installed,
+)
 from spotctl.files.job.spec import Notify
 from spotctl.run.remote_runner.installing import packages_on
 from spotctl.run.work.training_workload import NODE_PACKAGES

@@ -22,8 +22,7 @@ from typing import Any
 
 import yaml
 
-from spotctl.clouds.remote.platforms import markers_here
-from spotctl.clouds.remote.wheels import closure, look_up_installed
+from spotctl.clouds.remote.platforms import closure, look_up_installed, markers_here
 from tests.cloud.clouds import SimulatedCloud, simulated
 from tests.cloud.laptop import Laptop, Launched
 from tests.cloud.test_launch import running, spot

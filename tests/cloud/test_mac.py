@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.remote.platforms import here, markers_here
-from spotctl.clouds.remote.wheels import closure, look_up_installed
+from spotctl.clouds.remote.platforms import closure, here, look_up_installed, markers_here
 from spotctl.run.remote_runner.homes import archives_of
 from spotctl.run.work.training_workload import NODE_PACKAGES
 from tests.cloud.clouds import WHOLE_RUN, simulated

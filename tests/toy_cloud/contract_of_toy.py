@@ -17,7 +17,7 @@ from toycloud.settings import ToySettings
 
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
-from spotctl.clouds.order_ledger import ListTimes, OrderLedger
+from spotctl.clouds.order_ledger import OrderLedger
 from spotctl.clouds.provider import CloudProvider
 from tests.spotctl.clouds import markets
 from tests.spotctl.clouds.contract import ContainerContract, LinkContract, ProviderContract, Setting
@@ -54,9 +54,7 @@ class TestBoxes(ProviderContract, LinkContract, ContainerContract):
     @pytest.fixture
     def setting(self, tmp_path: Path) -> Iterator[Setting]:
         boxes = Boxes(ToyProvider(tmp_path / "toy", ToySettings(), begin=BEGIN, speed=FAST))
-        ledger = OrderLedger(
-            tmp_path / "orders", ListTimes(listed_within=MINUTE, gone_after=30 * SECOND)
-        )
+        ledger = OrderLedger(tmp_path / "orders", listed_within=MINUTE, gone_after=30 * SECOND)
         yield replace(
             setting_of(BoxProvider(boxes, ledger)), late=HOUR, containers=BoxMarket(boxes)
         )

@@ -61,7 +61,14 @@ class Checkpoints:
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(parents=True)
             save(new)
-            files = _digests(new)
+            # The digest of every file, each of which is on the disk.
+            files = {}
+            for path in sorted(new.rglob("*")):
+                if path.is_file():
+                    sync(path)
+                    files[path.relative_to(new).as_posix()] = _digest(path)
+                elif path.is_dir():
+                    sync(path)
             if not files:
                 raise BadCheckpoint(f"{new}: save wrote no file into its folder")
             body = {"place": asdict(position), "files": files}
@@ -106,23 +113,20 @@ class Checkpoints:
 
 
 def _first_whole(newest_last: list[Path]) -> tuple[TrainingPosition, Path] | None:
+    """The newest checkpoint whose files are unchanged; warns of newer ones that are not."""
     for path in reversed(newest_last):
-        position = _verified(path)
-        if position is not None:
-            return position, path
+        try:
+            manifest = json.loads((path / _MANIFEST).read_text())
+            body = manifest["body"]
+            if _digest_of(body) != manifest["sha256"]:
+                raise ValueError(f"{_MANIFEST} does not match its own digest")
+            for name, digest in body["files"].items():
+                if _digest(path / name) != digest:
+                    raise ValueError(f"{name} has changed")
+            return TrainingPosition(**body["place"]), path
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            _LOG.warning("ignoring checkpoint %s: %s", path, error)
     return None
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    """The digest of every file below a folder, after flushing each to disk."""
-    digests = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            sync(path)
-            digests[path.relative_to(folder).as_posix()] = _digest(path)
-        elif path.is_dir():
-            sync(path)
-    return digests
 
 
 def _digest(path: Path) -> str:
@@ -132,22 +136,6 @@ def _digest(path: Path) -> str:
 
 def _digest_of(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _verified(path: Path) -> TrainingPosition | None:
-    """The position of a checkpoint whose files are unchanged; None, and a warning, otherwise."""
-    try:
-        manifest = json.loads((path / _MANIFEST).read_text())
-        body = manifest["body"]
-        if _digest_of(body) != manifest["sha256"]:
-            raise ValueError(f"{_MANIFEST} does not match its own digest")
-        for name, digest in body["files"].items():
-            if _digest(path / name) != digest:
-                raise ValueError(f"{name} has changed")
-        return TrainingPosition(**body["place"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        _LOG.warning("ignoring checkpoint %s: %s", path, error)
-        return None
 
 
 CHECKPOINT_VARIABLE = "SPOTCTL_CHECKPOINT_DIR"
@@ -167,11 +155,6 @@ def best_interval(cost: float, life: float, longest: float) -> float:
     20.0
     """
     return max(cost, min(sqrt(2 * cost * life), longest)) if life < inf else max(cost, longest)
-
-
-def write_plan(path: Path, every: float, cost: float) -> None:
-    """Writes the file that the program reads."""
-    replace_json(path, {"every": every, "cost": cost})
 
 
 class CheckpointPlanReader:

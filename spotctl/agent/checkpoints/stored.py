@@ -1,7 +1,13 @@
-"""The checkpoints of a command job in a blob store that outlives its machines.
+"""The checkpoints of a command job in a blob store that outlives its machines, and their copies
+from and to a machine.
 
 A checkpoint is its files, one blob each, and a record that is written last: files without a record
 do not count.
+
+The program writes into a folder on its machine, at any time and in any format. It writes a file
+under a name that begins with a dot and renames it, so that every visible file is complete. The
+folder is copied once it has not changed from one look to the next, or once a copy is overdue; a
+copy counts if the folder did not change meanwhile.
 """
 
 import json
@@ -9,20 +15,24 @@ import logging
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agileml.errors import Unrecoverable
 from agileml.runtime.blob_store import BlobStore, fetch_file, file_pieces
 from agileml.runtime.ground import refilled
-from spotctl.agent.container.payload import OTHER_NODE
+from spotctl.agent.checkpoints.local import best_interval
+from spotctl.agent.container.payload import OTHER_NODE, CheckpointPolicy, NodeTask
 from spotctl.agent.data.locations import MACHINE, StoreIdentity, store_at
 from spotctl.agent.data.stores import StoreRefused
-from spotctl.agent.data.transfer import is_temporary
+from spotctl.agent.data.transfer import FolderListing, is_temporary, listing
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
+from spotctl.agent.files import replace_json
 
 _LOG = logging.getLogger(__name__)
 _FINISHED = "finished"
@@ -85,14 +95,29 @@ class StoredCheckpoints:
         stem = self._stem(record.by, record.number)
         values: dict[str, Any] = {**asdict(record), "files": list(names)}
         if folder is not None:
-            values |= {
-                "times": [(folder / name).stat().st_mtime_ns for name in names],
-                "links": _folder_links(folder),
-            }
+            values["times"] = [(folder / name).stat().st_mtime_ns for name in names]
+            # Links from within the folder to folders in it, such as `latest`, with their targets.
+            links: dict[str, str] = {}
+            for root, folders, _ in os.walk(folder):
+                for path in (Path(root, name) for name in folders if not name.startswith(".")):
+                    target = path.resolve() if path.is_symlink() else None
+                    if target is not None and target.is_relative_to(folder.resolve()):
+                        link = path.relative_to(folder).as_posix()
+                        links[link] = os.path.relpath(target, path.parent.resolve())
+            values["links"] = links
 
         try:
             self._store.put(f"{stem}.record", [json.dumps(values).encode()])
-            self._drop_old(stem)
+
+            # Beyond `_KEPT_CHECKPOINTS`, and what writers that were killed have left incomplete.
+            complete = self._complete()
+            parts = _parts(self._store, f"{self._node}/")
+            kept = {*complete[-_KEPT_CHECKPOINTS:], *(old for old, _ in parts if old > stem)}
+            # "record" sorts after all numbers: reversed, a checkpoint loses its record before its
+            # files.
+            for old, part in reversed(parts):
+                if old not in kept:
+                    self._store.delete(f"{old}.{part}")
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -115,7 +140,23 @@ class StoredCheckpoints:
         for stem in reversed(stems):
             try:
                 with _as_bad_checkpoint(self._path):
-                    return self._restore(stem, folder)
+                    record, names, values = self._record(stem)
+                    with refilled(folder) as new:
+                        for i, name in enumerate(names):
+                            fetch_file(self._store, f"{stem}.{i}", new / name)
+
+                        times: dict[Path, int] = {}
+                        for name, changed in zip(names, values["times"], strict=False):
+                            times[new / name] = changed
+                            # A folder changes with its files.
+                            for above in Path(name).parents[:-1]:
+                                times[new / above] = max(changed, times.get(new / above, 0))
+                        for path, changed in times.items():
+                            os.utime(path, ns=(changed, changed))
+
+                        for name, target in values["links"].items():
+                            (new / name).symlink_to(target)
+                    return record
             except Unrecoverable as error:
                 if is_temporary(error):
                     raise BadCheckpoint(f"checkpoints at {self._path}: {error}") from error
@@ -127,26 +168,6 @@ class StoredCheckpoints:
             raise BadCheckpoint(f"{unusable}: {why}; restore one, or remove all")
 
         return None
-
-    def _restore(self, stem: str, folder: Path) -> CheckpointRecord:
-        record, names, values = self._record(stem)
-        with refilled(folder) as new:
-            for i, name in enumerate(names):
-                fetch_file(self._store, f"{stem}.{i}", new / name)
-
-            times: dict[Path, int] = {}
-            for name, changed in zip(names, values["times"], strict=False):
-                times[new / name] = changed
-                # A folder changes with its files.
-                for above in Path(name).parents[:-1]:
-                    times[new / above] = max(changed, times.get(new / above, 0))
-            for path, changed in times.items():
-                os.utime(path, ns=(changed, changed))
-
-            for name, target in values["links"].items():
-                (new / name).symlink_to(target)
-
-        return record
 
     def _record(self, stem: str) -> tuple[CheckpointRecord, list[str], dict[str, Any]]:
         """A checkpoint's record, the names of its files, and all that was written. Unrecoverable:
@@ -196,19 +217,6 @@ class StoredCheckpoints:
             return [
                 stem for stem, part in _parts(self._store, f"{self._node}/") if part == "record"
             ]
-
-    def _drop_old(self, written: str) -> None:
-        """Removes checkpoints beyond `_KEPT_CHECKPOINTS`, and incomplete ones of writers that were
-        killed.
-        """
-        complete = self._complete()
-        parts = _parts(self._store, f"{self._node}/")
-        kept = {*complete[-_KEPT_CHECKPOINTS:], *(stem for stem, _ in parts if stem > written)}
-        # "record" sorts after all numbers: reversed, a checkpoint loses its record before its
-        # files.
-        for stem, part in reversed(parts):
-            if stem not in kept:
-                self._store.delete(f"{stem}.{part}")
 
     def _unwritable(self, error: OSError) -> BadCheckpoint:
         return BadCheckpoint(
@@ -276,18 +284,6 @@ def _links_inside(links: dict[str, str]) -> dict[str, str]:
     return inside
 
 
-def _folder_links(folder: Path) -> dict[str, str]:
-    """Links from within a folder to folders in it, such as `latest`, with their targets."""
-    links: dict[str, str] = {}
-    for root, folders, _ in os.walk(folder):
-        for path in (Path(root, name) for name in folders if not name.startswith(".")):
-            if path.is_symlink() and path.resolve().is_relative_to(folder.resolve()):
-                links[path.relative_to(folder).as_posix()] = os.path.relpath(
-                    path.resolve(), path.parent.resolve()
-                )
-    return links
-
-
 def _parts(store: BlobStore, prefix: str) -> list[tuple[str, str]]:
     """The blobs of checkpoints, as the checkpoint's name and the part that a blob holds."""
     matches = (_BLOB.fullmatch(name) for name in store.list(prefix))
@@ -327,3 +323,104 @@ def _as_transfer_failure(path: str) -> Iterator[None]:
     except OSError as error:
         where = error.filename or path
         raise TransferFailed(f"{where}: {error.strerror or error}") from error
+
+
+_NUMBERS_PER_START = 10**6
+"""Numbers reserved for the copies of one start of the program."""
+
+_MIN_SECONDS = 1.0
+"""The shortest interval between checkpoints: even a cheap copy takes some looks."""
+
+
+class CheckpointSync:
+    """Copies the checkpoints of one node. `write_seconds` returns the time of a write as the
+    program reports it, if it can.
+    """
+
+    def __init__(
+        self,
+        policy: CheckpointPolicy,
+        task: NodeTask,
+        folder: Path,
+        plan: Path,
+        write_seconds: Callable[[], float | None] | None = None,
+    ) -> None:
+        self._policy, self._folder, self._plan = policy, folder, plan
+        self._write_seconds = write_seconds
+        self._name, self._foreign = task.name, policy.of_first and task.rank > 0
+        self._own, self._first = (StoredCheckpoints(policy.path, rank) for rank in (task.rank, 0))
+        self._number = _NUMBERS_PER_START
+        self.copied: FolderListing = ()
+        """The files of the newest copy."""
+        self._seen: FolderListing = ()
+        self._copied_at = time.monotonic()
+        self._every = inf
+
+    def restore(self) -> CheckpointRecord | None:
+        """Copies back the node's newest checkpoint; a node without one gets the first node's."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        own = None if self._foreign else self._own.restore(self._folder)
+        restored = own or self._first.restore(self._folder)
+
+        # Numbers of a later start are above all of an earlier one, however late the earlier one's
+        # last copy arrives.
+        self._number = (
+            1 if own is None else own.number // _NUMBERS_PER_START + 1
+        ) * _NUMBERS_PER_START
+        self.copied = self._seen = listing(self._folder)
+        self._set_interval(self._policy.cost if restored is None else restored.seconds)
+
+        return restored
+
+    def look(self) -> bool:
+        """Copies a checkpoint that is unchanged since the last look, or overdue. Returns whether a
+        copy was stored.
+        """
+        now = listing(self._folder)
+        due, self._seen = (
+            now == self._seen or time.monotonic() - self._copied_at > 2 * self._every,
+            now,
+        )
+        return bool(now) and now != self.copied and due and self._store(now)
+
+    def last(self) -> bool:
+        """Copies the final checkpoint, once the program has ended."""
+        now = listing(self._folder)
+        return bool(now) and now != self.copied and self._store(now)
+
+    def _store(self, files: FolderListing) -> bool:
+        """Stores a checkpoint, unless the program changes it meanwhile; returns whether it is
+        stored.
+        """
+        if self._foreign:
+            return False
+
+        began, number = time.monotonic(), self._number + 1
+        names = [name for name, *_ in files]
+        try:
+            self._own.put_files(self._name, number, self._folder, names)
+        except FileNotFoundError:
+            return False
+
+        if listing(self._folder) != files:
+            return False
+
+        reported = None if self._write_seconds is None else self._write_seconds()
+        seconds = reported or time.monotonic() - began
+        size = sum(size for _, size, *_ in files)
+        record = CheckpointRecord(self._name, number, seconds, size, self._set_interval(seconds))
+        self._own.put_record(record, names, self._folder)
+        self._number = number
+        self.copied, self._copied_at = files, time.monotonic()
+
+        return True
+
+    def _set_interval(self, cost: float) -> float:
+        """Derives the interval from the cost of a checkpoint, and writes it for the program."""
+        policy = self._policy
+        mean_life = inf if policy.life is None else policy.life
+        self._every = policy.every or max(
+            best_interval(cost, mean_life, policy.longest), _MIN_SECONDS
+        )
+        replace_json(self._plan, {"every": self._every, "cost": cost})
+        return self._every

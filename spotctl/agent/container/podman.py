@@ -193,39 +193,6 @@ def podman_words(
     ]
 
 
-def join_container(pid: int, command: Sequence[str]) -> NoReturn:
-    """Replaces this process by podman, which runs a person's command in the container that a
-    process is in.
-
-    ContainerRefused: the payload has ended meanwhile.
-    """
-    variables = environment_of(pid)
-    if MARK not in variables:
-        raise ContainerRefused("the container has ended; try again")
-
-    terminal = ["--tty"] if sys.stdin.isatty() else []
-    options = [
-        "--interactive",
-        *terminal,
-        f"--preserve-fds={ENVIRONMENT - 2}",
-        container_name(Path(variables[MARK])),
-    ]
-
-    line = [
-        "podman",
-        "--log-level=error",
-        "exec",
-        *options,
-        "/bin/sh",
-        "-c",
-        _JOIN,
-        "spotctl",
-        *command,
-    ]
-
-    _become_podman(line, shell_variables(variables))
-
-
 def shell_variables(environment: Mapping[str, str]) -> str:
     """The variables as lines that a shell reads."""
     return "".join(
@@ -354,7 +321,16 @@ def main(words: Sequence[str]) -> int:
     first, *command = words
     try:
         if first.isdigit():
-            join_container(int(first), command)
+            # A person's command, in the container that a process is in.
+            variables = environment_of(int(first))
+            if MARK not in variables:
+                raise ContainerRefused("the container has ended; try again")
+            terminal = ["--tty"] if sys.stdin.isatty() else []
+            options = ["--interactive", *terminal, f"--preserve-fds={ENVIRONMENT - 2}"]
+            name = container_name(Path(variables[MARK]))
+            podman, shell = ["podman", "--log-level=error", "exec"], ["/bin/sh", "-c", _JOIN]
+            line = [*podman, *options, name, *shell, "spotctl", *command]
+            _become_podman(line, shell_variables(variables))
 
         container = Container.from_json(first)
         ensure_image(container, os.environ)

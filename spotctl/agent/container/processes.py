@@ -201,7 +201,16 @@ def cut_short(machine: Path, folder: Path) -> list[Path]:
     pids = [pid for pid, mark in marked() if mark == machine and pid != os.getpid()]
     if any(_handles(pid, signal.SIGTERM) for pid in pids):
         return []
-    return [path for pid in pids for path in _written_files(pid) if path.is_relative_to(folder)]
+    # Open for writing, other than at their end.
+    written = []
+    for handle in (handle for pid in pids for handle in (_PROC / str(pid) / "fd").glob("*")):
+        # The process may close the file, or end.
+        with suppress(OSError):
+            path, opened = handle.readlink(), handle.parent.with_name("fdinfo") / handle.name
+            flags = int(opened.read_text().partition("flags:")[2].split()[0], 8)
+            if flags & os.O_ACCMODE != os.O_RDONLY and not flags & os.O_APPEND:
+                written.append(path)
+    return [path for path in written if path.is_relative_to(folder)]
 
 
 def _handles(pid: int, number: signal.Signals) -> bool:
@@ -212,31 +221,6 @@ def _handles(pid: int, number: signal.Signals) -> bool:
         return False
     masks = (int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:"))
     return any(mask >> (number - 1) & 1 for mask in masks)
-
-
-def _written_files(pid: int) -> Iterator[Path]:
-    """The files that a process has open for writing, other than at their end."""
-    for handle in (_PROC / str(pid) / "fd").glob("*"):
-        # The process may close the file, or end.
-        with suppress(OSError):
-            path = handle.readlink()
-            flags = (
-                (_PROC / str(pid) / "fdinfo" / handle.name)
-                .read_text()
-                .partition("flags:")[2]
-                .split()[0]
-            )
-            if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY and not int(flags, 8) & os.O_APPEND:
-                yield path
-
-
-def at_work(folder: Path) -> int | None:
-    """The first process of a machine's program: a child of the process that the agent started, or
-    else that process.
-    """
-    pids = sorted(pid for pid, mark in marked() if mark == folder)
-    children = (pid for pid in pids if parent_of(pid) in pids)
-    return next(children, pids[0] if pids else None)
 
 
 def parent_of(pid: int) -> int | None:
@@ -297,7 +281,11 @@ def surroundings_of(machine: Path, agent: int, folder: str) -> Surroundings:
     """
     own = machine / "work"
     own.mkdir(exist_ok=True)
-    pid = at_work(machine)
+    # The first process of the machine's program: a child of the process that the agent started, or
+    # else that process.
+    pids = sorted(pid for pid, mark in marked() if mark == machine)
+    children = (pid for pid in pids if parent_of(pid) in pids)
+    pid = next(children, pids[0] if pids else None)
     container = (
         pid
         if pid is not None and _linked(pid, _MOUNTS) not in ("", _linked(os.getpid(), _MOUNTS))

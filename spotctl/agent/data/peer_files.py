@@ -59,27 +59,21 @@ def serve(path: Path, given: dict[str, Any], listener: socket.socket) -> None:
         threading.Thread(target=answer, args=(peer,), daemon=True).start()
 
 
-def fetch(path: Path, given: dict[str, Any]) -> None:
-    """Writes what the other side serves. Raises OSError: it does not answer, or does not know the
-    certificate.
-    """
-    tls = context(given, ssl.PROTOCOL_TLS_CLIENT)
-    with (
-        socket.create_connection((given["host"], given["port"]), ANSWER_SECONDS) as plain,
-        tls.wrap_socket(plain, server_hostname=given["name"]) as secured,
-        secured.makefile("rb") as source,
-        path.open("wb") as file,
-    ):
-        shutil.copyfileobj(source, file, 1 << 20)
-
-
 def main() -> int:
     """Reads what the launcher gives as a line of JSON."""
     verb, path = sys.argv[1], Path(sys.argv[2])
     given = json.loads(sys.stdin.readline())
     if verb == "fetch":
+        # What the other side serves; it does not answer who does not know the certificate.
         try:
-            fetch(path, given)
+            tls = context(given, ssl.PROTOCOL_TLS_CLIENT)
+            with (
+                socket.create_connection((given["host"], given["port"]), ANSWER_SECONDS) as plain,
+                tls.wrap_socket(plain, server_hostname=given["name"]) as secured,
+                secured.makefile("rb") as source,
+                path.open("wb") as file,
+            ):
+                shutil.copyfileobj(source, file, 1 << 20)
         except OSError as error:
             print(error, file=sys.stderr)  # noqa: T201
             return 1

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -147,7 +147,16 @@ def fetch_set(bucket: Bucket, digest: str, cache: Path) -> Path:
                 f"needs {gigabytes(size)} more on the disk, which has {gigabytes(free)} free: set "
                 "a larger one, such as image: {disk_gib: 200}"
             )
-        _fetch_files(bucket, missing, work)
+        has_failed = Event()
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            fetches = [pool.submit(_fetch_file, bucket, name, work, has_failed) for name in missing]
+            try:
+                for fetch in as_completed(fetches):
+                    fetch.result()
+            except BaseException:
+                has_failed.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
         tree = work / "tree"
         shutil.rmtree(tree, ignore_errors=True)
@@ -188,21 +197,6 @@ def set_content(bucket: Bucket, digest: str) -> bytes:
     if hashlib.sha256(content).hexdigest() != digest:
         raise StoreRefused("its list of files is damaged: launch the job again")
     return content
-
-
-def _fetch_files(bucket: Bucket, digests: Iterable[str], folder: Path) -> None:
-    has_failed = Event()
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        fetches = [
-            pool.submit(_fetch_file, bucket, digest, folder, has_failed) for digest in digests
-        ]
-        try:
-            for fetch in as_completed(fetches):
-                fetch.result()
-        except BaseException:
-            has_failed.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def _fetch_file(bucket: Bucket, digest: str, folder: Path, has_failed: Event) -> None:
@@ -292,9 +286,11 @@ class _Parts:
         """Adds a part by its name in the data set. `within` are the real paths of the folders that
         it is in.
         """
-        if path.is_symlink() and within and (target := self._target_inside(path, within[0])):
-            self.links[name] = target
-            return
+        if path.is_symlink() and within:
+            target, here = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))
+            if target.is_relative_to(within[0]) and here.is_relative_to(within[0]):
+                self.links[name] = os.path.relpath(target, here)
+                return
 
         try:
             status = path.stat()
@@ -312,8 +308,8 @@ class _Parts:
                     path, f"leads back to {real}, in which it is itself; remove the link"
                 )
             self.folders[name] = status.st_mode & _PERMISSIONS
-            for part in sorted(entry.name for entry in path.iterdir()):
-                self.add(f"{name}/{part}", path / part, (*within, real))
+            for part in sorted(path.iterdir()):
+                self.add(f"{name}/{part.name}", part, (*within, real))
         elif stat.S_ISREG(status.st_mode) and not os.access(path, os.R_OK):
             raise self._refusal(path, "cannot be read; its owner must allow it")
         elif stat.S_ISREG(status.st_mode):
@@ -321,16 +317,6 @@ class _Parts:
             self.files[name] = SetFile(status.st_size, digest, status.st_mode & _PERMISSIONS)
         else:
             raise self._refusal(path, "is no file, folder or link; move it elsewhere")
-
-    def _target_inside(self, path: Path, root: str) -> str:
-        """The target of a link, relative to it, if that is inside the data folder; empty
-        otherwise."""
-        real = Path(os.path.realpath(path))
-        if not real.is_relative_to(root) or not Path(os.path.realpath(path.parent)).is_relative_to(
-            root
-        ):
-            return ""
-        return os.path.relpath(real, os.path.realpath(path.parent))
 
     def _refusal(self, path: Path, why: str) -> TransferFailed:
         return TransferFailed(f"data {self.source}: {path} {why}")

@@ -282,30 +282,27 @@ def _copy_objects(location: str, place: ObjectPlace, cache: Path) -> Path:
 
     try:
         with locked(cache / ".lock"):
-            if not kept.exists():
-                _download(place, kept)
+            if kept.exists():
+                return kept
+
+            # To a temporary folder, which is renamed: a copy that exists is complete.
+            with refilled(kept.parent) as new:
+                top, single = new / kept.name, place.prefix.rstrip("/")
+                keys = [key for key in place.bucket.list(place.prefix) if not key.endswith("/")]
+                files = {key: top / key[len(place.prefix) :] for key in keys}
+                if not files and single and place.bucket.exists(single):
+                    files = {single: top}
+                if not files:
+                    problem = "there is no such object, and none below it"
+                    raise StoreRefused(f"{problem}; correct it in the job file")
+
+                for key, path in files.items():
+                    if not path.is_relative_to(top) or ".." in path.parts:
+                        raise StoreRefused(f"the object {key} has a name that cannot be a file's")
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    with path.open("wb") as file:
+                        file.writelines(place.bucket.get(key))
     except OSError as error:
         raise TransferFailed(f"data {location}: {_reason(error)}") from error
 
     return kept
-
-
-def _download(place: ObjectPlace, kept: Path) -> None:
-    """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
-    with refilled(kept.parent) as new:
-        top, single = new / kept.name, place.prefix.rstrip("/")
-        keys = [key for key in place.bucket.list(place.prefix) if not key.endswith("/")]
-        files = {key: top / key[len(place.prefix) :] for key in keys}
-        if not files and single and place.bucket.exists(single):
-            files = {single: top}
-        if not files:
-            raise StoreRefused(
-                "there is no such object, and none below it; correct it in the job file"
-            )
-
-        for key, path in files.items():
-            if not path.is_relative_to(top) or ".." in path.parts:
-                raise StoreRefused(f"the object {key} has a name that cannot be a file's")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                file.writelines(place.bucket.get(key))

@@ -49,16 +49,6 @@ def fetch(url: str, sha256: str, into: Path) -> None:
         )
 
 
-def unpack(wheel: Path, folder: Path) -> None:
-    """Unpacks what a wheel's packages import."""
-    with zipfile.ZipFile(wheel) as archive:
-        for entry in archive.infolist():
-            place = place_of(entry.filename)
-            if place is not None and not entry.is_dir():
-                entry.filename = place
-                archive.extract(entry, folder)
-
-
 def main() -> int:
     """Brings the wheels of the input to their folder. The reason of a failure is its last line."""
     given = json.load(sys.stdin)
@@ -68,7 +58,13 @@ def main() -> int:
         (incoming / "unpacked").mkdir(mode=0o755)
         for url, sha256 in given["wheels"]:
             fetch(url, sha256, incoming / "wheel")
-            unpack(incoming / "wheel", incoming / "unpacked")
+            # What a wheel's packages import.
+            with zipfile.ZipFile(incoming / "wheel") as archive:
+                for entry in archive.infolist():
+                    place = place_of(entry.filename)
+                    if place is not None and not entry.is_dir():
+                        entry.filename = place
+                        archive.extract(entry, incoming / "unpacked")
         if not target.is_dir():
             move(incoming / "unpacked", target)
     except (AgentError, OSError, zipfile.BadZipFile) as error:

@@ -134,7 +134,7 @@ class JobLease:
             save_every = (self._plan and self._plan.every()) or _SAVE_SECONDS
         decision = decide(now, lease, notice, pace, length, save_every)
         if self._holder is not None and notice is not None:
-            self._holder.mark_heeded(notice)
+            self._holder.seen = notice.number
 
         if self._told_to_end and decision.act is not LeaseAct.END:
             return LeaseDecision(LeaseAct.END, "SIGTERM: the machine is about to end")
@@ -287,27 +287,23 @@ class LeaseIterator(Generic[BatchT]):
         self._lease.start_step()
         for batch in source:
             if self._position.step % self._options.look_every == 0:
-                self._attend()
+                # Saves or ends as lease, notices and time require, together with all ranks.
+                decision = self._lease.decision()
+                act = LeaseAct(self._options.agree(decision.act.value))
+                if act is not LeaseAct.GO:
+                    self._write()
+                if act is LeaseAct.END:
+                    raise self._lease.report_end(decision, self._position)
+
+                self._lease.report_progress(decision, self._position, saved=act is LeaseAct.SAVE)
+                if act is LeaseAct.SAVE:
+                    self._lease.start_step()
             yield batch
             done = self._position
             self._position = TrainingPosition(done.epoch, done.batch + 1, done.step + 1)
             self._lease.count_step()
 
         self._position = TrainingPosition(position.epoch + 1, 0, self._position.step)
-
-    def _attend(self) -> None:
-        """Saves or ends before a batch as lease, notices and time require, together with all
-        ranks."""
-        decision = self._lease.decision()
-        act = LeaseAct(self._options.agree(decision.act.value))
-        if act is not LeaseAct.GO:
-            self._write()
-        if act is LeaseAct.END:
-            raise self._lease.report_end(decision, self._position)
-
-        self._lease.report_progress(decision, self._position, saved=act is LeaseAct.SAVE)
-        if act is LeaseAct.SAVE:
-            self._lease.start_step()
 
     def _write(self) -> None:
         if self._saved == self._position:

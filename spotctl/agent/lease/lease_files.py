@@ -164,7 +164,8 @@ class LeaseHolder:
         self._folder = folder
         self._lease: Watched[Lease] = Watched(folder / "lease.json", _lease)
         self._notice: Watched[LeaseNotice] = Watched(folder / "notice.json", _notice)
-        self._seen = 0
+        self.seen = 0
+        """The number of the last notice that the job has acted on."""
         self.length = 0.0
         """The current lease's duration when it was first seen, in seconds."""
         self._known: Lease | None = None
@@ -191,11 +192,7 @@ class LeaseHolder:
     def notice(self) -> LeaseNotice | None:
         """A notice that the job has not acted on yet."""
         notice = self._notice.value()
-        return notice if notice is not None and notice.number > self._seen else None
-
-    def mark_heeded(self, notice: LeaseNotice) -> None:
-        """Marks a notice as acted on, so that `notice` does not return it again."""
-        self._seen = notice.number
+        return notice if notice is not None and notice.number > self.seen else None
 
     def report(self, progress: JobProgress) -> None:
         replace_json(self._folder / "progress.json", asdict(progress))

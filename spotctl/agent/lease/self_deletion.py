@@ -78,22 +78,6 @@ def fetch_metadata(host: str, path: str, headers: Mapping[str, str]) -> str:
     return body
 
 
-def delete(url: str, token: str) -> None:
-    """Deletes the machine. Raises OSError unless the cloud accepts, or the machine is already
-    gone."""
-    headers = {"Authorization": f"Bearer {token}"}
-    # The cloud's API.
-    request = urllib.request.Request(url, method="DELETE", headers=headers)  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=CALL_SECONDS):  # noqa: S310
-            return
-    except urllib.error.HTTPError as error:
-        if error.code != 404:
-            raise OSError(
-                f"DELETE {url}: status {error.code}: {error.read()[:300].decode(errors='replace')}"
-            ) from None
-
-
 def delete_self(
     part: Mapping[str, Any], say: Callable[[str], None], seconds: float | None = None
 ) -> bool:
@@ -108,7 +92,18 @@ def delete_self(
     pause = 1.0
     while True:
         try:
-            delete(*part["deletion"](fetch_metadata))
+            url, token = part["deletion"](fetch_metadata)
+            headers = {"Authorization": f"Bearer {token}"}
+            # The cloud's API.
+            request = urllib.request.Request(url, method="DELETE", headers=headers)  # noqa: S310
+            try:
+                urllib.request.urlopen(request, timeout=CALL_SECONDS).close()  # noqa: S310
+            except urllib.error.HTTPError as error:
+                # Otherwise the machine is already gone.
+                if error.code != 404:
+                    answered = error.read()[:300].decode(errors="replace")
+                    problem = f"DELETE {url}: status {error.code}: {answered}"
+                    raise OSError(problem) from None
         except (OSError, ValueError, KeyError) as error:
             say(f"this machine cannot delete itself: {error}")
         else:

@@ -51,31 +51,27 @@ class _Connection:
             # One answer at a time: a caller that sends many requests and reads no answer costs one
             # answer's memory.
             while not self.done and not self.outgoing and (body := self._reader.next()) is not None:
-                self._handle(body, handler)
+                if self._seals is None:
+                    assert self._handshake is not None
+                    last, sending, receiving = self._handshake.finish(body)
+                    self._seals, self._handshake = (sending, receiving), None
+                    self._reader.limit = MAX_FRAME_BYTES
+                    self.outgoing += last
+                    continue
+
+                sending, receiving = self._seals
+                request = receiving.verify(body)
+                try:
+                    answer = handler(self.number, request)
+                except AgentError as error:
+                    answer = {"refused": str(error), "ending": isinstance(error, MachineEnding)}
+                self.outgoing += sending.sign(answer)
         except WrongSecret as error:
             self.outgoing, self.done = self.outgoing + refusal(str(error)), True
         except BrokenFrame as error:
             if not self.authenticated:
                 self.outgoing += refusal(str(error))
             self.done = True
-
-    def _handle(self, body: bytes, handler: RequestHandler) -> None:
-        if self._seals is None:
-            assert self._handshake is not None
-            last, sending, receiving = self._handshake.finish(body)
-            self._seals, self._handshake = (sending, receiving), None
-            self._reader.limit = MAX_FRAME_BYTES
-            self.outgoing += last
-            return
-
-        sending, receiving = self._seals
-        request = receiving.verify(body)
-        try:
-            answer = handler(self.number, request)
-        except AgentError as error:
-            answer = {"refused": str(error), "ending": isinstance(error, MachineEnding)}
-
-        self.outgoing += sending.sign(answer)
 
 
 class LinkServer:

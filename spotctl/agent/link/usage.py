@@ -55,7 +55,19 @@ class GpuWatch:
     def use(self) -> GpuUse | None:
         """The last finished sample; None without NVIDIA's tool, or if it failed or took too
         long."""
-        self._advance()
+        if (sample := self._sample) is not None:
+            code = exit_code_of(sample.process)
+            if code is not None:
+                sample.process.wait()
+                sample.out.seek(0)
+                self._use = None if code else parsed(sample.out.read().decode(errors="replace"))
+                sample.out.close()
+                self._sample = None
+            elif not sample.killed and time.monotonic() >= sample.began + LONGEST_SECONDS:
+                # A tool that hangs in the driver may outlive even SIGKILL, so nothing waits for it.
+                signal_group(sample.process, signal.SIGKILL)
+                sample.killed, self._use = True, None
+
         if self._sample is None and time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY_SECONDS
             self._sample = self._begin()
@@ -87,24 +99,6 @@ class GpuWatch:
             on_failure.pop_all()
 
         return _CardSample(process, out, time.monotonic())
-
-    def _advance(self) -> None:
-        """Notes a finished sample, and kills one that takes too long."""
-        sample = self._sample
-        if sample is None:
-            return
-
-        code = exit_code_of(sample.process)
-        if code is not None:
-            sample.process.wait()
-            sample.out.seek(0)
-            self._use = None if code else parsed(sample.out.read().decode(errors="replace"))
-            sample.out.close()
-            self._sample = None
-        elif not sample.killed and time.monotonic() >= sample.began + LONGEST_SECONDS:
-            # A tool that hangs in the driver may outlive even SIGKILL, so nothing waits for it.
-            signal_group(sample.process, signal.SIGKILL)
-            sample.killed, self._use = True, None
 
 
 def parsed(answer: str) -> GpuUse | None:

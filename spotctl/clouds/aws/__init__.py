@@ -4,3 +4,6 @@
 builds; `inventory` reads EC2's lists, and removes what is left; `calls` makes the calls and knows
 what refusals mean. `permissions` lists the permissions that all of this needs.
 """
+
+SCHEME, FORM = "s3", "s3://BUCKET/..."
+"""How locations in S3 are written."""

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pricing_data.market import LINUX, Market
@@ -236,7 +237,7 @@ class Networks:
         self.way_in(request)
         key = region, vpc, group_name(request)
         if key not in self._groups:
-            group = self._find_group(*key) or self._make_group(request, *key)
+            group = self._group_of(request, *key)
             # A caller that was killed may have made the group without its rules.
             sources = admitted_sources(group.get("IpPermissions", ())) or self._settings.ssh_from
             self._replace(region, group, rules_of(group["GroupId"], sources))
@@ -289,12 +290,15 @@ class Networks:
 
         return name
 
-    def _find_group(self, region: str, vpc: str, name: str) -> Row | None:
+    def _group_of(self, request: MachineRequest, region: str, vpc: str, name: str) -> Row:
+        """The run's group in a network, which is made if there is none."""
         filters = {"group-name": [name], "vpc-id": [vpc]}
-        groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
-        return groups[0] if groups else None
+        find = partial(
+            self._calls.described, region, "DescribeSecurityGroups", "SecurityGroups", filters
+        )
+        if groups := find():
+            return groups[0]
 
-    def _make_group(self, request: MachineRequest, region: str, vpc: str, name: str) -> Row:
         tags = {**self._settings.tags, **run_tags(request.tags), GROUP: name}
         specification = [{"ResourceType": "security-group", "Tags": tag_list(tags)}]
         try:
@@ -311,12 +315,12 @@ class Networks:
             if code_of(error) != "InvalidGroup.Duplicate":
                 raise
             # Another process of the run made the group first, or EC2's list is behind.
-            group = self._find_group(region, vpc, name)
-            if group is None:
+            groups = find()
+            if not groups:
                 cure = "spotctl tries again"
                 problem = f"{request.market}: security group {name} is not listed yet; {cure}"
                 raise Unanswered(problem) from None
-            return group
+            return groups[0]
 
         return {"GroupId": made["GroupId"], "IpPermissions": []}
 

@@ -49,10 +49,9 @@ class AwsNeeds(OrderNeeds[Buyer, AwsMachineSettings, MachineRequest]):
         region = self.request.market.region
         about = f"region {region}"
         asked = {"RegionNames": [region], "AllRegions": True}
+        _, home = partition_of(region)
         try:
-            answer = self.buyer.calls.ec2(
-                partition_of(region).home, "DescribeRegions", about, **asked
-            )["Regions"]
+            answer = self.buyer.calls.ec2(home, "DescribeRegions", about, **asked)["Regions"]
         except SpotctlError as error:
             if code_of(error) == "InvalidParameterValue":
                 raise NotFound(f"AWS has no {about}; correct regions") from error

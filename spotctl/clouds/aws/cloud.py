@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pricing_data.known_clouds import CloudMarkets
 from pricing_data.units import MINUTE
@@ -39,28 +39,19 @@ REGIONS = frozenset(
 )
 
 
-class Partition(NamedTuple):
-    """Regions with accounts of their own: the part of their resources' names that says so, and a
-    region that each such account has
+def partition_of(region: str) -> tuple[str, str]:
+    """The partition of a region, which has accounts of its own: the part of its resources' names
+    that says so, and a region that each such account has
+    (https://docs.aws.amazon.com/whitepapers/latest/aws-fault-isolation-boundaries/partitions.html).
 
-    (https://docs.aws.amazon.com/whitepapers/latest/aws-fault-isolation-boundaries/partitions.html)."""
-
-    name: str
-    home: str
-
-
-def partition_of(region: str) -> Partition:
-    """The partition of a region.
-
-    >>> partition_of("cn-northwest-1").name, partition_of("us-gov-east-1").name, partition_of("eu-west-1").name
-    ('aws-cn', 'aws-us-gov', 'aws')
+    >>> partition_of("cn-northwest-1"), partition_of("eu-west-1")
+    (('aws-cn', 'cn-north-1'), ('aws', 'us-east-1'))
     """
-    others = {
-        "cn-": Partition("aws-cn", "cn-north-1"),
-        "us-gov-": Partition("aws-us-gov", "us-gov-west-1"),
-    }
-    known = (partition for prefix, partition in others.items() if region.startswith(prefix))
-    return next(known, Partition("aws", "us-east-1"))
+    if region.startswith("cn-"):
+        return "aws-cn", "cn-north-1"
+    if region.startswith("us-gov-"):
+        return "aws-us-gov", "us-gov-west-1"
+    return "aws", "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +86,7 @@ PRICE_LIST_REGION: Final = "us-east-1"
 """The Price List is in few regions; each has the prices of all."""
 
 
-_PRICE_LIST = "https://pricing.us-east-1.amazonaws.com"
+PRICE_LIST = "https://pricing.us-east-1.amazonaws.com"
 LOCATIONS = {
     "us-east-1": "US East (N. Virginia)",
     "us-east-2": "US East (Ohio)",
@@ -127,18 +118,11 @@ class AwsSettings:
     other retries: of a truncated answer, or of the Spot Advisor's file.
     """
 
-    price_list_url: str = _PRICE_LIST
+    price_list_url: str = PRICE_LIST
     spot_advisor_url: str = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
     max_attempts: int = 8
     timeout_seconds: float = 30.0
     backoff_seconds: float = 0.5
-
-    @property
-    def price_page_host(self) -> str:
-        """Where the files behind AWS's price pages are; a mirror of the price list has them,
-        too."""
-        is_own = self.price_list_url == _PRICE_LIST
-        return "https://b0.p.awsstatic.com" if is_own else self.price_list_url.rstrip("/")
 
     def retrying(self) -> RetryingCaller:
         """Retries a function with growing delays."""

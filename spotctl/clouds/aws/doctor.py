@@ -7,6 +7,7 @@ a resource. What cannot be tried has a reason.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +46,6 @@ from spotctl.clouds.aws.permissions import (
     TRIAL_POLICY,
     TRIAL_ROLE_POLICY,
     ResourceKind,
-    in_partition,
     policy,
 )
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
@@ -128,13 +128,19 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
 
 
 def _document(name: str, settings: Settings) -> dict[str, Any]:
-    """A policy for the partition of the region that is configured."""
+    """A policy, with the names of resources and services in the partition of the region that is
+    configured."""
     chosen = settings.table("aws", AwsMachineSettings)
     documents = {"aws-try": TRIAL_POLICY, "aws-try-role": TRIAL_ROLE_POLICY}
     made = documents.get(name) or policy(chosen.kms_key, chosen.roles)
     variables = ("AWS_REGION", "AWS_DEFAULT_REGION")
     named = [*chosen.regions, *(os.environ.get(variable, "") for variable in variables)]
-    return in_partition(made, partition_of(next(filter(None, named), "")).name)
+    partition, _ = partition_of(next(filter(None, named), ""))
+    text = json.dumps(made).replace("arn:aws:", f"arn:{partition}:")
+    if partition == "aws-cn":
+        text = text.replace('"ec2.amazonaws.com"', '"ec2.amazonaws.com.cn"')
+    renamed: dict[str, Any] = json.loads(text)
+    return renamed
 
 
 POLICIES = {name: partial(_document, name) for name in ("aws", "aws-try", "aws-try-role")}

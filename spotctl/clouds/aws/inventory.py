@@ -18,10 +18,11 @@ from pricing_data.market import Market
 from pricing_data.units import parse_time
 from spotctl.clouds.aws.calls import ABSENT, AwsCalls, code_of
 from spotctl.clouds.aws.orders import (
+    BID,
     CLOUD,
+    ON_DEMAND,
     Row,
     all_tags,
-    bid_of,
     filters_of,
     machine_id,
     own_tags,
@@ -85,10 +86,11 @@ def machine_of(
         # Times are cut to seconds; nothing ended before it began.
         ended = None if ended is None else max(ended, started_of(row))
 
+    bid = all_tags(row).get(BID, ON_DEMAND)
     return Machine(
         id=machine_id(region, row["InstanceId"]),
         market=Market(CLOUD, region, row["Placement"]["AvailabilityZone"], row["InstanceType"]),
-        bid=bid_of(row),
+        bid=None if bid == ON_DEMAND else int(bid),
         state=state,
         started=started_of(row),
         tags=own_tags(row, company),
@@ -143,7 +145,12 @@ def left_in(
         rows = calls.described(region, kind.describe, kind.holding, filters)
         if kind is MACHINES:
             rows = [instance for row in rows for instance in row["Instances"]]
-        for row in filter(kind.is_left, rows):
+        for row in rows:
+            # What stays when machines end: a disk or interface that is unattached, or kept.
+            attached = row.get("Attachments") or [row.get("Attachment")]
+            if any(on and on.get("DeleteOnTermination") is not False for on in attached):
+                continue
+
             # For the person who decides whether to remove it.
             named = ("GroupName", "InstanceType", "PublicIp", "KeyName")
             words = [str(row[name]) for name in named if row.get(name)]

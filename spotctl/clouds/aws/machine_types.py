@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
@@ -86,32 +86,34 @@ def obstacle(machine: InstanceType) -> str:
 @cache
 def _types() -> Mapping[str, InstanceType]:
     lines = (files(__package__) / _LIST).read_text(encoding="utf-8").splitlines()
-    return {machine.name: machine for row in csv.DictReader(lines) for machine in _of_family(row)}
+    types: dict[str, InstanceType] = {}
+    for row in csv.DictReader(lines):
+        family, as_of, ratio = row["family"], parse_time(row["asof"]), float(row["gib_per_vcpu"])
+        accelerator = row["accelerator"] or None
+        gpu_gib = float(row["accelerator_gib"]) if row["accelerator_gib"] else None
+        hypervisor, is_spot = row["hypervisor"] or "none", row["spot"] == "yes"
+        usual = MachineTraits(
+            row["architecture"],
+            hypervisor=hypervisor,
+            boots=row["boots"],
+            spot=is_spot,
+            accelerator_gib=gpu_gib,
+            driver=driver_of(accelerator),
+        )
 
+        traits = cache(partial(replace, usual))
+        for entry in row["sizes"].split():
+            match = _SIZE.fullmatch(entry)
+            assert match is not None, entry
+            size, stated, gib, gpus, disk, network = match.groups()
+            name, vcpus = f"{family}.{size}", int(stated or usual_vcpus(size))
+            memory_gib = float(gib) if gib else vcpus * ratio
+            count = int(gpus or 0)
+            devices = accelerator if count else None
+            gbps = float(network) if network else None
+            own = traits(baseline=baseline_of(name), local_disk_gb=float(disk or 0))
+            types[name] = InstanceType(
+                _CLOUD, name, vcpus, memory_gib, devices, count, gbps, own, as_of
+            )
 
-def _of_family(row: Mapping[str, str]) -> Iterator[InstanceType]:
-    family, as_of, ratio = row["family"], parse_time(row["asof"]), float(row["gib_per_vcpu"])
-    accelerator = row["accelerator"] or None
-    gpu_gib = float(row["accelerator_gib"]) if row["accelerator_gib"] else None
-    hypervisor, is_spot = row["hypervisor"] or "none", row["spot"] == "yes"
-    usual = MachineTraits(
-        row["architecture"],
-        hypervisor=hypervisor,
-        boots=row["boots"],
-        spot=is_spot,
-        accelerator_gib=gpu_gib,
-        driver=driver_of(accelerator),
-    )
-
-    traits = cache(partial(replace, usual))
-    for entry in row["sizes"].split():
-        match = _SIZE.fullmatch(entry)
-        assert match is not None, entry
-        size, stated, gib, gpus, disk, network = match.groups()
-        name, vcpus = f"{family}.{size}", int(stated or usual_vcpus(size))
-        memory_gib = float(gib) if gib else vcpus * ratio
-        count = int(gpus or 0)
-        devices = accelerator if count else None
-        gbps = float(network) if network else None
-        own = traits(baseline=baseline_of(name), local_disk_gb=float(disk or 0))
-        yield InstanceType(_CLOUD, name, vcpus, memory_gib, devices, count, gbps, own, as_of)
+    return types

@@ -119,7 +119,7 @@ def _tags(request: MachineRequest, company: Mapping[str, str]) -> list[dict[str,
     """The tags on everything that is made for an order. `company` are the tags that the settings
     demand.
     """
-    bid = _ON_DEMAND if request.bid is None else str(request.bid)
+    bid = ON_DEMAND if request.bid is None else str(request.bid)
     ours = {TOKEN: client_token(request), REQUEST: request_hash(request), BID: bid}
     tags = tag_list({**company, **request.tags, **ours})
     kinds = ["instance", "volume", "network-interface"]
@@ -253,7 +253,7 @@ GROUP = "spotctl.group"
 """On a security group or placement group: the run's, by its name."""
 
 _OURS = frozenset({TOKEN, REQUEST, BID, GROUP})
-_ON_DEMAND = "none"
+ON_DEMAND = "none"
 
 
 def client_token(request: MachineRequest) -> str:
@@ -306,12 +306,6 @@ def own_tags(row: Row, company: Mapping[str, str]) -> dict[str, str]:
         for name, value in all_tags(row).items()
         if name not in _OURS and name not in company
     }
-
-
-def bid_of(row: Row) -> int | None:
-    """The bid of a machine."""
-    bid = all_tags(row).get(BID, _ON_DEMAND)
-    return None if bid == _ON_DEMAND else int(bid)
 
 
 def filters_of(tags: Mapping[str, str]) -> dict[str, list[str]]:

@@ -8,11 +8,9 @@ and buying only with such a tag.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from spotctl.clouds.aws.orders import Row
 from spotctl.home.installation import INSTALLATION_TAG
 
 
@@ -28,13 +26,6 @@ class ResourceKind(NamedTuple):
     remove: str
     argument: str
     state: tuple[str, tuple[str, ...]] | None = None
-
-    def is_left(self, row: Row) -> bool:
-        """Whether something of this kind stays when machines end: a disk or interface that is
-        unattached, or kept.
-        """
-        attached = row.get("Attachments") or ([row["Attachment"]] if row.get("Attachment") else [])
-        return all(attachment.get("DeleteOnTermination") is False for attachment in attached)
 
 
 MACHINES = ResourceKind(
@@ -156,15 +147,6 @@ _TAGGED = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
 """The condition of what is made: it has a tag of the installation."""
 _OWN = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
 """The condition of what is changed or ended: it has such a tag."""
-
-
-def in_partition(document: dict[str, Any], partition: str) -> dict[str, Any]:
-    """A policy with the names of resources and services in a partition."""
-    text = json.dumps(document).replace("arn:aws:", f"arn:{partition}:")
-    if partition == "aws-cn":
-        text = text.replace('"ec2.amazonaws.com"', '"ec2.amazonaws.com.cn"')
-    renamed: dict[str, Any] = json.loads(text)
-    return renamed
 
 
 def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> dict[str, Any]:

@@ -262,7 +262,7 @@ class AwsProvider(RentingProvider):
     def _all_regions(self) -> tuple[str, ...]:
         """The regions of the settings, or else all that the account has enabled."""
         if not self._regions:
-            home = partition_of(self._calls.region or _ANY_REGION).home
+            _, home = partition_of(self._calls.region or _ANY_REGION)
             listed = self._calls.ec2(home, "DescribeRegions")["Regions"]
             self._regions = tuple(sorted(row["RegionName"] for row in listed))
         return self._regions
@@ -392,7 +392,7 @@ _ENDED = frozenset({"failed", "stopped", "stopping", "cancelled"})
 def interrupt(calls: AwsCalls, region: str, instance: str, installation: str) -> None:
     """Begins an interruption of a spot machine. ProviderError: FIS could not carry it out."""
     account = calls.call("sts", region, "GetCallerIdentity")["Account"]
-    partition, tags = partition_of(region).name, {INSTALLATION_TAG: installation}
+    (partition, _), tags = partition_of(region), {INSTALLATION_TAG: installation}
     named = f"arn:{partition}:ec2:{region}:{account}:instance/{instance}"
     role = f"arn:{partition}:iam::{account}:role/{TRIAL_ROLE}"
     machine = {

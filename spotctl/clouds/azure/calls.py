@@ -259,20 +259,6 @@ class AzureCalls:
         except UnknownResource:
             return []
 
-    def console(self, group: str, name: str) -> str:
-        """A machine's serial console output, as far as Azure has it by now."""
-        answer = self.send(Operation.CONSOLE, group, name, sas_uri_expiration_time_in_minutes=5)
-        link = answer.body.get("serialConsoleLogBlobUri")
-        if not link:
-            return ""
-
-        try:
-            return self.session.download(
-                ApiCall(f"console of {group}/{name}", "a signed link"), link
-            ).decode(errors="replace")
-        except UnknownResource:
-            return ""
-
 
 def _described(operation: ArmCall, named: tuple[object, ...]) -> ApiCall:
     """A call by its title and the names that it is about."""

@@ -14,7 +14,6 @@ from itertools import permutations
 
 from pricing_data.errors import MissingCredentials
 from pricing_data.known_clouds import CloudMarkets
-from spotctl.clouds.errors import is_plain_http
 from spotctl.home.cloud import (
     Cloud,
     CloudPackages,
@@ -121,11 +120,6 @@ class AzureSettings:
     def endpoint(self) -> str:
         """The management endpoint in use, without a trailing slash."""
         return (self.management_endpoint or _AZURE_MANAGEMENT_ENDPOINT).rstrip("/")
-
-    @property
-    def sends_tokens(self) -> bool:
-        """Whether TLS protects the management endpoint, so that a token may be sent to it."""
-        return not is_plain_http(self.endpoint)
 
 
 CLOUD = Cloud(

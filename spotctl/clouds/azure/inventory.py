@@ -233,37 +233,14 @@ class Inventory:
                 alive[vm["name"].lower()] = vm
 
     def _gone(self, group: str, gone: list[_UnlistedMachine]) -> Iterator[Machine]:
-        self._learn_ends(group, [machine for machine in gone if machine.id not in self.known_ends])
+        # The ends by this process's own deletions, or else by the log, or else by inference.
         for machine in gone:
-            order, started = machine.order, self._started.setdefault(machine.id, machine.began)
-            end = self.known_ends.get(machine.id, MachineEnd(None, None))
-            at = None if end.at is None else max(end.at, started)
-            yield Machine(
-                str(machine.id),
-                order.market,
-                order.bid,
-                MachineState.GONE,
-                started,
-                dict(order.tags),
-                ended=at,
-                end_reason=end.reason,
-            )
+            if machine.id not in self.known_ends and machine.id in self._returned:
+                at = self._returned[machine.id]
+                self.known_ends[machine.id] = MachineEnd(at, EndReason.RETURNED)
 
-    def _learn_ends(self, group: str, unknown: list[_UnlistedMachine]) -> None:
-        """Fills in the ends of machines from this process's own deletions, or else the log, or else
-        by inference.
-        """
-        for machine in unknown:
-            if machine.id in self._returned:
-                self.known_ends[machine.id] = MachineEnd(
-                    self._returned[machine.id], EndReason.RETURNED
-                )
-
-        unknown = [machine for machine in unknown if machine.id not in self.known_ends]
-        if not unknown:
-            return
-
-        logged = self._read_log(group, unknown)
+        unknown = [machine for machine in gone if machine.id not in self.known_ends]
+        logged = self._read_log(group, unknown) if unknown else {}
         for machine in unknown:
             end = logged.get(machine.id.name.lower())
             if end is None and machine.order.bid is not None and machine.id in self._seen_alive:
@@ -272,6 +249,21 @@ class Inventory:
                 end = MachineEnd(wall_us(), EndReason.EVICTED)
             if end is not None:
                 self.known_ends[machine.id] = end
+
+        for machine in gone:
+            order, started = machine.order, self._started.setdefault(machine.id, machine.began)
+            end = self.known_ends.get(machine.id, MachineEnd(None, None))
+            ended = None if end.at is None else max(end.at, started)
+            yield Machine(
+                str(machine.id),
+                order.market,
+                order.bid,
+                MachineState.GONE,
+                started,
+                dict(order.tags),
+                ended=ended,
+                end_reason=end.reason,
+            )
 
     def _read_log(self, group: str, unknown: list[_UnlistedMachine]) -> Mapping[str, MachineEnd]:
         now = time.monotonic()
@@ -290,21 +282,19 @@ class Inventory:
         # Without the right to read the log, only the reasons are unknown; the machines are listed
         # all the same.
         with suppress(AccessDenied):
+            # The names under which Azure logs the calls of the machines' identities.
             own = frozenset[str]()
             for identity in {machine.order.identity for machine in unknown}:
-                own |= self._principals(identity)
+                if identity not in self._names_in_log:
+                    answer = self._calls.find(Operation.GET_IDENTITY, identity)
+                    properties = {} if answer is None else answer["properties"]
+                    shown = [properties.get(name) for name in ("principalId", "clientId")]
+                    names = frozenset(str(name).lower() for name in shown if name)
+                    self._names_in_log[identity] = names
+                own |= self._names_in_log[identity]
             return ends(logged, own)
 
         return {}
-
-    def _principals(self, identity: str) -> frozenset[str]:
-        """The names under which Azure logs an identity's calls."""
-        if identity not in self._names_in_log:
-            answer = self._calls.find(Operation.GET_IDENTITY, identity)
-            properties = {} if answer is None else answer["properties"]
-            shown = [properties.get(name) for name in ("principalId", "clientId")]
-            self._names_in_log[identity] = frozenset(str(name).lower() for name in shown if name)
-        return self._names_in_log[identity]
 
 
 def _began(deployment: Body) -> int:

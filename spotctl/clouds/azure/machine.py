@@ -6,7 +6,6 @@ import json
 import os
 import time
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.agent.lease.notices import NoticePoller, json_object
@@ -46,8 +45,24 @@ class AzureNotices(NoticePoller):
         notices = []
         for event in json_object(body)["Events"]:
             names = [str(name).lstrip("_") for name in event.get("Resources", ())]
-            if event.get("EventType") in (*_EVICTIONS, *_HINTS) and self._name in names:
-                notices.append(self._notice(event))
+            kind = event.get("EventType")
+            if kind not in (*_EVICTIONS, *_HINTS) or self._name not in names:
+                continue
+
+            # Without a time, the event has started or starts now; time counts from when it was
+            # first seen.
+            id_, before = str(event["EventId"]), str(event.get("NotBefore") or "")
+            until = (
+                parsedate_to_datetime(before).timestamp() if before else self._evictions.get(id_)
+            )
+            if until is None:
+                until = time.time() + WARNING_SECONDS
+            if kind in _EVICTIONS:
+                until = self._evictions.setdefault(id_, until)
+                notices.append(MachineNotice("evict", round(until * 1e6), "azure"))
+            else:
+                source = f"azure {kind.lower()}"
+                notices.append(MachineNotice("hint", round(until * 1e6), source))
 
         return notices
 
@@ -66,30 +81,7 @@ class AzureNotices(NoticePoller):
 
     _path = "/metadata/scheduledevents?api-version=2020-07-01"
 
-    def _notice(self, event: dict[str, Any]) -> MachineNotice:
-        name, kind = str(event["EventId"]), "evict" if event["EventType"] in _EVICTIONS else "hint"
-        before = str(event.get("NotBefore") or "")
-        # Without a time, the event has started or starts now; time counts from when it was first
-        # seen.
-        until = parsedate_to_datetime(before).timestamp() if before else self._evictions.get(name)
-        if until is None:
-            until = time.time() + WARNING_SECONDS
-        if kind == "evict":
-            self._evictions.setdefault(name, until)
-            until = self._evictions[name]
-
-        return MachineNotice(
-            kind,
-            round(until * 1e6),
-            "azure" if kind == "evict" else f"azure {event['EventType'].lower()}",
-        )
-
 
 def notices(_: dict[str, str]) -> AzureNotices:
     """The poller of a machine."""
-    return AzureNotices(metadata_host())
-
-
-def metadata_host() -> str:
-    """The host of the metadata service."""
-    return os.environ.get("AZURE_METADATA_HOST") or METADATA_HOST
+    return AzureNotices(os.environ.get("AZURE_METADATA_HOST") or METADATA_HOST)

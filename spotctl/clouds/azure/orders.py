@@ -307,7 +307,7 @@ def _literal(value: Any) -> Any:  # noqa: ANN401  # JSON is any value
 GROUP_TAG, GROUP_MARK = "spotctl-group", "machines"
 """The tag that marks the resource groups that spotctl made."""
 _TAG_PREFIX = "spotctl-order-"
-_MARKET, _BID, _COUNT, _TOKEN, _FINGERPRINT, _IDENTITY, _NAMES, _INDEX = (
+_MARKET, _BID, _COUNT, _TOKEN, _FINGERPRINT, _IDENTITY, _NAMES, INDEX = (
     f"{_TAG_PREFIX}{name}"
     for name in ("market", "bid", "count", "token", "fingerprint", "identity", "tags", "index")
 )
@@ -361,7 +361,7 @@ class AzureOrder:
         tags[_IDENTITY] = self.identity
         tags[_NAMES] = json.dumps(sorted(self.tags))
         if index is not None:
-            tags[_INDEX] = str(index)
+            tags[INDEX] = str(index)
         return checked(tags)
 
 
@@ -378,11 +378,6 @@ def checked(tags: dict[str, str]) -> dict[str, str]:
         raise BadRequest(f"{problem}; {cure}")
 
     return tags
-
-
-def index_of(tags: Mapping[str, str]) -> int:
-    """The number of a machine within its order, from 0."""
-    return int(tags[_INDEX])
 
 
 def group_name(tags: Mapping[str, str]) -> str:

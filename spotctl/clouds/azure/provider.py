@@ -12,22 +12,25 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from pricing_data.errors import CloudError
+from pricing_data.errors import CloudError, UnknownResource
 from pricing_data.market import Market
 from spotctl.clouds.azure.buyer import AzureBuyer
 from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation, translated
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.doctor import ON_DEMAND_QUOTA, SPOT_QUOTA, AzureNeeds
 from spotctl.clouds.azure.groups import Removal, delete_machine, resources_of
-from spotctl.clouds.azure.orders import (
-    USUAL_DISK_GIB,
-    MachineId,
-    index_of,
-    ssh_rules,
-)
+from spotctl.clouds.azure.orders import INDEX, USUAL_DISK_GIB, MachineId, ssh_rules
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.doctor import Requirement
-from spotctl.clouds.errors import Answers, NotFound, ProviderError, Throttled, Unanswered, each
+from spotctl.clouds.errors import (
+    Answers,
+    ApiCall,
+    NotFound,
+    ProviderError,
+    Throttled,
+    Unanswered,
+    each,
+)
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.prices import holdings_of
@@ -249,7 +252,7 @@ class AzureProvider(RentingProvider):
 
         self._known[id_] = RemoteMachine(
             id=str(id_),
-            index=index_of(vm["tags"]),
+            index=int(vm["tags"][INDEX]),
             host=host,
             port=_SSH_PORT,
             console=partial(self._console, id_),
@@ -269,8 +272,19 @@ class AzureProvider(RentingProvider):
             )
 
     def _console(self, id_: MachineId) -> str:
+        """A machine's serial console output, as far as Azure has it by now."""
+        what = ApiCall(f"console of {id_.group}/{id_.name}", "a signed link")
         with translated(str(id_)):
-            return self._calls.console(id_.group, id_.name)
+            answer = self._calls.send(
+                Operation.CONSOLE, id_.group, id_.name, sas_uri_expiration_time_in_minutes=5
+            )
+            link = answer.body.get("serialConsoleLogBlobUri")
+            if not link:
+                return ""
+            try:
+                return self._calls.session.download(what, link).decode(errors="replace")
+            except UnknownResource:
+                return ""
 
     def _is_gone(self, id_: MachineId) -> bool:
         """Whether a machine is gone or being deleted; False if Azure does not answer."""

@@ -32,7 +32,7 @@ from pricing_data.errors import (
     UnknownResource,
 )
 from spotctl.clouds.azure.cloud import AZURE_SIGN_IN, AzureSettings
-from spotctl.clouds.errors import NOT_KEPT, Answers, ApiCall, first_line
+from spotctl.clouds.errors import NOT_KEPT, Answers, ApiCall, first_line, is_plain_http
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken, TokenCredential
@@ -160,7 +160,7 @@ class AzureSession:
         """
         subscription = settings.chosen_subscription()
         _silence_sdk()
-        if not settings.sends_tokens:
+        if is_plain_http(settings.endpoint):
             return cls(subscription, settings, NoToken(), answers)
 
         session = cls(
@@ -350,7 +350,7 @@ class AzureSession:
             "read_timeout": settings.timeout_seconds,
         }
 
-        if not settings.sends_tokens:
+        if is_plain_http(settings.endpoint):
             options["authentication_policy"] = SansIOHTTPPolicy()
         return options
 

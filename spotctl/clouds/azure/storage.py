@@ -13,8 +13,7 @@ from urllib.request import Request
 
 from spotctl.agent.data.locations import TokenIdentity, bearer
 from spotctl.agent.data.stores import Bucket, NoSuchObject, StoreRefused, client_options, retries
-from spotctl.agent.lease.self_deletion import fetch_metadata
-from spotctl.clouds.azure.machine import metadata_host
+from spotctl.agent.lease.self_deletion import METADATA_HOST, fetch_metadata
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore
@@ -96,8 +95,9 @@ class MachineIdentity:
     def token(self) -> tuple[str, float]:
         """A token for the machine's managed identity. StoreRefused: there is none."""
         path = f"/metadata/identity/oauth2/token?api-version=2018-02-01&resource={quote(_STORAGE, safe='')}"
+        host = os.environ.get("AZURE_METADATA_HOST") or METADATA_HOST
         try:
-            answer = json.loads(fetch_metadata(metadata_host(), path, {"Metadata": "true"}))
+            answer = json.loads(fetch_metadata(host, path, {"Metadata": "true"}))
         except OSError as error:
             problem = f"this machine has no managed identity to reach Blob Storage with: {error}"
             raise StoreRefused(problem) from None

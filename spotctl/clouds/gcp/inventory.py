@@ -103,16 +103,6 @@ def gone_machine(past: Past, end: MachineEnd, tags: Mapping[str, str]) -> Machin
     )
 
 
-# The SDK's messages are not annotated.
-def resource_of(kind: str, item: Any, mandatory: Mapping[str, str], detail: str = "") -> Resource:  # noqa: ANN401
-    """Something with labels that spotctl created."""
-    place = last_part((item.region if kind == "address" else item.zone) or "")
-    if kind == "address" and not place:
-        place = "global"
-    tags = tags_of(item.labels, mandatory)
-    return Resource(kind, f"{CLOUD}:{place}:{item.name}", tags, detail)
-
-
 def shared_resource(kind: str, item: Any) -> Resource | None:  # noqa: ANN401  # the SDK's messages
     """A firewall rule or a placement policy of a run: its description holds the run's tags.
 

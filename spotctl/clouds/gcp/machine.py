@@ -50,9 +50,4 @@ class GoogleNotices(NoticePoller):
 
 def notices(_: dict[str, str]) -> GoogleNotices:
     """The poller of a machine."""
-    return GoogleNotices(metadata_host())
-
-
-def metadata_host() -> str:
-    """The host of the metadata service."""
-    return os.environ.get("GCE_METADATA_HOST") or METADATA_HOST
+    return GoogleNotices(os.environ.get("GCE_METADATA_HOST") or METADATA_HOST)

@@ -31,7 +31,6 @@ from spotctl.clouds.gcp.inventory import (
     last_part,
     machine_of,
     pasts,
-    resource_of,
     shared_resource,
 )
 from spotctl.clouds.gcp.machine_types import split_type
@@ -227,7 +226,13 @@ class GcpProvider(RentingProvider):
         # A disk in use goes with its machine.
         labelled += [("disk", disk, f"{disk.size_gb} GiB") for disk in disks if not disk.users]
         labelled += [("address", address, address.address) for address in addresses]
-        resources = [resource_of(kind, item, mandatory, detail) for kind, item, detail in labelled]
+        resources = []
+        for kind, item, detail in labelled:
+            place = last_part((item.region if kind == "address" else item.zone) or "")
+            if kind == "address" and not place:
+                place = "global"
+            id_ = orders.machine_id(place, item.name)
+            resources.append(Resource(kind, id_, orders.tags_of(item.labels, mandatory), detail))
 
         shared = list(self._rules())
         for policy in policies:

@@ -10,8 +10,7 @@ from urllib.request import Request
 
 from spotctl.agent.data.locations import TokenIdentity, bearer
 from spotctl.agent.data.stores import Bucket, StoreRefused, client_options, retries
-from spotctl.agent.lease.self_deletion import fetch_metadata
-from spotctl.clouds.gcp.machine import metadata_host
+from spotctl.agent.lease.self_deletion import METADATA_HOST, fetch_metadata
 
 if TYPE_CHECKING:
     from obstore.store import GCSStore
@@ -69,10 +68,9 @@ class MachineAccount:
             return token, TOKEN_SECONDS
 
         path = "/computeMetadata/v1/instance/service-accounts/default/token"
+        host = os.environ.get("GCE_METADATA_HOST") or METADATA_HOST
         try:
-            answer = json.loads(
-                fetch_metadata(metadata_host(), path, {"Metadata-Flavor": "Google"})
-            )
+            answer = json.loads(fetch_metadata(host, path, {"Metadata-Flavor": "Google"}))
         except OSError as error:
             problem = f"this machine has no service account to reach Cloud Storage with: {error}"
             raise StoreRefused(problem) from None

@@ -36,7 +36,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import get_native_id
@@ -220,15 +220,6 @@ class Delays:
         file = self._folder / f"{os.getpid()}-{get_native_id()}{as_}.json"
         replace_json(file, {"born": _born(os.getpid()), "depth": self._depth, "starting": since})
         return file
-
-    @contextmanager
-    def starting_machines(self) -> Iterator[None]:
-        """Machines start until the block is left, whatever else this process starts."""
-        file = self.take_part(starting=True, as_="-machines")
-        try:
-            yield
-        finally:
-            file.unlink(missing_ok=True)
 
     def look(self) -> None:
         """Measures, if the last time is long enough ago and no other process does. A full disk

@@ -35,7 +35,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from spotctl.agent.container.processes import kill, kill_marked
 from spotctl.agent.errors import AgentError
@@ -113,8 +113,18 @@ class Hypervisor:
         if (end := self._due(machine)) is not None:
             return end
 
+        # Returns once the agent serves, or has died.
         self._delays.take_part()
-        self._start_agent(machine)
+        listener = socket.create_server((HOST, 0))
+        self._port = listener.getsockname()[1]
+        seconds, until = self._clock.seconds_until(self._lease(machine)), machine.lease_until
+        settings = AgentSettings(
+            self._folder, machine.id, machine.index, until, seconds, machine.payload
+        )
+        agent = partial(MachineAgent, settings, listener, self._secret, self._clock.seconds)
+        self._agent = fork_agent(agent, (*self._wake_ups.descriptors, self._up))
+        listener.close()
+        self._poll_agent()
         if self._agent_status is None:
             replace_json(
                 self._folder / "state.json",
@@ -167,19 +177,6 @@ class Hypervisor:
         return min(machine.lease_until if renewed is None else renewed, machine.closes_at)
 
     # -- the agent ---------------------------------------------------------------------------------
-
-    def _start_agent(self, machine: MachineFile) -> None:
-        """Forks the agent and waits until the agent serves, or has died."""
-        listener = socket.create_server((HOST, 0))
-        self._port = listener.getsockname()[1]
-        seconds = self._clock.seconds_until(self._lease(machine))
-        settings = AgentSettings(
-            self._folder, machine.id, machine.index, machine.lease_until, seconds, machine.payload
-        )
-        agent = partial(MachineAgent, settings, listener, self._secret, self._clock.seconds)
-        self._agent = fork_agent(agent, (*self._wake_ups.descriptors, self._up))
-        listener.close()
-        self._poll_agent()
 
     def _poll_agent(self) -> None:
         if self._agent and self._agent_status is None:
@@ -247,7 +244,19 @@ def main(given: Mapping[str, Any]) -> None:
         if os.fork() == 0:
             for descriptor in {up[0], *ups, *(locks - {lock})}:
                 os.close(descriptor)
-            _run_hypervisor(Hypervisor(Path(folder), clock, bytes.fromhex(secret), up[1]))
+            hypervisor = Hypervisor(Path(folder), clock, bytes.fromhex(secret), up[1])
+            status = 1
+            try:
+                os.setsid()
+                hypervisor.run()
+                status = 0
+            # A fork must not go on in its parent's code, whatever happened.
+            except BaseException:  # noqa: BLE001
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+
         os.close(up[1])
         os.close(lock)
         locks.discard(lock)
@@ -257,21 +266,6 @@ def main(given: Mapping[str, Any]) -> None:
         # Nothing is written: the end of the file comes when the hypervisor closes its side, or
         # dies.
         os.read(descriptor, 1)
-
-
-def _run_hypervisor(hypervisor: Hypervisor) -> NoReturn:
-    """Runs a hypervisor in its fork, and exits."""
-    status = 1
-    try:
-        os.setsid()
-        hypervisor.run()
-        status = 0
-    # A fork must not go on in its parent's code, whatever happened.
-    except BaseException:  # noqa: BLE001
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
 
 
 if __name__ == "__main__":

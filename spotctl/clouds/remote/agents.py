@@ -30,7 +30,6 @@ from spotctl.clouds.errors import NotFound, ProviderError
 from spotctl.clouds.link import (
     AgentLink,
     Invocation,
-    MachineLink,
     MachineSupplies,
     ProviderClock,
     link_key,
@@ -118,7 +117,7 @@ class RemoteAgents:
 
         self._connection(machine).prepare(supplies, bring)
 
-    def link(self, machine: RemoteMachine) -> MachineLink:
+    def link(self, machine: RemoteMachine) -> AgentLink:
         """The link to a machine's agent. Its calls raise Unanswered, with the reason, until the
         machine is prepared.
 
@@ -255,7 +254,7 @@ class RentingProvider(WallClock, CloudProvider):
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
         return self._prices.prices(market, start, end, self.assumed)
 
-    def link(self, machine: str) -> MachineLink:
+    def link(self, machine: str) -> AgentLink:
         return self._agents.link(self.remote(machine))
 
     def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:

@@ -31,17 +31,19 @@ import agileml
 import bidbrain
 import pricing_data
 from pricing_data.atomic_write import atomic_write
-from spotctl.agent.cloud_parts import GROUP, MACHINE, SCHEME, STORAGE, cloud_packages, cloud_part
+from spotctl.agent.cloud_parts import GROUP, MACHINE, STORAGE, cloud_packages, cloud_part
 from spotctl.agent.data.wheel_files import place_of
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.remote.platforms import MachinePlatform, here, markers_here
-from spotctl.clouds.remote.wheels import (
+from spotctl.clouds.remote.platforms import (
+    MachinePlatform,
     Wheel,
     chosen_wheels,
     closure,
     digest_of,
     download,
+    here,
     look_up_installed,
+    markers_here,
 )
 from spotctl.home.paths import PACKAGE
 
@@ -79,7 +81,18 @@ def code_wheel(folder: Path) -> Archive:
     files = {"spotctl/__init__.py": (PACKAGE / "__init__.py").read_bytes()}
     for room in ("agent", "integrations"):
         files |= _tree(PACKAGE / room, f"spotctl/{room}")
-    files |= _machine_parts()
+    # The modules of clouds that the agent imports, with the packages around them.
+    for cloud, package in cloud_packages().items():
+        named = (cloud_part(cloud, name) for name in (MACHINE, STORAGE))
+        parts = [part for part in named if part is not None]
+        # A package around them is imported, too; what it imports is not on the machine.
+        outer = [package.rsplit(".", above)[0] for above in range(package.count(".") + 1)]
+        around = [import_module(name) for name in outer if name != "spotctl"] if parts else []
+        for module in (*parts, *around):
+            path = Path(str(module.__file__))
+            suffix = "/__init__.py" if path.name == "__init__.py" else ".py"
+            files[module.__name__.replace(".", "/") + suffix] = path.read_bytes()
+
     files |= _tree(Path(agileml.__file__).parent, "agileml")
     return _wheel(folder, files)
 
@@ -100,30 +113,6 @@ def whole_wheel(folder: Path) -> Archive:
         files |= _tree(path, name)
 
     return _wheel(folder, files)
-
-
-def _machine_parts() -> dict[str, bytes]:
-    """The modules of clouds that the agent imports, with the packages around them."""
-    files: dict[str, bytes] = {}
-    for cloud, package in cloud_packages().items():
-        parts = [
-            part
-            for name in (MACHINE, SCHEME, STORAGE)
-            if (part := cloud_part(cloud, name)) is not None
-        ]
-        # A package around them is imported, too; what it imports is not on the machine.
-        around = [
-            import_module(package.rsplit(".", above)[0]) for above in range(package.count(".") + 1)
-        ]
-        for module in (
-            *parts,
-            *(outer for outer in around if parts and outer.__name__ != "spotctl"),
-        ):
-            path = Path(str(module.__file__))
-            suffix = "/__init__.py" if path.name == "__init__.py" else ".py"
-            files[module.__name__.replace(".", "/") + suffix] = path.read_bytes()
-
-    return files
 
 
 def _wheel(folder: Path, sources: Mapping[str, bytes]) -> Archive:

@@ -93,8 +93,21 @@ class RemoteHome:
                 if path.is_file() and path.stat().st_mtime < before:
                     path.unlink(missing_ok=True)
 
+        # The folders of processes that were killed: their locks are free.
         sockets = _socket_folder(folder)
-        _remove_left(sockets)
+        for left in sockets.iterdir():
+            try:
+                lock = os.open(left / "lock", os.O_RDWR | os.O_CLOEXEC)
+            except (FileNotFoundError, NotADirectoryError):
+                # Another process is making this folder.
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+            except BlockingIOError:
+                continue
+            finally:
+                os.close(lock)
         self.sockets = Path(tempfile.mkdtemp(prefix="", dir=sockets))
         self._lock = os.open(self.sockets / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -122,20 +135,3 @@ def _socket_folder(folder: Path) -> Path:
         raise ProviderError(problem)
 
     return path
-
-
-def _remove_left(sockets: Path) -> None:
-    """Removes the folders of processes that were killed: their locks are free."""
-    for folder in sockets.iterdir():
-        try:
-            lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            # Another process is making this folder.
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            continue
-        finally:
-            os.close(lock)

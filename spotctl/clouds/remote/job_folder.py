@@ -94,7 +94,23 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 def _entries(folder: Path) -> Iterator[tuple[Path, bool]]:
     """The paths to copy, in order, folders before their contents; each with whether it is a
     folder."""
-    patterns = _patterns(folder / IGNORE_FILE)
+    ignore, patterns, lines = folder / IGNORE_FILE, list[_Pattern](), list[str]()
+    try:
+        lines = [line.strip() for line in ignore.read_text().splitlines()]
+    except FileNotFoundError:
+        pass
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"{ignore}: cannot be read: {error}") from None
+
+    for number, line in enumerate(lines, 1):
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("!") or "**" in line:
+            problem = f"{line}: patterns with '!' or '**' are not supported"
+            raise BadRequest(f"{ignore}, line {number}: {problem}")
+        text = line.rstrip("/")
+        patterns.append((text.lstrip("/"), line.endswith("/"), "/" in text))
+
     for root, folders, files in os.walk(folder):
         here = Path(root)
         folders[:] = sorted(
@@ -124,24 +140,3 @@ def _ignored(path: Path, root: Path, patterns: Sequence[_Pattern], *, is_folder:
         if (is_folder or not folders_only) and not is_deep and fnmatch.fnmatchcase(subject, text):
             return True
     return False
-
-
-def _patterns(path: Path) -> tuple[_Pattern, ...]:
-    try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
-    except FileNotFoundError:
-        return ()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(f"{path}: cannot be read: {error}") from None
-
-    patterns = []
-    for number, line in enumerate(lines, 1):
-        if not line or line.startswith("#"):
-            continue
-        if line.startswith("!") or "**" in line:
-            problem = f"{path}, line {number}: {line}: patterns with '!' or '**' are not supported"
-            raise BadRequest(problem)
-        text = line.rstrip("/")
-        patterns.append((text.lstrip("/"), line.endswith("/"), "/" in text))
-
-    return tuple(patterns)

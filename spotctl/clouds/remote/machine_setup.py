@@ -27,7 +27,6 @@ from spotctl.clouds.remote.platforms import (
     MIN_PYTHON,
     PROBE,
     MachinePlatform,
-    MachinePython,
     here,
     preferred,
     pythons_in,
@@ -123,22 +122,23 @@ class Bringing:
         if "agent/started" in names:
             return
 
-        python = preferred(pythons_in(lines), here())
-        if python is None or python.platform.python < MIN_PYTHON:
+        chosen = preferred(pythons_in(lines), here())
+        if chosen is None or chosen[1].python < MIN_PYTHON:
             least = ".".join(map(str, MIN_PYTHON))
-            there = str(python.platform) if python is not None else "no Python"
+            present = "no Python" if chosen is None else str(chosen[1])
             problem = (
-                f"{self._machine}: it has {there}, and spotctl needs {least} or later: use "
+                f"{self._machine}: it has {present}, and spotctl needs {least} or later: use "
                 "another image"
             )
             raise Unusable(problem)
 
+        python, there = chosen
         self._progress("packing what it needs")
         code, job, packages_for = archives()
         packages = None
         if packages_for is not None:
             # They may be missing, which is said before anything is copied.
-            packages = packages_for(python.platform)
+            packages = packages_for(there)
 
         self._bring(_Copy(code, "spotctl's code", f"bundles/{code.digest}"), code, names, python)
         bundles: tuple[str, ...] = (code.digest,)
@@ -152,9 +152,7 @@ class Bringing:
         self._progress("starting its agent")
         job_digest = "" if job is None else job.digest
         start = AgentStart(self._machine, index, secret.hex(), secrets, bundles, job_digest)
-        service = (
-            f"cd {layout.BUNDLES}/{code.digest} && exec env -i {shlex.quote(python.path)} -E -s -S"
-        )
+        service = f"cd {layout.BUNDLES}/{code.digest} && exec env -i {shlex.quote(python)} -E -s -S"
         answer = self._ssh.run(
             f"{service} -m spotctl.agent.rented", json.dumps(asdict(start)).encode()
         )
@@ -162,7 +160,7 @@ class Bringing:
             raise StepFailed(f"{self._machine}: its agent did not start: {answer.strip()[:300]}")
 
     def _bring_packages(
-        self, packages: Packages, code: Archive, present: Set[str], python: MachinePython
+        self, packages: Packages, code: Archive, present: Set[str], python: str
     ) -> None:
         """From the package index if the machine reaches it, else from here."""
         target = f"bundles/{packages.digest}"
@@ -183,7 +181,7 @@ class Bringing:
         self._progress("packing packages for it")
         self._bring(_Copy(packages.pack(), "packages", target), code, present, python)
 
-    def _bring(self, copy: _Copy, code: Archive, present: Set[str], python: MachinePython) -> None:
+    def _bring(self, copy: _Copy, code: Archive, present: Set[str], python: str) -> None:
         """From another machine that has it, if it is large, else from here."""
         if copy.target in present:
             return
@@ -193,7 +191,7 @@ class Bringing:
         while not self._is_copied(copy, code, python):
             pass
 
-    def _is_copied(self, copy: _Copy, code: Archive, python: MachinePython) -> bool:
+    def _is_copied(self, copy: _Copy, code: Archive, python: str) -> bool:
         """Makes a copy when it is this machine's turn; False if the other machine did not give
         it."""
         server: ArchiveServer | None = None
@@ -214,9 +212,18 @@ class Bringing:
                     self._ssh.run(
                         self._receive(copy, python, fill, keep=True), given, FETCH_SECONDS
                     )
-                # A machine that cannot serve it has it all the same.
+                # Lets other machines fetch it here; one that cannot serve it has it all the same. A
+                # fresh certificate tells those that this launcher sends.
+                certificate, key = certificate_and_key(secrets.token_bytes(SECRET_BYTES))
+                own = {"certificate": certificate.decode(), "key": key.decode(), "name": HOSTNAME}
+                command = (
+                    f"{_module(python, code, _PEER)} serve {layout.ROOT}/{copy.target}.archive"
+                )
                 with suppress(ProviderError):
-                    self._serve(copy, code, python)
+                    line, stop = self._ssh.serve(command, json.dumps(own).encode() + b"\n")
+                    host, port = line.split()
+                    serving = ArchiveServer({**own, "host": host, "port": int(port)}, stop)
+                    self._spreading.add(copy.archive.digest, self._machine, serving)
         except StepFailed:
             if server is None:
                 raise
@@ -224,7 +231,7 @@ class Bringing:
 
         return True
 
-    def _send(self, copy: _Copy, python: MachinePython, *, keep: bool) -> None:
+    def _send(self, copy: _Copy, python: str, *, keep: bool) -> None:
         whole = copy.archive.path.stat().st_size / _MIB
         note = f"sending {copy.what} ({{:.1f}} of {whole:.1f} MiB)"
         self._progress(note.format(0))
@@ -233,21 +240,9 @@ class Bringing:
             command, copy.archive.path, lambda sent: self._progress(note.format(sent / _MIB))
         )
 
-    def _serve(self, copy: _Copy, code: Archive, python: MachinePython) -> None:
-        """Lets other machines fetch it here. A fresh certificate tells those that this launcher
-        sends.
-        """
-        certificate, key = certificate_and_key(secrets.token_bytes(SECRET_BYTES))
-        given = {"certificate": certificate.decode(), "key": key.decode(), "name": HOSTNAME}
-        command = f"{_module(python, code, _PEER)} serve {layout.ROOT}/{copy.target}.archive"
-        line, stop = self._ssh.serve(command, json.dumps(given).encode() + b"\n")
-        host, port = line.split()
-        server = ArchiveServer({**given, "host": host, "port": int(port)}, stop)
-        self._spreading.add(copy.archive.digest, self._machine, server)
-
-    def _receive(self, copy: _Copy, python: MachinePython, fill: str, *, keep: bool) -> str:
+    def _receive(self, copy: _Copy, python: str, fill: str, *, keep: bool) -> str:
         """The commands that take an archive, from where `fill` says, and unpack it."""
-        unpack = _ZIP.format(python=shlex.quote(python.path))
+        unpack = _ZIP.format(python=shlex.quote(python))
         if copy.archive.path.name.endswith(".tar.gz"):
             unpack = _TAR
         kept = f'mv "$part/archive" {copy.target}.archive' if keep else ""
@@ -261,11 +256,9 @@ class Bringing:
         )
 
 
-def _module(python: MachinePython, code: Archive, name: str) -> str:
+def _module(python: str, code: Archive, name: str) -> str:
     """The command that runs a module of our code on a machine."""
-    return (
-        f"cd {layout.BUNDLES}/{code.digest} && exec {shlex.quote(python.path)} -E -s -S -m {name}"
-    )
+    return f"cd {layout.BUNDLES}/{code.digest} && exec {shlex.quote(python)} -E -s -S -m {name}"
 
 
 MAX_FETCHING = 4

@@ -13,7 +13,6 @@ several machines, and one odd host does not set it.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -158,11 +157,3 @@ def quartile(prices: Sequence[int]) -> int:
     (1, 2)
     """
     return sorted(prices)[-(-len(prices) // _QUARTILE) - 1]
-
-
-def by_market(offers: Iterable[HostOffer]) -> dict[Market, list[HostOffer]]:
-    """The offers of each market."""
-    grouped: dict[Market, list[HostOffer]] = defaultdict(list)
-    for offer in offers:
-        grouped[offer.market].append(offer)
-    return grouped

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pricing_data.catalog import OnDemandPrice
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.list_prices import DISKS, ListPrice
-from pricing_data.market import LINUX
+from pricing_data.market import LINUX, Market
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import (
     NO_REGION,
@@ -79,11 +79,12 @@ class VastSource:
         at, rejects = request.until, Rejects("Vast.ai's offers for bids")
         on_offer = self._on_offer("bid", request, rejects)
         keep_snapshot(self._folder, at, on_offer)
-        markets = offers.by_market(on_offer)
-        events = (
-            PriceEvent(market, at, offers.quartile([offer.price for offer in own]))
-            for market, own in markets.items()
-        )
+        markets: dict[Market, list[int]] = {}
+        for offer in on_offer:
+            markets.setdefault(offer.market, []).append(offer.price)
+        events = [
+            PriceEvent(market, at, offers.quartile(prices)) for market, prices in markets.items()
+        ]
         seen = WatchRecord((Span(at, at),))
 
         # The highest price of storage in a region, for a month of list prices: a machine's disk

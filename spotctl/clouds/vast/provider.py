@@ -110,7 +110,7 @@ class VastProvider(LabelledProvider, RentingProvider):
                 if offer.address in taken:
                     continue
                 taken.add(offer.address)
-            yield Purchase(partial(self._buy, request, offer.ask), offer.machine)
+            yield offer.machine, partial(self._buy, request, offer.ask)
 
     def _buy(self, request: MachineRequest, ask: int, label: OrderLabel) -> int:
         private, _ = self._agents.host_key(label.machine)

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.checkpoints.stored import StoredCheckpoints, have_ended
-from spotctl.agent.checkpoints.sync import CheckpointSync
+from spotctl.agent.checkpoints.stored import CheckpointSync, StoredCheckpoints, have_ended
 from spotctl.agent.container.payload import NODE, CheckpointPolicy, NodeTask
 from spotctl.agent.container.processes import MARK
 from spotctl.agent.layout import TASK_VARIABLE

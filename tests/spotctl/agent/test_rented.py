@@ -11,7 +11,7 @@ import pytest
 
 from spotctl.agent import layout
 from spotctl.clouds.errors import NotFound, ProviderError, Unanswered
-from spotctl.clouds.link import MachineLink
+from spotctl.clouds.link import AgentLink
 from tests.cloud.namespaces import Namespaces, namespaces
 from tests.servers.loopback import serving
 from tests.spotctl.agent.lease.test_self_deletion import AZURE, GOOGLE, Cloud
@@ -34,7 +34,7 @@ def ended(one: Rented) -> str:
     return next(line for line in one.console.splitlines() if "ending this machine" in line)
 
 
-def is_gone(link: MachineLink) -> bool:
+def is_gone(link: AgentLink) -> bool:
     """Whether the link says that its machine is gone. First the connection that broke is tried
     again.
     """

@@ -18,7 +18,7 @@ from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.clouds.errors import NotFound, TokenTaken, Unanswered
-from spotctl.clouds.link import MachineLink, MachineSupplies
+from spotctl.clouds.link import AgentLink, MachineSupplies
 from spotctl.clouds.provider import (
     CloudProvider,
     EndReason,
@@ -84,7 +84,7 @@ class Setting:
             token, self.market, machines, self.bid, self.provider.now() + lease, tags
         )
 
-    def link(self, machine: Machine) -> MachineLink:
+    def link(self, machine: Machine) -> AgentLink:
         """The link to a machine, once its agent answers and lists show it."""
         self.eventually(lambda: self._prepared(machine))
         return self.provider.link(machine.id)

@@ -28,7 +28,7 @@ from pricing_data.units import SECOND
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.clouds.errors import NotFound, QuotaReached, TokenTaken, Unanswered
-from spotctl.clouds.link import ExecResult, MachineStatus
+from spotctl.clouds.link import AgentLink, ExecResult, MachineStatus
 from spotctl.clouds.local.machine_file import FAILED, PlannedEnd, ReplayedEnd, end_of, warning
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import (
@@ -140,8 +140,8 @@ class _FakeMachine:
         return MachineStatus(work, self.exit_code, self.lease_until, len(self.notices(now)))
 
 
-class FakeLink:
-    """A link to a machine of the fake; `MachineLink` documents its calls."""
+class FakeLink(AgentLink):
+    """A link to a machine of the fake; `AgentLink` documents its calls."""
 
     def __init__(self, fake: FakeProvider, machine: str) -> None:
         self._fake, self._machine = fake, machine
@@ -176,7 +176,7 @@ class FakeLink:
         return machine.notices(self._fake.time)
 
     def output(self, after: int = 0) -> bytes:
-        """See `MachineLink`; what `FakeProvider.print` has added."""
+        """See `AgentLink`; what `FakeProvider.print` has added."""
         fault, machine = self._begin("output", (self._machine, after))
         self._fake.answer(fault)
         return machine.printed[after:]
@@ -187,7 +187,7 @@ class FakeLink:
         return machine.printed_at[after:]
 
     def exec(self, command: Sequence[str]) -> ExecResult:
-        """See `MachineLink`. Nothing runs here: every command succeeds and prints nothing."""
+        """See `AgentLink`. Nothing runs here: every command succeeds and prints nothing."""
         fault, _ = self._begin("exec", (self._machine, tuple(command)))
         self._fake.answer(fault)
         return ExecResult(0, b"", b"")

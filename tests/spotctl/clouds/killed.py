@@ -27,7 +27,7 @@ import spotctl.clouds.link
 import spotctl.clouds.local
 from agileml.runtime import ground
 from spotctl.agent.container.payload import Payload
-from spotctl.clouds.link import MachineLink
+from spotctl.clouds.link import AgentLink
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
 from spotctl.clouds.provider import EndReason, MachineRequest, MachineState
 from tests.spotctl.clouds import markets
@@ -63,7 +63,7 @@ def ids(root: Path) -> list[str]:
     return [one.id for one in provider(root).list({})]
 
 
-def links(root: Path) -> list[MachineLink]:
+def links(root: Path) -> list[AgentLink]:
     here = provider(root)
     return [here.link(one) for one in ids(root)]
 

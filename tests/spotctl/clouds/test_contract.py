@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import SECOND
-from spotctl.clouds.order_ledger import ListTimes
 from spotctl.clouds.vast.provider import VastProvider
 from tests.servers.loopback import Fault
 from tests.spotctl.clouds.aws import standins
@@ -85,7 +84,7 @@ def on_vast(folder: Path) -> Iterator[Setting]:
 @contextmanager
 def on_late_vast(folder: Path) -> Iterator[Setting]:
     """Its lists lack what was made in the last second."""
-    times = ListTimes(listed_within=4 * SECOND, gone_after=2 * SECOND)
+    times = (4 * SECOND, 2 * SECOND)
     with vast.world(folder) as made, closing(made.provider(times=times)) as here:
         made.api.lists_late = 1.0
         yield _vast_setting(here, made)

@@ -10,14 +10,14 @@ import pytest
 
 from pricing_data.units import HOUR, SECOND
 from spotctl.clouds.errors import Unanswered
-from spotctl.clouds.order_ledger import ListTimes, OrderLedger
+from spotctl.clouds.order_ledger import OrderLedger
 from spotctl.clouds.provider import EndReason, MachineState
 from spotctl.clouds.vast.provider import VastProvider
 from tests.servers.loopback import Fault, Reply
 from tests.spotctl.clouds.vast.test_provider import alive
 from tests.spotctl.clouds.vast.world import BID, ONE, RUN, World, order, world
 
-LATE = ListTimes(listed_within=HOUR, gone_after=HOUR)
+LATE = (HOUR, HOUR)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_an_order_that_never_arrived_is_sent_again_once_a_list_would_show_it(mad
 
 
 def test_a_machine_that_a_list_lacks_is_gone_only_after_a_while(made: World) -> None:
-    times = ListTimes(listed_within=0, gone_after=3 * SECOND)
+    times = (0, 3 * SECOND)
     with closing(made.provider(times=times)) as provider:
         (machine,) = provider.create(order(machines=1))
         made.api.lists_late = 60.0

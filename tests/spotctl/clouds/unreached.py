@@ -15,7 +15,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NotFound
-from spotctl.clouds.link import Invocation, MachineLink, MachineStatus, MachineSupplies
+from spotctl.clouds.link import AgentLink, Invocation, MachineStatus, MachineSupplies
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.prices import PriceBook
 from spotctl.clouds.remote.start_up import RemoteMachine
@@ -60,9 +60,9 @@ class Unreached:
     def prepare(self, machine: RemoteMachine, supplies: MachineSupplies) -> None:
         self.prepared.append((machine, supplies))
 
-    def link(self, machine: RemoteMachine) -> MachineLink:
+    def link(self, machine: RemoteMachine) -> AgentLink:
         self.linked.append(machine)
-        return cast("MachineLink", machine)
+        return cast("AgentLink", machine)
 
     def invocation(self, machine: RemoteMachine, command: Sequence[str]) -> Invocation:
         return Invocation(("ssh", machine.host, *command), {}, "")

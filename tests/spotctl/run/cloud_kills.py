@@ -37,7 +37,7 @@ from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.units import DAY, MINUTE, NANOS_PER_DOLLAR
 from spotctl.agent.container.payload import Payload
-from spotctl.clouds.link import MachineLink
+from spotctl.clouds.link import AgentLink
 from spotctl.clouds.provider import CloudProvider, Machine
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.start_up import RemoteMachine
@@ -65,8 +65,8 @@ ENOUGH_SECONDS = 600
 class Reached(Unreached):
     """Agents that answer and do nothing."""
 
-    def link(self, machine: RemoteMachine) -> MachineLink:  # noqa: ARG002
-        return cast("MachineLink", Answering())
+    def link(self, machine: RemoteMachine) -> AgentLink:  # noqa: ARG002
+        return cast("AgentLink", Answering())
 
 
 @dataclass(frozen=True)

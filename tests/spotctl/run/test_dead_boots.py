@@ -21,7 +21,7 @@ from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import DAY, MINUTE
 from spotctl.clouds.boot import stated_time
-from spotctl.clouds.link import MachineLink
+from spotctl.clouds.link import AgentLink
 from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.remote import connections
 from spotctl.clouds.remote.agents import RemoteAgents
@@ -276,8 +276,8 @@ def test_the_other_nodes_are_ordered_once_one_has_answered(
     launch.machines = 4
     answers, ask = set[str](), launch.provider.link
 
-    def link(machine: str) -> MachineLink:
-        return cast("MachineLink", Answering()) if machine in answers else ask(machine)
+    def link(machine: str) -> AgentLink:
+        return cast("AgentLink", Answering()) if machine in answers else ask(machine)
 
     def boots() -> None:
         answers.update(held.id for held in launch.state.alive if launch.turns >= 3)

@@ -25,7 +25,7 @@ from toycloud.price_list import CLOUD
 if TYPE_CHECKING:
     from pricing_data.market import Market
     from pricing_data.series import PriceSeries
-    from spotctl.clouds.link import MachineLink, MachineSupplies
+    from spotctl.clouds.link import AgentLink, MachineSupplies
     from toycloud.provider import ToyProvider
 
 LATE = 5 * SECOND
@@ -128,7 +128,7 @@ class BoxProvider(LabelledProvider):
         }
 
     def on_offer(self, request: MachineRequest) -> Iterator[Purchase]:
-        return repeat(Purchase(partial(self._buy, request)), request.count)
+        return repeat((None, partial(self._buy, request)), request.count)
 
     def _buy(self, request: MachineRequest, label: OrderLabel) -> int:
         return self._boxes.rent(request, label.text(LONGEST_LABEL))
@@ -136,7 +136,7 @@ class BoxProvider(LabelledProvider):
     def destroy(self, number: int) -> bool:
         return self._boxes.destroy(number)
 
-    def link(self, machine: str) -> MachineLink:
+    def link(self, machine: str) -> AgentLink:
         return self._toy.link(self._process(machine))
 
     def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:

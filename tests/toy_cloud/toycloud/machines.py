@@ -15,7 +15,7 @@ from spotctl.agent import layout
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.clouds.errors import NotFound
-from spotctl.clouds.link import ExecResult, MachineLink, MachineStatus
+from spotctl.clouds.link import AgentLink, ExecResult, MachineStatus
 from spotctl.clouds.provider import Machine, MachineRequest
 
 if TYPE_CHECKING:
@@ -85,39 +85,39 @@ def named_as_listed() -> Iterator[None]:
         ) from error
 
 
-class ToyLink:
+class ToyLink(AgentLink):
     """The link to the agent of a process. Paths of a machine become paths of this computer."""
 
-    def __init__(self, link: MachineLink, job: Path) -> None:
+    def __init__(self, link: AgentLink, job: Path) -> None:
         self._link, self._job = link, job
 
     def assign(self, payload: Payload) -> None:
         python, *words = payload.command
         here = (sys.executable if python == layout.PYTHON else python, *words)
         folder = str(self._job) if payload.folder == layout.JOB_FOLDER else payload.folder
-        self._call(lambda: self._link.assign(replace(payload, command=here, folder=folder)))
+        self._named(lambda: self._link.assign(replace(payload, command=here, folder=folder)))
 
     def renew(self, lease_until: int) -> None:
-        self._call(lambda: self._link.renew(lease_until))
+        self._named(lambda: self._link.renew(lease_until))
 
     def status(self) -> MachineStatus:
-        return self._call(self._link.status)
+        return self._named(self._link.status)
 
     def notify(self, kind: str, until: int, source: str) -> None:
-        self._call(lambda: self._link.notify(kind, until, source))
+        self._named(lambda: self._link.notify(kind, until, source))
 
     def notices(self) -> tuple[MachineNotice, ...]:
-        return self._call(self._link.notices)
+        return self._named(self._link.notices)
 
     def output(self, after: int = 0) -> bytes:
-        return self._call(lambda: self._link.output(after))
+        return self._named(lambda: self._link.output(after))
 
     def output_times(self, after: int = 0) -> bytes:
-        return self._call(lambda: self._link.output_times(after))
+        return self._named(lambda: self._link.output_times(after))
 
     def exec(self, command: Sequence[str]) -> ExecResult:
-        return self._call(lambda: self._link.exec(command))
+        return self._named(lambda: self._link.exec(command))
 
-    def _call(self, call: Callable[[], T]) -> T:
+    def _named(self, call: Callable[[], T]) -> T:
         with named_as_listed():
             return call()

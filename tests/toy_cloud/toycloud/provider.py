@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.units import DAY
 from spotctl.clouds.errors import Answers, NotPermitted, Unanswered
-from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
+from spotctl.clouds.link import AgentLink, Invocation, MachineSupplies
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import CloudProvider, Machine, MachineRequest, Resource, check_settings
@@ -106,7 +106,7 @@ class ToyProvider(CloudProvider):
     def terminate(self, ids: Sequence[str]) -> None:
         self._processes.terminate([_process(machine) for machine in ids])
 
-    def link(self, machine: str) -> MachineLink:
+    def link(self, machine: str) -> AgentLink:
         """See `CloudProvider`. Unanswered: the machine is not prepared."""
         job = self._job_of(machine)
         with named_as_listed():

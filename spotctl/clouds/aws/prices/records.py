@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from fractions import Fraction
 from functools import partial, wraps
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from pricing_data.availability import Interruption
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits, OnDemandPrice, driver_of
 from pricing_data.errors import BadInput, NoAnswer
-from pricing_data.fetched_rows import PriceEvent
+from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.market import LINUX, Market, os_of_product
 from pricing_data.sources.base import FetchRequest, Rejects
 from pricing_data.units import parse_time, parse_usd, to_micros
@@ -114,7 +114,14 @@ def instance_type(record: ApiRecord) -> InstanceType:
     devices = []
     for info, kind in _ACCELERATORS:
         devices += record.get(info, {}).get(kind, ())
-    accelerator, count = _accelerator(devices[0]) if devices else (None, 0)
+    accelerator: str | None = None
+    count = 0
+    for device in devices[:1]:
+        # A slice of a GPU must not count as a whole one: an eighth of an L4 is not an L4.
+        share = Fraction(device.get("GpuPartitionSize", 1)).limit_denominator(64)
+        is_whole, accelerator = share == 1, device["Name"]
+        accelerator = accelerator if is_whole else f"{accelerator} ({share})"
+        count = device["Count" if is_whole else "LogicalGpuCount"]
     sizes_mib = [device.get("MemoryInfo", {}).get("SizeInMiB") for device in devices]
     sizes = [round(size_mib / 1024, 1) for size_mib in sizes_mib if size_mib]
 
@@ -145,16 +152,6 @@ def instance_type(record: ApiRecord) -> InstanceType:
     return InstanceType(
         CLOUD, name, vcpus, memory_gib, accelerator, count, network_gbps=network, traits=traits
     )
-
-
-def _accelerator(device: ApiRecord) -> tuple[str, int]:
-    """The name and the number of a type's devices. A slice of a GPU must not count as a whole one:
-    an eighth of an L4 is not an L4.
-    """
-    share = Fraction(device.get("GpuPartitionSize", 1)).limit_denominator(64)
-    if share == 1:
-        return device["Name"], device["Count"]
-    return f"{device['Name']} ({share})", device["LogicalGpuCount"]
 
 
 def network_gbps(network: ApiRecord) -> float | None:
@@ -307,12 +304,27 @@ def figures(
     return band, Interruption(market, "saving", as_of, saving, saving, SOURCE)
 
 
-def interruptions_of(
-    response: httpx.Response, request: FetchRequest, rejects: Rejects
-) -> tuple[Interruption, ...]:
-    """The requested entries, dated by the file's last change, so that fetching it twice counts
-    once.
+def interruption_rows(settings: AwsSettings, request: FetchRequest) -> Iterator[FetchedRows]:
+    """The requested entries of the file, which is downloaded with retries, dated by its last
+    change, so that fetching it twice counts once.
     """
+    import httpx
+
+    rejects = Rejects("aws/-: interruption buckets")
+
+    def download() -> httpx.Response:
+        url, seconds = settings.spot_advisor_url, settings.timeout_seconds
+        return httpx.get(url, timeout=seconds, follow_redirects=True).raise_for_status()
+
+    try:
+        response = settings.retrying().on(may_succeed_later)(download)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        problem = (
+            f"aws/-: Spot Advisor at {settings.spot_advisor_url} did not answer: "
+            f"{on_one_line(error, 200)}"
+        )
+        raise NoAnswer(problem, _CURE) from error
+
     try:
         document = json.loads(response.content)
         bands, entries = bands_of(document), list[AdvisorEntry]()
@@ -329,24 +341,6 @@ def interruptions_of(
             f"({str(error)[:200]})"
         )
         raise NoAnswer(problem, _CURE) from error
-    return tuple(
-        chain.from_iterable(rejects.good(partial(figures, bands, as_of, request), entries))
-    )
-
-
-def advisor_file(settings: AwsSettings) -> httpx.Response:
-    """Downloads the file, with retries."""
-    import httpx
-
-    def download() -> httpx.Response:
-        url, seconds = settings.spot_advisor_url, settings.timeout_seconds
-        return httpx.get(url, timeout=seconds, follow_redirects=True).raise_for_status()
-
-    try:
-        return settings.retrying().on(may_succeed_later)(download)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        problem = (
-            f"aws/-: Spot Advisor at {settings.spot_advisor_url} did not answer: "
-            f"{on_one_line(error, 200)}"
-        )
-        raise NoAnswer(problem, _CURE) from error
+    read = rejects.good(partial(figures, bands, as_of, request), entries)
+    yield FetchedRows(interruptions=tuple(chain.from_iterable(read)))
+    rejects.report()

@@ -17,14 +17,13 @@ from pricing_data.market import Market
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span, to_datetime
-from spotctl.clouds.aws.cloud import LOCATIONS, PRICE_LIST_REGION, AwsSettings
+from spotctl.clouds.aws.cloud import LOCATIONS, PRICE_LIST, PRICE_LIST_REGION, AwsSettings
 from spotctl.clouds.aws.prices.records import (
     CLOUD,
     PRICED_SYSTEMS,
-    advisor_file,
     enabled_region,
     instance_type,
-    interruptions_of,
+    interruption_rows,
     listed_price,
     on_demand_price,
     page_price,
@@ -56,6 +55,7 @@ _SPOT_PRICES = "spot prices"
 PUBLIC_PRICES = "public price list"
 _PRICE_LIST = "/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
 _PRICES_AT_A_TIME = 2000
+_PAGES = "https://b0.p.awsstatic.com"
 PRICE_PAGES = "on-demand price pages"
 _PRICE_PAGE = "/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel/{location}/Linux/index.json"
 _MAX_PAGE_BYTES = 8 << 20
@@ -100,7 +100,10 @@ class AwsSource:
         If signing in fails, one task reports that, instead of one for every region.
         """
         advisor = FetchTask(
-            CLOUD, NO_REGION, "interruption buckets", partial(self._interruption_buckets, request)
+            CLOUD,
+            NO_REGION,
+            "interruption buckets",
+            partial(interruption_rows, self._settings, request),
         )
         try:
             home = self._session.sign_in()
@@ -181,7 +184,9 @@ class AwsSource:
         import httpx
 
         rejects, count = Rejects(f"aws/-: {PRICE_PAGES}"), 0
-        host, seconds = self._settings.price_page_host, self._settings.timeout_seconds
+        # A mirror of the price list has the files behind AWS's price pages, too.
+        mirror, seconds = self._settings.price_list_url, self._settings.timeout_seconds
+        host = _PAGES if mirror == PRICE_LIST else mirror.rstrip("/")
         for region, location in LOCATIONS.items():
             url = host + _PRICE_PAGE.format(location=quote(location))
             try:
@@ -307,13 +312,6 @@ class AwsSource:
                         interruptions=tuple(rejects.good(scored, page["SpotPlacementScores"]))
                     )
 
-        rejects.report()
-
-    def _interruption_buckets(self, request: FetchRequest) -> Iterator[FetchedRows]:
-        rejects = Rejects("aws/-: interruption buckets")
-        yield FetchedRows(
-            interruptions=interruptions_of(advisor_file(self._settings), request, rejects)
-        )
         rejects.report()
 
 

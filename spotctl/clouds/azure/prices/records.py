@@ -6,6 +6,7 @@ A parser takes one record as the API gives it and raises `BadInput` if it cannot
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from operator import attrgetter
@@ -93,33 +94,27 @@ def machine_of(name: str, capabilities: ApiRecord) -> InstanceType:
     vcpus = int(_amount(capabilities, usable))
     memory_gib = float(_amount(capabilities, "MemoryGB"))
     count = max(int(gpus), 1) if gpus else 0
-    traits = _traits(capabilities)
-    return InstanceType("azure", name, vcpus, memory_gib, accelerator, count, traits=traits)
-
-
-def _traits(capabilities: ApiRecord) -> MachineTraits:
-    """The facts that Azure states itself; the others follow from the name."""
+    # Facts that Azure states itself; the others follow from the name.
     spot = capabilities.get("LowPriorityCapable")
     generations = capabilities.get("HyperVGenerations")
-    has_disk = capabilities.get("MaxResourceVolumeMB")
-
-    # The month comes first: `09/30/2025`.
-    retires = re.match(r"(\d\d)/(\d\d)/(\d{4})", str(capabilities.get("RetirementDateUtc")))
-    day = f"{retires[3]}-{retires[1]}-{retires[2]}" if retires else None
     boots = None
     if isinstance(generations, str) and generations:
         boots = " ".join(generations.split(","))
     disk_gb = None
-    if has_disk:
+    if capabilities.get("MaxResourceVolumeMB"):
         disk_gb = float(round(_amount(capabilities, "MaxResourceVolumeMB") / 1000, 1))
-
-    return MachineTraits(
+    # The month comes first: `09/30/2025`.
+    retires = re.match(r"(\d\d)/(\d\d)/(\d{4})", str(capabilities.get("RetirementDateUtc")))
+    day = f"{retires[3]}-{retires[1]}-{retires[2]}" if retires else None
+    traits = MachineTraits(
         _ARCHITECTURES.get(str(capabilities.get("CpuArchitectureType"))),
         boots=boots,
         spot=None if spot is None else spot == "True",
         local_disk_gb=disk_gb,
         retires=parse_time(day) if day else None,
     )
+
+    return InstanceType("azure", name, vcpus, memory_gib, accelerator, count, traits=traits)
 
 
 def _amount(capabilities: ApiRecord, name: str) -> Decimal:
@@ -152,11 +147,6 @@ class RetailPrice:
     end: int | None
     price: int
 
-    def in_force(self, at: int) -> bool:
-        """Whether the price applies at a time. An announced end is a date, and includes that
-        day."""
-        return self.start <= at and (self.end is None or at < self.end + DAY)
-
 
 def read_price(item: ApiRecord) -> RetailPrice | None:
     """The hourly price of a machine in an item of the price list; `None` for other products.
@@ -174,8 +164,12 @@ def read_price(item: ApiRecord) -> RetailPrice | None:
     is_other_product = any(other in product for other in _OTHER_PRODUCTS)
     if is_other_meter or is_other_product or not item.get("armSkuName"):
         return None
-    if item.get("tierMinimumUnits") not in (None, 0) or _is_placeholder(item):
+    if item.get("tierMinimumUnits") not in (None, 0):
         return None
+    # A price of 0 marks a meter that is not sold (yet): neither a price nor an error.
+    with suppress(InvalidOperation):
+        if Decimal(number(item, "retailPrice")) == 0:
+            return None
 
     region, size = text(item, "armRegionName"), spelled(text(item, "armSkuName"))
     system = "windows" if "windows" in product else LINUX
@@ -186,16 +180,6 @@ def read_price(item: ApiRecord) -> RetailPrice | None:
         end = parse_time(text(item, "effectiveEndDate"))
     price = parse_usd(number(item, "retailPrice"))
     return RetailPrice(market, "spot" in meter, start, end, price)
-
-
-def _is_placeholder(item: ApiRecord) -> bool:
-    """Whether the price is 0, which marks a meter that is not sold (yet); this is neither a price
-    nor an error.
-    """
-    try:
-        return Decimal(number(item, "retailPrice")) == 0
-    except InvalidOperation:
-        return False
 
 
 @dataclass
@@ -260,13 +244,12 @@ class PriceSheet:
                 newest[price.market] = price
                 since.setdefault(price.market, price.start)
 
-        return FetchedRows(
-            watched={
-                p.market: WatchRecord((Span(since[p.market], at),))
-                for p in newest.values()
-                if p.in_force(at)
-            }
-        )
+        watched: dict[Market, WatchRecord] = {}
+        for market, price in newest.items():
+            # An announced end is a date, and includes that day.
+            if price.start <= at and (price.end is None or at < price.end + DAY):
+                watched[market] = WatchRecord((Span(since[market], at),))
+        return FetchedRows(watched=watched)
 
     def _is_requested(self, price: RetailPrice) -> bool:
         return price.start <= self.request.until and self.request.wants_type(

@@ -20,7 +20,6 @@ from spotctl.clouds.azure.prices.records import PriceSheet, named, read_type, te
 from spotctl.clouds.errors import ApiCall
 
 if TYPE_CHECKING:
-    from spotctl.clouds.azure.prices.retail import RetailPrices
     from spotctl.clouds.azure.session import AzureSession, TokenCredential
 
 _READ_SKUS = "Microsoft.Compute/skus/read"
@@ -47,6 +46,8 @@ class AzureSource:
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
         """Four tasks per region with an account, one without."""
+        from spotctl.clouds.azure.prices import retail  # loads httpx
+
         regions = tuple(dict.fromkeys(map(_region, request.regions)))
         pulls: dict[str, Callable[[str], Iterator[FetchedRows]]] = {}
         failed = []
@@ -56,10 +57,22 @@ class AzureSource:
 
             session = AzureSession.sign_in(self._settings, self._credential)
         except CloudError as error:
-            regions = regions or self._retail().regions()
+            regions = regions or retail.regions(self._settings)
             failed = [FetchTask.failed(self.cloud, _WITH_ACCOUNT, error, optional=True)]
         else:
-            regions = regions or self._account_regions(session)
+            if not regions:
+                # Those with spot markets; where the account may not list them, those of the price
+                # list.
+                call = ApiCall("Azure regions", _READ_GRAPH)
+                try:
+                    pages = list(session.rows(call, records.REGIONS_QUERY))
+                except CloudError:
+                    pages = []
+                located = partial(text, name="location")
+                names = Rejects(call.what).good(located, chain.from_iterable(pages))
+                listed = tuple(dict.fromkeys(map(_region, names)))
+                regions = listed or retail.regions(self._settings)
+
             pulls = {
                 "machine types": partial(_machine_types, session, request),
                 _SPOT_HISTORY: partial(_spot_history, session, request),
@@ -78,28 +91,12 @@ class AzureSource:
 
         return [*tasks, *failed]
 
-    def _retail(self) -> RetailPrices:
-        from spotctl.clouds.azure.prices.retail import RetailPrices
-
-        return RetailPrices(self._settings)
-
-    def _account_regions(self, session: AzureSession) -> tuple[str, ...]:
-        """The regions with spot markets; where the account may not list them, those of the price
-        list.
-        """
-        call = ApiCall("Azure regions", _READ_GRAPH)
-        try:
-            pages = list(session.rows(call, records.REGIONS_QUERY))
-        except CloudError:
-            pages = []
-        rejects = Rejects(call.what)
-        names = rejects.good(partial(text, name="location"), chain.from_iterable(pages))
-        return tuple(dict.fromkeys(map(_region, names))) or self._retail().regions()
-
     def _prices(self, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
+        from spotctl.clouds.azure.prices import retail
+
         subject = f"Azure retail prices of {region}"
         rejects, sheet = Rejects(subject), PriceSheet(request)
-        for page in self._retail().pages(subject, f"armRegionName eq '{region}'"):
+        for page in retail.pages(self._settings, subject, f"armRegionName eq '{region}'"):
             yield sheet.rows_of(rejects.good(sheet.read, page, named))
         yield sheet.in_force()
         rejects.report()

@@ -144,15 +144,9 @@ class PricePart(NamedTuple):
     of: str
 
 
-class UnitRate(NamedTuple):
-    """Nano-dollars per hour for one unit of a part (vCPU, GiB, GPU), or for a whole machine, as of
-    a time.
-    """
-
-    nanos: Fraction
-    as_of: int
-
-
+UnitRate = tuple[Fraction, int]
+"""Nano-dollars per hour for one unit of a part (vCPU, GiB, GPU), or for a whole machine, and the
+time as of which that is."""
 RateKey = tuple[str, PriceTerm, PricePart]
 
 
@@ -259,12 +253,27 @@ def rates_of(skus: Iterable[Sku]) -> Rates:
         term, part = named
         keys: list[RateKey] = [(region, term, part) for region in sku.service_regions]
         try:
-            rate = _rate(sku, part.resource)
+            if not sku.pricing_info:
+                raise BadInput("it has no price")
+            newest = sku.pricing_info[-1]
+            expression = newest.pricing_expression
+            unit, tiers = expression.usage_unit, expression.tiered_rates
+            if unit not in _UNITS[part.resource]:
+                raise BadInput(f"the {part.resource} is priced per {unit or 'no unit'}")
+            if len(tiers) != 1:
+                raise BadInput(f"it has {len(tiers)} price tiers instead of one")
+            if "effective_time" not in newest:
+                raise BadInput("the price has no start time")
+
+            money = tiers[0].unit_price
+            nanos = usd_nanos(money.units, money.nanos, money.currency_code)
+            rate = Fraction(nanos, _HOURS[unit]), to_micros(newest.effective_time)
         except BadInput as error:
             rates.unclear.update(dict.fromkeys(keys, f"SKU {sku.sku_id}: {error}"))
             continue
         for key in keys:
-            if rates.known.setdefault(key, rate).nanos != rate.nanos:
+            known, _ = rates.known.setdefault(key, rate)
+            if known != rate[0]:
                 rates.unclear[key] = f"SKU {sku.sku_id}: another SKU gives another price"
 
     return rates
@@ -326,8 +335,8 @@ def compose(
     part's is missing.
     """
     by_part = {part: rates.rate((region, term, part)) for part in parts}
-    nanos = sum((rate.nanos * parts[part] for part, rate in by_part.items()), Fraction(0))
-    return UnitRate(nanos, max(rate.as_of for rate in by_part.values()))
+    nanos = sum((own * parts[part] for part, (own, _) in by_part.items()), Fraction(0))
+    return nanos, max(as_of for _, as_of in by_part.values())
 
 
 def quotes(
@@ -341,32 +350,11 @@ def quotes(
         if parts is None:
             continue
         try:
-            rate = compose(parts, region, term, rates)
+            nanos, as_of = compose(parts, region, term, rates)
         except UnknownPrice as error:
             rejects.add(f"{machine.name}: {error}")
         else:
-            yield PriceEvent(
-                Market(CLOUD, region, NO_ZONE, machine.name), rate.as_of, round(rate.nanos)
-            )
-
-
-def _rate(sku: Sku, resource: PricedResource) -> UnitRate:
-    if not sku.pricing_info:
-        raise BadInput("it has no price")
-
-    newest = sku.pricing_info[-1]
-    expression = newest.pricing_expression
-    if expression.usage_unit not in _UNITS[resource]:
-        raise BadInput(f"the {resource} is priced per {expression.usage_unit or 'no unit'}")
-    if len(expression.tiered_rates) != 1:
-        raise BadInput(f"it has {len(expression.tiered_rates)} price tiers instead of one")
-    if "effective_time" not in newest:
-        raise BadInput("the price has no start time")
-
-    money = expression.tiered_rates[0].unit_price
-    nanos = usd_nanos(money.units, money.nanos, money.currency_code)
-    as_of = to_micros(newest.effective_time)
-    return UnitRate(Fraction(nanos, _HOURS[expression.usage_unit]), as_of)
+            yield PriceEvent(Market(CLOUD, region, NO_ZONE, machine.name), as_of, round(nanos))
 
 
 # The SDK's messages carry no annotations. These names follow google.cloud.compute_v1.

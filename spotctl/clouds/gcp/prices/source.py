@@ -147,9 +147,10 @@ class GcpSource:
             problem = f"{refusals[0].problem}: no history of any of {len(machines)} machine types"
             raise RequestRejected(problem, refusals[0].cure, refusals[0].code)
 
-        _log_first(
-            f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals
-        )
+        # It recurs in every fetch, and is therefore no failure of this one.
+        if refusals:
+            problem = f"no capacity history of some of {len(machines)} machine types"
+            _log.info("gcp/%s: %s: %d, first %s", region, problem, len(refusals), refusals[0])
 
     def _public_prices(self, answers: Answers, request: FetchRequest) -> Iterator[FetchedRows]:
         own = [kind for kind in self._known if kind.cloud == CLOUD]
@@ -176,7 +177,10 @@ class GcpSource:
 
         yield FetchedRows(on_demand=tuple(_on_demand(machines, region, rates, rejects)))
         unknown = [machine.name for machine in machines if recipe(machine) is None]
-        _log_first(f"gcp/{region}: machine types whose price components are unknown", unknown)
+        # It recurs in every fetch, and is therefore no failure of this one.
+        if unknown:
+            problem = "machine types whose price components are unknown"
+            _log.info("gcp/%s: %s: %d, first %s", region, problem, len(unknown), unknown[0])
         rejects.report()
 
     def _composed_spot(
@@ -330,9 +334,3 @@ def _on_demand(
         yield OnDemandPrice(
             CLOUD, region, quote.market.instance_type, LINUX, quote.time, quote.price, SOURCE
         )
-
-
-def _log_first(problem: str, cases: Sequence[object]) -> None:
-    """Logs a problem that recurs in every fetch, and is therefore no failure of this fetch."""
-    if cases:
-        _log.info("%s: %d, first %s", problem, len(cases), cases[0])

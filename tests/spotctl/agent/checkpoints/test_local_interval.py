@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from spotctl.agent.checkpoints.local import best_interval
-from tests.spotctl.agent.checkpoints.test_sync import Program
+from tests.spotctl.agent.checkpoints.test_stored_copies import Program
 
 
 def test_the_interval_follows_the_reported_cost_or_the_job_file(tmp_path: Path) -> None:

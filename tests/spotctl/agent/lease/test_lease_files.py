@@ -105,7 +105,7 @@ def test_a_notice_is_returned_until_it_is_acted_on_and_not_to_the_next_job(tmp_p
     first = holder.notice()
     assert first is not None
     assert holder.notice() == first
-    holder.mark_heeded(first)
+    holder.seen = first.number
     assert holder.notice() is None
     giver.notify("evict", 60, "aws")
     assert (second := holder.notice()) is not None

@@ -20,7 +20,7 @@ from spotctl.clouds.errors import NotFound
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
 from spotctl.clouds.gcp.provider import GcpProvider
 from spotctl.clouds.gcp.session import GcpSession
-from spotctl.clouds.link import MachineLink, MachineSupplies
+from spotctl.clouds.link import AgentLink, MachineSupplies
 from spotctl.clouds.provider import Machine, MachineRequest, MachineState
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.prices import PriceBook
@@ -59,7 +59,7 @@ class StandIn(RemoteAgents):
     def prepare(self, machine: RemoteMachine, supplies: MachineSupplies) -> None:  # noqa: ARG002
         self.prepared.append(machine)
 
-    def link(self, machine: RemoteMachine) -> MachineLink:
+    def link(self, machine: RemoteMachine) -> AgentLink:
         return super().link(machine)
 
     def forget(self, ids: Sequence[str]) -> None:

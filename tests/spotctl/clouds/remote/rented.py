@@ -19,7 +19,7 @@ from typing import Any
 from pricing_data.market import Market
 from spotctl.agent.container.payload import Payload
 from spotctl.clouds.errors import NotFound, ProviderError
-from spotctl.clouds.link import MachineLink, MachineSupplies
+from spotctl.clouds.link import AgentLink, MachineSupplies
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.start_up import RemoteMachine
@@ -101,7 +101,7 @@ class Rented:
         spec = MachineSpec(self.name, script.encode(), metadata, environment or {})
         self.address = self.host.start(spec, self.ended.append).public
 
-    def prepared(self) -> MachineLink:
+    def prepared(self) -> AgentLink:
         """The link, once the agent answers; what a run's loop does."""
         link = self.agents.link(self.machine)
 

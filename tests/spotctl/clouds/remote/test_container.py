@@ -13,7 +13,7 @@ import pytest
 from spotctl.agent import layout
 from spotctl.agent.container.payload import NODE, CheckpointPolicy, NodeTask, Payload
 from spotctl.agent.container.podman import NO_CONTAINER, Container
-from spotctl.clouds.link import MachineLink
+from spotctl.clouds.link import AgentLink
 from tests.cloud.machine_init import REGISTRY
 from tests.cloud.namespaces import namespaces
 from tests.servers.loopback import serving
@@ -37,7 +37,7 @@ wait
 @dataclass
 class Started:
     one: Rented
-    link: MachineLink
+    link: AgentLink
     image: str
     place: Path
 

@@ -74,7 +74,7 @@ def test_the_probe_reports_the_python_of_this_computer() -> None:
         text=True,
         check=True,
     )
-    assert pythons_in(said.stdout.splitlines())[0].platform == here()
+    assert pythons_in(said.stdout.splitlines())[0][1] == here()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_the_python_that_takes_installed_packages_is_preferred_then_any_that_is_
 ) -> None:
     chosen = preferred(pythons_in(lines), own)
     assert chosen is not None
-    assert chosen.path == path
+    assert chosen[0] == path
 
 
 def test_the_probe_succeeds_wherever_the_last_python_that_it_looks_for_is_missing(

@@ -28,7 +28,7 @@ from typing import Any
 from pricing_data.errors import NoAnswer
 from pricing_data.units import SECOND
 from spotctl.clouds.errors import ProviderError, Unanswered
-from spotctl.clouds.order_ledger import ListTimes, OrderLabel
+from spotctl.clouds.order_ledger import OrderLabel
 from spotctl.clouds.provider import EndReason, MachineState
 from spotctl.clouds.vast.calls import VastCalls
 from tests.spotctl.clouds.vast.world import BID, RUN, World, order, world
@@ -42,7 +42,7 @@ FATES = ("killed before", "killed after", "answer lost")
 LATE_SECONDS = (0.0, 1.0)
 """How late the list shows an instance."""
 
-TIMES = ListTimes(listed_within=2 * SECOND, gone_after=3 * SECOND)
+TIMES = (2 * SECOND, 3 * SECOND)
 ORDER = order(machines=3)
 
 

@@ -18,7 +18,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.link import MachineSupplies
-from spotctl.clouds.order_ledger import ListTimes, OrderLedger
+from spotctl.clouds.order_ledger import OrderLedger
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.prices import PriceBook
@@ -37,7 +37,9 @@ ONE = Market("vast", "vast-us", "verified", "1xRTX_4090")
 UNKNOWN = replace(ONE, instance_type="9xRTX_4090")
 BID = 200_000_000
 RUN = {INSTALLATION_TAG: "0123456789abcdef", RUN_TAG: "nightly-c0ffee"}
-AT_ONCE = ListTimes(listed_within=0, gone_after=0)
+ListTimes = tuple[int, int]
+"""Within which time a list shows an instance, and after which one that it lacks is gone."""
+AT_ONCE: ListTimes = (0, 0)
 """For a list that is never late."""
 
 
@@ -91,7 +93,7 @@ class World:
         """A provider that knows nothing of what others did but by their ledger."""
         folder = self.folder / home
         agents = agents or StandIn(folder / "machines", WallClock())
-        calls, ledger = VastCalls(self.server.url), OrderLedger(folder / "orders", times)
+        calls, ledger = VastCalls(self.server.url), OrderLedger(folder / "orders", *times)
         return VastProvider(calls, VastSettings(), ledger, agents, Prices(), folder / "offers")
 
     @property

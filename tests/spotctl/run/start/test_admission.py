@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.remote import wheels
+from spotctl.clouds.remote import platforms
 from spotctl.clouds.remote.bundle import packages_for
 from spotctl.clouds.remote.platforms import MachinePlatform, here
 from spotctl.files.job.data_places import store_packages
@@ -46,7 +46,7 @@ def training(arch: str = "", image: str = "") -> str:
 def add_wheels(folder: Path, *tags: str) -> None:
     """An index with the installed versions of what nodes need, for some Pythons and processors."""
     installed = {
-        name: wheels.look_up_installed(name) for name in (*NODE_PACKAGES, "cffi", "pycparser")
+        name: platforms.look_up_installed(name) for name in (*NODE_PACKAGES, "cffi", "pycparser")
     }
     for tag in tags:
         for name, package in installed.items():
@@ -151,7 +151,7 @@ def test_machines_of_a_job_with_a_bucket_get_obstore(
         "obstore": "cp311-abi3-manylinux_2_28_x86_64",
         "typing-extensions": "py3-none-any",
     }.items():
-        installed = wheels.look_up_installed(name)
+        installed = platforms.look_up_installed(name)
         assert installed is not None
         add_wheel(tmp_path / "index", name, installed.version, tag, installed.requires)
     check_machine_packages(specs[0], settings)

@@ -65,7 +65,7 @@ PUBLISHED_MACHINES = [
 def test_the_parts_add_up_to_the_published_price(machine: GcpMachine, usd: float) -> None:
     parts = recipe(machine)
     assert parts is not None
-    assert float(compose(parts, REGION, "on-demand", rates_of(PRICE_LIST)).nanos) == pytest.approx(
+    assert float(compose(parts, REGION, "on-demand", rates_of(PRICE_LIST))[0]) == pytest.approx(
         usd * 1e9, abs=1000
     )
 
@@ -100,7 +100,7 @@ def test_a_composition_is_exact_and_rounded_once(
         + gpus * gpu
         + Fraction(ssds * 375 * ssd, 730)
     )
-    assert compose(parts, REGION, "on-demand", rates).nanos == exact
+    assert compose(parts, REGION, "on-demand", rates)[0] == exact
     (quote,) = quotes([machine], REGION, "on-demand", rates, Rejects("prices"))
     assert quote.price == round(exact)
 

@@ -9,13 +9,13 @@ import pytest
 from agileml.runtime.blob_store import FileBlobStore
 from spotctl.agent.checkpoints.local import CheckpointPlanReader
 from spotctl.agent.checkpoints.stored import (
+    CheckpointSync,
     StoredCheckpoints,
     discard_checkpoints,
     have_ended,
     note_ended,
     note_finished,
 )
-from spotctl.agent.checkpoints.sync import CheckpointSync
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.agent.data.transfer import deliver, local_copy

@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from spotctl.clouds.errors import Unusable
-from spotctl.clouds.remote import wheels
+from spotctl.clouds.remote import platforms
 from spotctl.clouds.remote.bundle import packages_for
-from spotctl.clouds.remote.platforms import MachinePlatform
-from spotctl.clouds.remote.wheels import KnownPackage, Wheel, chosen_wheels, digest_of
+from spotctl.clouds.remote.platforms import (
+    KnownPackage,
+    MachinePlatform,
+    Wheel,
+    chosen_wheels,
+    digest_of,
+)
 from tests.spotctl.clouds.remote.indexes import add_wheel, use_index
 
 ARM = MachinePlatform((3, 13), "aarch64", (2, 41))
@@ -27,7 +32,7 @@ INSTALLED = {
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheels, "look_up_installed", INSTALLED.get)
+    monkeypatch.setattr(platforms, "look_up_installed", INSTALLED.get)
 
 
 @pytest.fixture
@@ -157,7 +162,7 @@ def test_a_python_without_pip_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(wheels, "find_spec", lambda name: None if name == "pip" else find(name))
+    monkeypatch.setattr(platforms, "find_spec", lambda name: None if name == "pip" else find(name))
     with pytest.raises(Unusable, match="-m ensurepip"):
         chosen_wheels(tmp_path, ["engine"], ARM)
 

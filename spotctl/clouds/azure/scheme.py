@@ -1,3 +1,0 @@
-"""How locations in Blob Storage are written."""
-
-SCHEME, FORM = "az", "az://CONTAINER@ACCOUNT/..."

@@ -1,3 +1,0 @@
-"""How locations in Cloud Storage are written."""
-
-SCHEME, FORM = "gs", "gs://BUCKET/..."
