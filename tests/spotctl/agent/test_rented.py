@@ -81,8 +81,11 @@ def ssh_clients(one: Rented) -> list[str]:
 
 @pytest.mark.slow
 def test_a_payload_outlives_its_launcher_and_the_machine_ends_with_its_lease(
-    host: Namespaces, tmp_path: Path, folder: Path
+    host: Namespaces, tmp_path: Path
 ) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "data.txt").write_text("brought\n")
     script = (
         'id -un; cat data.txt; echo "$HF_TOKEN" | wc -c; '
         'python3 -c "import spotctl.agent.node"; echo done; sleep 999'
