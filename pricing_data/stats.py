@@ -183,23 +183,14 @@ class Seam:
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
-    """A market was last observed at `last`, longer ago than is usual for it; `newest` is its
-    region's last.
-    """
-
-    market: Market
-    last: int
-    newest: int
-
-
-@dataclass(frozen=True, slots=True)
 class GapReport:
     """All gaps of a set of markets."""
 
     seams: tuple[Seam, ...]
     gaps: tuple[Gap, ...]
-    stale: tuple[Stale, ...]
+    stale: tuple[Gap, ...]
+    """Markets last observed longer ago than is usual for them: until their region's last
+    observation."""
 
 
 def find_gaps(histories: Iterable[PriceSeries], now: int) -> GapReport:
@@ -208,7 +199,7 @@ def find_gaps(histories: Iterable[PriceSeries], now: int) -> GapReport:
     """
     seams: list[Seam] = []
     gaps: list[Gap] = []
-    stale: list[Stale] = []
+    stale: list[Gap] = []
     for (cloud, region), members in groupby(
         histories, key=lambda series: (series.market.cloud, series.market.region)
     ):
@@ -220,7 +211,7 @@ def find_gaps(histories: Iterable[PriceSeries], now: int) -> GapReport:
         gaps += gaps_here
         seams += _seams(cloud, region, gaps_here, len(here))
         stale += (
-            Stale(series.market, series.last, newest)
+            Gap(series.market, series.last, newest)
             for series in here
             if not series.market.is_synthetic and now - series.last > longest_silence(series.times)
         )

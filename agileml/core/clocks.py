@@ -24,6 +24,7 @@ from agileml.core.events import (
 from agileml.core.members import IN_EPOCH, Members
 from agileml.core.planned_changes import Assignment
 from agileml.core.recovery import VersionLedger
+from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import (
     Accept,
@@ -80,7 +81,10 @@ class ClockProgress:
             case Contributed():
                 self.decisions.add_contribution(report)
             case Helped():
-                self.ledger.add_help(report)
+                # A worker did a part of another one's work.
+                sums = self.ledger.clocks.setdefault(report.clock, ClockSums())
+                sums.helped_items += report.items
+                sums.helped_seconds += report.seconds
 
     def decide(
         self, workers: Sequence[str], now: float, members: Members, epoch: int

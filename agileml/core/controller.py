@@ -103,11 +103,6 @@ class Controller:
     # -- for those who watch a job -----------------------------------------------------------------
 
     @property
-    def mode(self) -> Mode:
-        """The current mode."""
-        return self.epochs.mode
-
-    @property
     def epoch(self) -> int:
         """The number of the current epoch; 0 before the first."""
         return self.epochs.number
@@ -116,11 +111,6 @@ class Controller:
     def reported(self) -> int:
         """Grows whenever workers report more chunks."""
         return self.clocks.ledger.reported
-
-    @property
-    def stable(self) -> int:
-        """The last version that is safe."""
-        return self.clocks.stable
 
     @property
     def table(self) -> Table:
@@ -391,8 +381,7 @@ class Controller:
             case messages.ServerTimed():
                 self.planned.add_measurement(event)
             case messages.Adopted():
-                self.planned.assignment.shard_arrived(event.shard, event.node)
-                if self.planned.assignment.worth_planning():
+                if self.planned.assignment.shard_arrived(event.shard, event.node):
                     self._replan()
             case messages.Taken():
                 assignment = self.planned.assignment

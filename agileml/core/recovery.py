@@ -10,7 +10,7 @@ from typing import Any
 from agileml.core.members import Members
 from agileml.errors import InvalidTransition
 from agileml.policies.stage import ClockSums
-from agileml.protocol.messages import Hello, Helped, Move, PartitionProgress, Table, WorkDone
+from agileml.protocol.messages import Hello, Move, PartitionProgress, Table, WorkDone
 from agileml.work import Accepted
 
 
@@ -274,12 +274,6 @@ class VersionLedger:
             sums.loss_count += done.loss_count
         if done.node in self.underway:
             self.underway[done.node] = max(0, self.underway[done.node] - done.chunks)
-
-    def add_help(self, helped: Helped) -> None:
-        """Records that a worker did a part of another one's work."""
-        sums = self.clocks.setdefault(helped.clock, ClockSums())
-        sums.helped_items += helped.items
-        sums.helped_seconds += helped.seconds
 
     def note_underway(self, node: str, chunks: int) -> None:
         """A node has done chunks that it has not reported as a part of a clock."""

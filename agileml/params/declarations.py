@@ -109,8 +109,12 @@ class Declarations:
             bool(getattr(trainer, "sees_norm", False)),
         )
 
-    def check_sums(self, layout: Layout) -> None:
-        """BadTrainer if sums of updates would soon leave the range of a parameter's numbers."""
+    def check_updates(self, layout: Layout, *, awaits: bool) -> None:
+        """BadTrainer if sums of updates would soon leave the range of a parameter's numbers.
+
+        With `awaits`, also unless a part of the updates, multiplied, can stand for all: sums of
+        numbers with fractions.
+        """
         for spec in layout.specs:
             if (
                 self.aggregation is ADD
@@ -123,10 +127,8 @@ class Declarations:
                     " overflow; make it int32 or int64, or declare the aggregation 'max' or 'min'"
                 )
 
-    def check_mean(self, layout: Layout) -> None:
-        """BadTrainer unless a part of the updates, multiplied, can stand for all: sums of numbers
-        with fractions.
-        """
+        if not awaits:
+            return
         if self.aggregation is not ADD:
             raise BadTrainer(
                 f"{self.name}: backup workers need updates that are added, not "
@@ -136,9 +138,8 @@ class Declarations:
             if np.dtype(spec.dtype).kind != "f":
                 raise BadTrainer(
                     f"{self.name}, parameter {spec.name!r}: backup workers need floating-point "
-                    "parameters, not"
-                    f" {np.dtype(spec.dtype)}: the updates that are in time are scaled up to stand "
-                    "for all"
+                    f"parameters, not {np.dtype(spec.dtype)}: the updates that are in time are "
+                    "scaled up to stand for all"
                 )
 
 

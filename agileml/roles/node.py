@@ -141,9 +141,8 @@ class Node:
         stragglers = settings.stragglers
         wire = wire_of(settings.wire or declared.wire, layout, declared.name)
         awaits = stragglers.wait_policy is not None
-        declared.check_sums(layout)
+        declared.check_updates(layout, awaits=awaits)
         if awaits:
-            declared.check_mean(layout)
             plan = plan.rotating()
 
         self.name = name

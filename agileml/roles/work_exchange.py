@@ -307,12 +307,6 @@ class Helping:
             )
             self.context.send(errand.owner, ended)
 
-    def holds_back(self, clock: int) -> bool:
-        """Whether more of what is done for others will follow, so that the contribution to a clock
-        can wait for it.
-        """
-        return any(errand.clock == clock and errand.begun for errand in self.errands)
-
     # -- the worker's own progress -----------------------------------------------------------------
 
     def _advance(self, chunk: Chunk, seconds: float) -> None:

@@ -323,7 +323,9 @@ class Worker:
         for clock in sorted(self.contributions.open):
             if behind is not None and behind[0].clock <= clock:
                 return
-            if self.helping is not None and self.helping.holds_back(clock):
+            # More of what is done for others will follow: the contribution can wait for it.
+            errands = () if self.helping is None else self.helping.errands
+            if any(errand.clock == clock and errand.begun for errand in errands):
                 continue
             # The version that the clock after this one needs is requested with the push.
             goes_on = bool(self.shards) and clock + 1 <= self.context.limit

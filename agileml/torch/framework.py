@@ -91,14 +91,6 @@ class PreparedTraining:
     course: Course
     validation_batches: Sequence[int] = ()
 
-    def validation_batch(self, number: int) -> tuple[int, int]:
-        """The loader and the number in it of a batch of a validation."""
-        for loader, count in enumerate(self.validation_batches):
-            if number < count:
-                return loader, number
-            number -= count
-        raise IndexError(number)
-
 
 @dataclass(frozen=True, eq=False)
 class FrameworkTrainer(TorchModule):
@@ -358,7 +350,12 @@ class FrameworkTrainer(TorchModule):
     def _validation_share(self, validation: int, number: int, where: str) -> BatchShare:
         """A batch of a validation, by its number among those of all loaders."""
         prepared = self.prepared
-        loader, batch = prepared.validation_batch(number)
+        loader = 0
+        batch = number
+        while batch >= prepared.validation_batches[loader]:
+            batch -= prepared.validation_batches[loader]
+            loader += 1
+
         course = prepared.course
         step = course.validated[validation]
         # Loops over loaders are counted: those of epochs, and of each validation before.

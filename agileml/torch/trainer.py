@@ -333,7 +333,7 @@ class TorchModule:
         from agileml.torch.first_clock import compare_first_clock
 
         drawn = int(init_rng(seed).integers(MAX_SEEDS))
-        return compare_first_clock(cast("Any", self), self._optimizers, drawn, self._device)
+        return compare_first_clock(self, self._optimizers, drawn, self._device)
 
     def batch_of(self, clock: int, seed: int = 0, pieces: int = 1) -> list[object]:
         """The batch of a clock of a job with this seed, as a loop in one process would read it, or

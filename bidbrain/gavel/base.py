@@ -1,6 +1,6 @@
 """The interface of a policy: problem in, allocation out."""
 
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,16 +17,13 @@ from bidbrain.gavel.problem import (
     scale_of_rows,
 )
 
+Policy = Callable[[AllocationProblem], ClusterAllocation]
+"""A way of dividing a cluster among jobs: the best shares of time under it, and the constraints
+that could not be kept."""
+
 
 class UnknownPolicy(BidBrainError):
     """No policy has this name."""
-
-
-class Policy(Protocol):
-    """A way of dividing a cluster among jobs."""
-
-    def __call__(self, problem: AllocationProblem, /) -> ClusterAllocation:
-        """The best shares of time under this policy, and the constraints that could not be kept."""
 
 
 def allocation(

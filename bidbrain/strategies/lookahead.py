@@ -328,9 +328,11 @@ class Lookahead:
         pauses = eviction_hours + self.application.resize_hours
         some = work > nu * pauses
         surviving = nu * self._survival
-        credit = self._credit * surviving
+        # The work that a machine does besides if it survives the hour.
+        credit = SURVIVAL_CREDIT * self.application.startup_hours * surviving
         credited = np.where(some, work + credit, 1.0)
-        time_usd = np.where(some, self._time_usd * self._alive, inf)
+        hour_usd = self.application.reliable_usd_per_hour + self.usd_per_hour
+        time_usd = np.where(some, hour_usd * self._alive, inf)
         self._rooms[room] = filled = (machines, time_usd, credited)
 
         return filled
@@ -340,20 +342,11 @@ class Lookahead:
     ) -> float:
         """Dollars per unit of work; infinite where no work is expected."""
         if work > 0:
-            usd = dollars + self._time_usd * alive
-            credited = work + self._credit * surviving_nu
-            return usd / credited
+            # With the cost of the job's hour besides its spot machines.
+            hour_usd = self.application.reliable_usd_per_hour + self.usd_per_hour
+            credit = SURVIVAL_CREDIT * self.application.startup_hours
+            return (dollars + hour_usd * alive) / (work + credit * surviving_nu)
         return inf
-
-    @property
-    def _time_usd(self) -> float:
-        """The cost of an hour of the job besides its spot machines."""
-        return self.application.reliable_usd_per_hour + self.usd_per_hour
-
-    @property
-    def _credit(self) -> float:
-        """The work that a machine does besides if it survives the hour, for each unit of nu."""
-        return SURVIVAL_CREDIT * self.application.startup_hours
 
     def _filling(
         self, room: float, main: Rent, usd_per_work: float, prices: Floats, bids: Floats

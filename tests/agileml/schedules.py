@@ -242,7 +242,7 @@ class Schedule:
         if len(names) < 2:
             return False
         forger, victim = self._chance.sample(names, 2)
-        epoch, stable = simulation.controller.epoch, simulation.controller.stable
+        epoch, stable = simulation.controller.epoch, simulation.controller.clocks.stable
         forged = self._chance.choice(
             [
                 Broken(victim, "this was forged"),
@@ -272,7 +272,7 @@ class Schedule:
         """Repeats events that may lead to the target until it is hit."""
 
         def act(simulation: Simulation, _: str) -> bool:
-            if way.settled and not simulation.controller.stable:
+            if way.settled and not simulation.controller.clocks.stable:
                 return False
             if target not in self.met and left:
                 if not self._restore(simulation) and way.causes:
@@ -332,7 +332,7 @@ class Schedule:
                 return False
             away = chance.choice([0.0, 0.01, 0.2])
             simulation.lose_controller()
-            simulation.restart_controller(away)
+            simulation.time.later(away, simulation.take_over)
             return True
         seconds = chance.choice([0.003, 0.03, 1.0])
         if whom == "joining":
@@ -349,12 +349,13 @@ class Schedule:
         if what == "warn":
             simulation.warn(name, seconds)
         elif what == "suspect":
-            simulation.suspect(name)
+            if name in simulation.nodes:
+                simulation._control(NodeLost(name, "it was silent"))
         else:
             simulation.kill(name, lambda _: chance.random() < 0.3)
         if name.startswith("r"):
             simulation.at(
-                simulation.now + chance.choice([0.0, 0.2]), lambda: _join_reliable(simulation)
+                simulation.time.now + chance.choice([0.0, 0.2]), lambda: _join_reliable(simulation)
             )
 
     def _strike_joining(self, simulation: Simulation, what: str, seconds: float) -> None:
@@ -365,14 +366,14 @@ class Schedule:
         name = simulation.join(reliable=chance.random() < 0.3)
         if name.startswith("r"):
             # It may have taken the place of another one by then.
-            simulation.at(simulation.now + 0.2, lambda: _join_reliable(simulation))
+            simulation.at(simulation.time.now + 0.2, lambda: _join_reliable(simulation))
         act = (
             partial(simulation.warn, name, seconds)
             if what == "warn"
             else partial(simulation.kill, name)
         )
         simulation.at(
-            simulation.now
+            simulation.time.now
             + chance.choice([0.0, 0.0005, simulation.machines.loading * chance.random()]),
             act,
         )

@@ -164,7 +164,8 @@ def the_loss_is_that_of_the_final_model(seed: int) -> None:
     def late(sender: str, receiver: str, message: object) -> None:
         if isinstance(message, Limit | Evaluate):
             simulation.at(
-                simulation.now + 0.3 + seed / 1000, partial(put_on_wire, sender, receiver, message)
+                simulation.time.now + 0.3 + seed / 1000,
+                partial(put_on_wire, sender, receiver, message),
             )
         else:
             put_on_wire(sender, receiver, message)
@@ -349,11 +350,13 @@ def a_node_cannot_speak_for_another(seed: int) -> None:  # noqa: ARG001
             for message in (*forged, Printed("t1", "its own"), Hello("t1", False, "")):
                 node.send(CONTROLLER, message)
             with patch.object(process._mailbox, "send") as send:
-                while controller.members.get("t1") is None and controller.mode is not Mode.OVER:
+                while (
+                    controller.members.get("t1") is None and controller.epochs.mode is not Mode.OVER
+                ):
                     list(node.receive(0.002))
                     process._listen(0.002)
             assert controller.members.get("t2") is None
-            assert controller.mode is Mode.GATHERING
+            assert controller.epochs.mode is Mode.GATHERING
             assert not process._broken_links._reports
             assert not [sent for (_, sent), _ in send.call_args_list if isinstance(sent, Printed)]
             # What it has said for itself comes after that.

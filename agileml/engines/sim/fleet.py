@@ -59,14 +59,14 @@ class Simulation(JobSimulation[Node, Controller]):
 
     def _node(self, name: str) -> Node:
         return Node(
-            name, self.trainer, self.shards, self.plan, self.job, self.layout, lambda: self.now
+            name, self.trainer, self.shards, self.plan, self.job, self.layout, lambda: self.time.now
         )
 
     def describe(self) -> str:
         """The job's state, for the message that says that it is stuck."""
         controller = self.controller
         return (
-            f"{controller.mode.value} in epoch {controller.epoch}, stable {controller.stable},"
+            f"{controller.epochs.mode.value} in epoch {controller.epoch}, stable {controller.clocks.stable},"
             f" {controller.planned.assignment}, nodes {sorted(self.nodes)}"
         )
 
@@ -97,7 +97,7 @@ class Simulation(JobSimulation[Node, Controller]):
                 slowness = self._slowness.setdefault(
                     name, Slowness(self._slowdowns, self.job.seed, name)
                 )
-                seconds *= slowness.factor(action.work.clock, seconds, self.now)
+                seconds *= slowness.factor(action.work.clock, seconds, self.time.now)
             node = self.nodes[name]
             work = action.work
 
@@ -198,12 +198,12 @@ class SimulatedFleet(MachineFleet):
     @property
     def seconds(self) -> float:
         """Virtual seconds."""
-        return self._simulation.now
+        return self._simulation.time.now
 
     def start_controller(self) -> None:
         """Has a new controller take over; the first is part of the simulation."""
         if self._simulation.away:
-            self._simulation.restart_controller(RESTART_SECONDS)
+            self._simulation.time.later(RESTART_SECONDS, self._simulation.take_over)
 
     def start_node(self, name: str, *, reliable: bool) -> None:
         """Adds a machine with the trainer's code as it is now."""
