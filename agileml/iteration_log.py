@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -143,7 +144,7 @@ def read_log(path: Path) -> tuple[tuple[Accepted, ...], str | None]:
     return tuple(accepted[: end.get("clocks")]), end.get("digest")
 
 
-class IterationLog:
+class IterationLog(AbstractContextManager["IterationLog"]):
     """Writes a log, each line when its clock is done. A log without the line for the whole job was
     interrupted.
 
@@ -159,9 +160,6 @@ class IterationLog:
         self._resumes = resumes
         self._last = _cut(path) if resumes else 0
         self._file: TextIO | None = None
-
-    def __enter__(self) -> "IterationLog":
-        return self
 
     def __exit__(
         self,

@@ -26,7 +26,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from agileml.errors import AgileMLError, BadAddress, BadInput, ControllerUnreachable, PeerRefused
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
@@ -34,9 +34,11 @@ from agileml.runtime.attach import code_version, folder_role, join, linked_role
 from agileml.runtime.folders import SECRET_VARIABLE, own_folder, read_secret
 from agileml.runtime.node_process import NOT_ADMITTED, UNREACHABLE
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous, outward_host
-from agileml.runtime.role_specs import NodeRun
 from agileml.transport import parse_host_port
 from agileml.transport.certificates import credentials_of
+
+if TYPE_CHECKING:
+    from agileml.runtime.node_loop import NodeLoop
 
 FAILED, USAGE = 1, 2
 _FOR_PEOPLE = {NOT_ADMITTED: 3, UNREACHABLE: 4}
@@ -244,7 +246,7 @@ def _name_of(given: argparse.Namespace) -> str:
     return str(name)
 
 
-def _warn_on_signals(node: NodeRun, seconds: float) -> None:
+def _warn_on_signals(node: "NodeLoop[Any]", seconds: float) -> None:
     """The first SIGTERM or SIGINT is a warning, the second ends the process."""
 
     def warn(_: int, __: FrameType | None) -> None:

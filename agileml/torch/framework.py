@@ -589,11 +589,32 @@ class FrameworkTrainer(TorchModule):
 
     @cached_property
     def table(self) -> LogTable:
+        import torch
+
+        # The names that are logged for the first batch, and for the first of each validation
+        # loader.
         prepared = self.prepared
+        course = prepared.course
+        module = self.build(0).to(self._device)
+        self.notes.clear()
+        with surroundings(0, self.threads):
+            self._objective(
+                module.train(),
+                on_device(next(self.shares(course.step(1), 0, self.name)), self._device),
+            )
+            counts = prepared.validation_batches if course.validated else ()
+            for number in [sum(counts[:loader]) for loader, count in enumerate(counts) if count]:
+                share = self._validation_share(0, number, self.name)
+                with torch.no_grad(), calling(self.name):
+                    self.validate(module.eval(), on_device(share, self._device))
+
+        keys = list(dict.fromkeys(note.key for note in self.notes))
+        if self.sees_norm:
+            keys.append(LogKey(TRAINING, NORM, on_step=True, on_epoch=False))
         return LogTable(
             self.name,
-            prepared.course,
-            self._keys(),
+            course,
+            keys,
             self.logged_steps(),
             prepared.validation_batches,
         )
@@ -603,29 +624,6 @@ class FrameworkTrainer(TorchModule):
         if self.log_every:
             return range(self.log_every, self.prepared.course.steps + 1, self.log_every)
         return ()
-
-    def _keys(self) -> list[LogKey]:
-        """The names that are logged for the first batch, and for the first of each validation
-        loader.
-        """
-        import torch
-
-        module = self.build(0).to(self._device)
-        course = self.prepared.course
-        self.notes.clear()
-        with surroundings(0, self.threads):
-            self._objective(
-                module.train(),
-                on_device(next(self.shares(course.step(1), 0, self.name)), self._device),
-            )
-            counts = self.prepared.validation_batches if course.validated else ()
-            for number in [sum(counts[:loader]) for loader, count in enumerate(counts) if count]:
-                share = self._validation_share(0, number, self.name)
-                with torch.no_grad(), calling(self.name):
-                    self.validate(module.eval(), on_device(share, self._device))
-
-        norm = [LogKey(TRAINING, NORM, on_step=True, on_epoch=False)] if self.sees_norm else []
-        return [*dict.fromkeys(note.key for note in self.notes), *norm]
 
     @cached_property
     def _objective(self) -> BatchObjective:

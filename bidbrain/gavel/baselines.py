@@ -50,7 +50,20 @@ def proportional_policy(problem: AllocationProblem, /) -> ClusterAllocation:
         return _of_jobs(problem, np.zeros(jobs.throughputs.shape))
     rate = jobs.weight / jobs.scale
     scale = jobs.scale.astype(np.float64)
-    time = _filled(rate, scale, total)
+
+    # A job's time is min(1, level rate) for the level at which all workers are held, or all jobs
+    # run all the time. Jobs with the highest rates are full first: the workers they hold, and what
+    # the rest take per unit of level.
+    order = np.argsort(-rate, kind="stable")
+    before = np.cumsum(scale[order])[:-1]
+    full = np.concatenate([[0.0], before])
+    from_last = (scale * rate)[order][::-1]
+    rest = np.cumsum(from_last)[::-1]
+    level = (total - full) / rest
+    enough = np.flatnonzero(level * rate[order] <= 1.0)
+    reached = level[enough[0]] if len(enough) else np.inf
+    time = np.minimum(1.0, reached * rate)
+
     by_type = time[:, None] * (workers / total)
     return _of_jobs(problem, by_type * runnable(problem))
 
@@ -74,23 +87,6 @@ def _of_jobs(problem: AllocationProblem, shares: Floats) -> ClusterAllocation:
     every = np.zeros((rows_of(problem), shares.shape[1]))
     every[: len(shares)] = shares
     return with_least_throughput(problem, every)
-
-
-def _filled(rate: Floats, scale: Floats, total: float) -> Floats:
-    """min(1, level rate) for the level at which all workers are held, or all jobs run all the
-    time."""
-    order = np.argsort(-rate, kind="stable")
-    # Jobs with the highest rates are full first: the workers they hold, and what the rest take per
-    # unit of level.
-    before = np.cumsum(scale[order])[:-1]
-    full = np.concatenate([[0.0], before])
-    from_last = (scale * rate)[order][::-1]
-    rest = np.cumsum(from_last)[::-1]
-    level = (total - full) / rest
-    enough = np.flatnonzero(level * rate[order] <= 1.0)
-    reached = level[enough[0]] if len(enough) else np.inf
-
-    return np.asarray(np.minimum(1.0, reached * rate))
 
 
 def random_packing_policy(problem: AllocationProblem, /, seed: int = 0) -> ClusterAllocation:

@@ -275,25 +275,21 @@ class _Packing:
             tries -= _TAKEN_OUT
             nearest = np.argsort(far)[:_TAKEN_OUT]
             others = there[nearest]
-            self._replace(m, others.tolist())
 
-    def _replace(self, m: int, others: list[int]) -> None:
-        """Puts a job before others, unless more than one of these would be out."""
-        free = self.time.free.copy()
-        before = {u: self.seconds.pop(u) for u in others}
-        for u, seconds in before.items():
-            self.time.take_out(u, seconds)
-        in_order = sorted(others, key=lambda u: float(self._batch.left[u]))
-        tried = [m, *in_order]
-        lost = [u for u in tried if not self._put(u)]
-
-        if m in lost or len(lost) > 1:
-            self.time.free = free
-            self.seconds.pop(m, None)
-            self.seconds |= before
-        else:
-            still_out = [u for u in self._out if u != m]
-            self._out = still_out + lost
+            # Puts the job before the others, unless more than one of these would be out.
+            free = self.time.free.copy()
+            before = {u: self.seconds.pop(u) for u in others.tolist()}
+            for u, seconds in before.items():
+                self.time.take_out(u, seconds)
+            in_order = sorted(before, key=lambda u: float(self._batch.left[u]))
+            lost = [u for u in (m, *in_order) if not self._put(u)]
+            if m in lost or len(lost) > 1:
+                self.time.free = free
+                self.seconds.pop(m, None)
+                self.seconds |= before
+            else:
+                still_out = [u for u in self._out if u != m]
+                self._out = still_out + lost
 
     def cheapen(self) -> None:
         """Puts each job again where it costs the fewest dollars."""

@@ -284,7 +284,21 @@ class _Sieve:
         """The optimum, beginning with these undecided groups."""
         decided = np.ones(len(self._every), dtype=bool)
         decided[undecided] = False
-        mixes = self._best(start)
+
+        # The best mix of each group, and its share on the fast type.
+        option = self._values(start).argmax(axis=1)
+        slow = self._slow[option]
+        fast = self._fast[option]
+        reach = self._reach[self._every, slow]
+        fast_reach = self._reach[self._every, fast]
+        gap = fast_reach - reach
+        width = np.where(slow != fast, gap, 1.0)
+        missing = self._objective.base - reach
+        share = missing / width
+        at_zero = np.where(slow != fast, share, 1.0)
+        per_z = np.where(slow != fast, self._objective.slope / width, 0.0)
+        mixes = _Mixes(slow, fast, at_zero, per_z)
+
         while True:
             sifted = self._with(mixes, decided, start)
             start = sifted.start()
@@ -334,20 +348,6 @@ class _Sieve:
         if groups.cost is not None:
             values[:, 1:] -= groups.cost
         return np.asarray(values)
-
-    def _best(self, start: PriceStart) -> _Mixes:
-        option = self._values(start).argmax(axis=1)
-        slow = self._slow[option]
-        fast = self._fast[option]
-        reach = self._reach[self._every, slow]
-        fast_reach = self._reach[self._every, fast]
-        gap = fast_reach - reach
-        width = np.where(slow != fast, gap, 1.0)
-        missing = self._objective.base - reach
-        share = missing / width
-        at_zero = np.where(slow != fast, share, 1.0)
-        per_z = np.where(slow != fast, self._objective.slope / width, 0.0)
-        return _Mixes(slow, fast, at_zero, per_z)
 
     def _wrong(self, mixes: _Mixes, start: PriceStart) -> Bools:
         """The groups whose mix is not the best, or not possible."""

@@ -73,21 +73,21 @@ class ReplayedBudget:
         held = [(holding.rent, holding.start) for holding in holdings]
         if self.reliable is not None:
             held.append((self.reliable, start))
-        reservations = (self._reserved(rent, since, now) for rent, since in held)
+
+        # Another lease costs at most the highest possible price.
+        reservations = []
+        for rent, begin in held:
+            since = begin + _settled(begin, now)
+            soon, later = (
+                self.billing.bill(Life(since, until, End.LEFT), rent.highest_price).amount
+                for until in (now, now + self.lease)
+            )
+            reservations.append(rent.machines * usd(later - soon))
+
         reserved = sum(reservations)
         amounts = (self._so_far(rent, since, now) for rent, since in held)
         paid = sum(amounts)
         return self.usd - spent - paid - reserved, reserved
-
-    def _reserved(self, rent: Rent, start: int, now: int) -> float:
-        """The cost of another lease at the highest possible price."""
-        ceiling = rent.highest_price
-        since = start + _settled(start, now)
-        soon, later = (
-            self.billing.bill(Life(since, until, End.LEFT), ceiling).amount
-            for until in (now, now + self.lease)
-        )
-        return rent.machines * usd(later - soon)
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,11 +219,10 @@ class _FlatSearch:
         )
         if not np.isfinite(seconds):
             return None
-        return ModelSplit(tuple(self._stages(workers, -replicas)), float(seconds), "flat")
 
-    def _stages(self, workers: int, replicas: int) -> list[PipelineStage]:
         stages = []
         first = 0
+        replicas = -replicas
         while replicas:
             suffix = self._table[workers, replicas]
             last = int(suffix.cuts[first])
@@ -232,7 +231,8 @@ class _FlatSearch:
             workers -= replicas
             replicas = following
             first = last + 1
-        return stages
+
+        return ModelSplit(tuple(stages), float(seconds), "flat")
 
     def _solve(self, workers: int, replicas: int) -> _Pipelines:
         bandwidth = float(self._slowest[workers - replicas, workers - 1])

@@ -240,7 +240,18 @@ class GeneratedMarket:
 
 def _arrivals(assumed: Assumptions, hours: float, chance: np.random.Generator) -> list[Arrival]:
     """All renters of some hours, in order."""
-    demand = _demand(assumed, hours, chance)
+    # Demand by hour, relative to its mean: the exponential of a process that forgets itself within
+    # `swing_hours`.
+    size = int(np.ceil(hours)) + 1
+    keeps = exp(-1 / assumed.swing_hours)
+    log = np.empty(size)
+    log[0] = chance.normal()
+    for hour in range(1, size):
+        kept = keeps * log[hour - 1]
+        noise = (1 - keeps**2) ** 0.5
+        log[hour] = kept + noise * chance.normal()
+    demand: Floats = np.exp(assumed.swing * log - assumed.swing**2 / 2)
+
     arrivals = list[Arrival]()
     for rate, on_demand in ((assumed.rivals, False), (assumed.on_demand, True)):
         counts = chance.poisson(rate * assumed.hosts * demand)
@@ -272,21 +283,3 @@ def _arrival(
     bidding = assumed.minimum + assumed.margin
     added = adds if style < bidding else None
     return Arrival(hour, looks, pays, added, stays)
-
-
-def _demand(assumed: Assumptions, hours: float, chance: np.random.Generator) -> Floats:
-    """Demand by hour, relative to its mean: the exponential of a process that forgets itself within
-    `swing_hours`.
-    """
-    size = int(np.ceil(hours)) + 1
-    keeps = exp(-1 / assumed.swing_hours)
-    log = np.empty(size)
-    log[0] = chance.normal()
-    for hour in range(1, size):
-        kept = keeps * log[hour - 1]
-        noise = (1 - keeps**2) ** 0.5
-        log[hour] = kept + noise * chance.normal()
-    swing = assumed.swing * log
-    mean = assumed.swing**2 / 2
-    demand: Floats = np.exp(swing - mean)
-    return demand
