@@ -12,8 +12,7 @@ from itertools import islice
 import numpy as np
 
 from agileml.errors import BadArgument
-from agileml.params.commit import CommitRule
-from agileml.params.declarations import Declarations
+from agileml.params.commit import CommitRule, Declarations
 from agileml.params.deltas import Delta, accumulate, scaled
 from agileml.params.layout import Array, Layout, Params, PartitionState
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack

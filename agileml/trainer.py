@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from agileml.errors import BadTrainer, NotFinite
-from agileml.params.declarations import Declarations, calling, name_of
+from agileml.params.commit import Declarations, calling, name_of
 from agileml.params.layout import Array, Params, specs_of
 from agileml.params.view import ChunkView, RowSelection
 from agileml.work import WorkPlan, sampled_items

@@ -9,8 +9,7 @@ from typing import get_args
 
 from agileml.errors import BadArgument, InvalidTransition, check_flag, check_whole
 from agileml.params import WIRES
-from agileml.params.commit import CommitRule
-from agileml.params.declarations import Declarations
+from agileml.params.commit import CommitRule, Declarations
 from agileml.params.layout import Layout, Params
 from agileml.params.view import ParamCache
 from agileml.params.wire import wire_of

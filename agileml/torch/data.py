@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agileml.errors import BadArgument, BadTrainer, TrainerFailed, torch_module
-from agileml.params.declarations import calling
+from agileml.params.commit import calling
 from agileml.torch.loaders import BatchKey, Loaders, Streams
 from agileml.torch.orders import EpochOrders, Numbers, RandomState, surroundings
 from agileml.trainer import Piece

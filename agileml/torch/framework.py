@@ -19,7 +19,7 @@ from zlib import crc32
 import numpy as np
 
 from agileml.errors import BadTrainer, NotFinite
-from agileml.params.declarations import calling
+from agileml.params.commit import calling
 from agileml.params.layout import Array, Params
 from agileml.torch.course import (
     LOGGED,

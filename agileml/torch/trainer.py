@@ -28,7 +28,7 @@ from agileml.errors import (
     torch_module,
 )
 from agileml.params import FULL, WIRES
-from agileml.params.declarations import calling
+from agileml.params.commit import calling
 from agileml.params.layout import Array, Params
 from agileml.torch.data import OF_JOB, OF_LOADER, BatchPart, TorchData
 from agileml.torch.loaders import BatchKey

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from itertools import islice
 
-from agileml.transport.addresses import Address
 from agileml.transport.certificates import HOSTNAME
 from agileml.transport.framing import Frame, FrameReader
 from agileml.transport.handshake import Handshake
-from agileml.transport.sockets import Loop, PlainStream, Stream
+from agileml.transport.sockets import Address, Loop, PlainStream, Stream
 
 _GATHERED = 64
 """Pieces of memory per system call."""

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from agileml.transport.addresses import Address, UnixAddress
 from agileml.transport.framing import Array, FrameLimits
+from agileml.transport.sockets import Address, UnixAddress
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from agileml.core.events import CheckpointRules, ControllerSettings, NodeLost
 from agileml.engines.sim.fleet import Simulation
 from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
-from agileml.params.commit import CommitRule
-from agileml.params.declarations import Declarations, name_of
+from agileml.params.commit import CommitRule, Declarations, name_of
 from agileml.params.layout import Layout, Params
 from agileml.params.view import CacheView, ParamCache
 from agileml.policies.stage import LearnedStage, StageByRatio, Thresholds

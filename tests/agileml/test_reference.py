@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from agileml.errors import BadArgument, NotFinite, TrainerFailed
-from agileml.params.declarations import Declarations
+from agileml.params.commit import Declarations
 from agileml.params.deltas import Aggregation
 from agileml.params.layout import Array, Params
 from agileml.params.view import RowSelection

@@ -66,7 +66,8 @@ class Simulation(JobSimulation[Node, Controller]):
         """The job's state, for the message that says that it is stuck."""
         controller = self.controller
         return (
-            f"{controller.epochs.mode.value} in epoch {controller.epoch}, stable {controller.clocks.stable},"
+            f"{controller.epochs.mode.value} in epoch {controller.epoch}, "
+            f"stable {controller.clocks.stable},"
             f" {controller.planned.assignment}, nodes {sorted(self.nodes)}"
         )
 

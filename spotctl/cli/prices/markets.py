@@ -365,7 +365,7 @@ def export(
 
     Example: spotctl lab prices export 'aws/us-east-1' --out history.csv.gz
     """
-    from pricing_data.export import export as write, objects, write_csv
+    from pricing_data.query import export as write, objects, write_csv
     from spotctl.show.columns import as_json
     from spotctl.show.prices import price_answers
 

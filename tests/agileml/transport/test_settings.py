@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agileml.transport.addresses import TcpAddress, UnixAddress
 from agileml.transport.settings import TransportSettings
+from agileml.transport.sockets import TcpAddress, UnixAddress
 
 
 def test_each_kind_of_address_has_its_own_buffers() -> None:

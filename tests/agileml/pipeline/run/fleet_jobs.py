@@ -20,7 +20,7 @@ from agileml.engines.chaos import Act, Evict, KillController, KillNodes, Running
 from agileml.engines.local import LocalEngine
 from agileml.errors import AgileMLError
 from agileml.job import Stopping, Trained, TrainingJob
-from agileml.pipeline.layers import Dense
+from agileml.pipeline.builtin import Dense
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.fleet_job import (
