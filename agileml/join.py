@@ -71,7 +71,17 @@ def main(words: list[str]) -> int:
             return 0
         if given.job is None:
             raise BadInput("HOST:PORT is missing: say where the controller listens")
-        admitted = _join_folder(given) if Path(given.job).is_absolute() else _join_link(given)
+        if Path(given.job).is_absolute():
+            # A terminal sends SIGINT to every process of its group; the owner of the machine
+            # decides when the node ends.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
+            # A local machine's name is the path of its folder; the last two parts identify it.
+            name = "-".join(Path(os.environ[given.name_in]).parts[-2:])
+            rendezvous = FolderRendezvous(Path(given.job), secret)
+            admitted = join(folder_role(rendezvous, name, reliable=given.reliable))
+        else:
+            admitted = _join_link(given)
     except AgileMLError as error:
         log.error("%s", error)
         codes = (
@@ -157,17 +167,6 @@ def _code(status: int, given: argparse.Namespace) -> int:
     if given.name_in:
         return status
     return _FOR_PEOPLE.get(status, status)
-
-
-def _join_folder(given: argparse.Namespace) -> bool:
-    # A terminal sends SIGINT to every process of its group; the owner of the machine decides when
-    # the node ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
-    # A local machine's name is the path of its folder; the last two parts identify it.
-    name = "-".join(Path(os.environ[given.name_in]).parts[-2:])
-    rendezvous = FolderRendezvous(Path(given.job), secret)
-    return join(folder_role(rendezvous, name, reliable=given.reliable))
 
 
 def _join_link(given: argparse.Namespace) -> bool:

@@ -28,7 +28,7 @@ from pricing_data.store.table import CorrectedPrices, PriceTable
 from pricing_data.units import SECOND, age
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection, Statement
+    from duckdb import DuckDBPyConnection
 
 _VIEW = """
 create view prices as
@@ -159,7 +159,25 @@ def _restricted(segments: Sequence[Path], limits: QueryLimits) -> DuckDBPyConnec
 
 
 def _answer(connection: DuckDBPyConnection, sql: str, stopped: Event) -> QueryResult:
-    result = connection.execute(_only_select(connection.extract_statements(sql)))
+    from duckdb import StatementType
+
+    # Only a statement that cannot do more than read. EXPLAIN is refused with the others, because
+    # EXPLAIN ANALYZE runs what it explains.
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1:
+        raise BadInput(f"query: one statement is expected, not {len(statements)}; {_WRITE}")
+    kind = statements[0].type
+    if kind == StatementType.MULTI:
+        raise BadInput(
+            "query: a pivot must list its columns (pivot ... on region in ('us-east-1', "
+            "'us-west-2'))"
+        )
+    if kind != StatementType.SELECT:
+        raise BadInput(
+            f"query: {kind.name} is not allowed, because prices sql only reads; {_WRITE}"
+        )
+
+    result = connection.execute(statements[0])
     columns = tuple(column[0] for column in result.description or ()) if result else ()
     if not columns:
         raise BadInput(f"query: it returns no rows; {_WRITE}")
@@ -204,31 +222,6 @@ def _rows(segments: Sequence[Path], corrected: CorrectedPrices) -> str:
     if values:
         return _REPAIRED.format(rows=rows, corrections=values)
     return rows
-
-
-def _only_select(statements: list[Statement]) -> Statement:
-    """The one statement of a query; raises `BadInput` if there are several, or if it could do more
-    than read.
-
-    EXPLAIN is refused with the others, because EXPLAIN ANALYZE runs what it explains.
-    """
-    from duckdb import StatementType
-
-    if len(statements) != 1:
-        raise BadInput(f"query: one statement is expected, not {len(statements)}; {_WRITE}")
-
-    kind = statements[0].type
-    if kind == StatementType.MULTI:
-        raise BadInput(
-            "query: a pivot must list its columns (pivot ... on region in ('us-east-1', "
-            "'us-west-2'))"
-        )
-    if kind != StatementType.SELECT:
-        raise BadInput(
-            f"query: {kind.name} is not allowed, because prices sql only reads; {_WRITE}"
-        )
-
-    return statements[0]
 
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet")

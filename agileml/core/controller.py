@@ -32,7 +32,6 @@ from agileml.core.recovery import CHECKPOINT, INIT, Epochs, Mode, common_version
 from agileml.core.roll_call import (
     LEFT_BEHIND,
     Consequence,
-    Leaving,
     LostNodes,
     NodeAnswer,
     NodeEvent,
@@ -250,7 +249,7 @@ class Controller:
                 self._gather()
             case Consequence.REPLAN:
                 self._replan()
-            case Leaving():
+            case messages.Warned():
                 self._out.extend(self.planned.assignment.expedite(answer.node, self.epochs.number))
                 self._replan()
             case Hello() if self.epochs.mode is Mode.RESUMING:

@@ -411,9 +411,23 @@ class CrossingPanel:
         self.step = min(max(window // _STARTS_PER_WINDOW, _FINEST), _COARSEST)
         self.bids = [bid for _, bid in markets]
         self.paths = [PricePath(series) for series, _ in markets]
-        starts = [
-            self._starts_of(path, bid) for path, bid in zip(self.paths, self.bids, strict=True)
-        ]
+        starts = []
+
+        # The number of the first start in each market, at a multiple of the step; which starts from
+        # there on held the bid, and which of these were crossed.
+        for path, bid in zip(self.paths, self.bids, strict=True):
+            earliest = -(-path.series.first // self.step)
+            latest = path.series.last - self.window
+            numbers = np.arange(earliest, latest // self.step + 1, dtype=np.int64)
+            times = numbers * self.step
+            held_price = path.series.prices[path.index_at(times)]
+            limits = bid.limits(held_price)
+            held_bid = held_price <= limits
+            if path.series.watched is not None:
+                held_bid &= is_whole(times, self.window, path.series.watched)
+            over = path.highest_after(times, self.window) > limits
+            starts.append((earliest, held_bid, held_bid & over))
+
         self._origin = min(first for first, _, _ in starts)
         ends = max(first + held.size for first, held, _ in starts)
         size = ends - self._origin
@@ -501,22 +515,6 @@ class CrossingPanel:
         past = self._past(market, times)
         data = np.column_stack([features, past])
         return PanelRows(market, times, data, np.concatenate(crossed))
-
-    def _starts_of(self, path: PricePath, bid: Bid) -> tuple[int, Bools, Bools]:
-        """The number of the first start in a market, at a multiple of the step; which starts from
-        there on held the bid, and which of these were crossed."""
-        first = -(-path.series.first // self.step)
-        last = path.series.last - self.window
-        numbers = np.arange(first, last // self.step + 1, dtype=np.int64)
-        times = numbers * self.step
-        held_price = path.series.prices[path.index_at(times)]
-        limits = bid.limits(held_price)
-        held = held_price <= limits
-        if path.series.watched is not None:
-            held &= is_whole(times, self.window, path.series.watched)
-
-        over = path.highest_after(times, self.window) > limits
-        return first, held, held & over
 
     def _before(self, time: int) -> int:
         """Number of multiples of the step at or before a moment."""

@@ -136,7 +136,28 @@ class Sifted:
 def sift(groups: Groups, objective: LevelObjective, start: PriceStart | None = None) -> Sifted:
     """The optimum of the program. Raises `CannotHold` if no z lets all groups reach their
     levels."""
-    return _sift_from(groups, objective, _from_samples(groups, objective, start))
+    # Prices that nearly hold, from samples of twice as many groups each time: a few if there is a
+    # start.
+    count = len(groups.held)
+    few = _SOLVED_WHOLE if groups.stage is None else _SAMPLE_PER_STAGE * len(groups.workers)
+    size = few if start is None else max(few, count // _SAMPLE_ONE_IN)
+    start = start or PriceStart(np.zeros(groups.workers.size), 0.0)
+    while size < count:
+        places = np.linspace(0, count - 1, size)
+        sample = places.astype(np.int64)
+        some = groups.part(sample)
+        part = objective.part(sample)
+        if size == few and not objective.gain_z and groups.stage is None:
+            times = times_reached(some, part.base)
+            reachable = min(1.0, times * _REACHABLE_PART)
+            part = replace(part, base=part.base * reachable)
+        # A sample may lack workers for its levels, though the whole has enough: then its prices say
+        # nothing.
+        with suppress(CannotHold):
+            start = _sift_from(some, part, start).start()
+        size *= 2
+
+    return _sift_from(groups, objective, start)
 
 
 def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> Sifted:
@@ -159,36 +180,6 @@ def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> 
             undecided *= 4
 
     return sieve.solve(np.arange(count), start)
-
-
-def _from_samples(
-    groups: Groups, objective: LevelObjective, start: PriceStart | None
-) -> PriceStart:
-    """Prices that nearly hold, from samples of twice as many groups each time: a few if there is a
-    start.
-    """
-    count = len(groups.held)
-    few = _SOLVED_WHOLE if groups.stage is None else _SAMPLE_PER_STAGE * len(groups.workers)
-    size = few if start is None else max(few, count // _SAMPLE_ONE_IN)
-    start = start or PriceStart(np.zeros(groups.workers.size), 0.0)
-
-    while size < count:
-        places = np.linspace(0, count - 1, size)
-        sample = places.astype(np.int64)
-        some = groups.part(sample)
-        part = objective.part(sample)
-        if size == few and not objective.gain_z and groups.stage is None:
-            times = times_reached(some, part.base)
-            reachable = min(1.0, times * _REACHABLE_PART)
-            base = part.base * reachable
-            part = replace(part, base=base)
-        # A sample may lack workers for its levels, though the whole has enough: then its prices say
-        # nothing.
-        with suppress(CannotHold):
-            start = _sift_from(some, part, start).start()
-        size *= 2
-
-    return start
 
 
 def excess(groups: Groups, level: Floats, prices: Floats) -> float:

@@ -52,19 +52,6 @@ class ReplayedBudget:
     def _amount(self, rent: Rent, life: Life) -> int:
         return bill_of_machine(rent, life, self.billing, self.histories).amount
 
-    def _so_far(self, rent: Rent, start: int, now: int) -> float:
-        """The dollars owed if the machines are returned now; their hours but the last two are
-        billed once.
-        """
-        billed, amount = self._billed.get((rent, start), (start, 0))
-        upto = start + _settled(start, now)
-        if upto > billed:
-            amount += self._amount(rent, Life(billed, upto, End.LEFT))
-            self._billed[rent, start] = upto, amount
-        life = Life(upto, now, End.LEFT)
-        nanos = amount + self._amount(rent, life)
-        return rent.machines * usd(nanos)
-
     def left(
         self, start: int, now: int, spent: float, holdings: Iterable[Holding]
     ) -> tuple[float, float]:
@@ -85,7 +72,19 @@ class ReplayedBudget:
             reservations.append(rent.machines * usd(later - soon))
 
         reserved = sum(reservations)
-        amounts = (self._so_far(rent, since, now) for rent, since in held)
+
+        # The dollars owed if the machines are returned now; their hours but the last two are billed
+        # once.
+        amounts = []
+        for rent, begin in held:
+            billed, nanos = self._billed.get((rent, begin), (begin, 0))
+            upto = begin + _settled(begin, now)
+            if upto > billed:
+                nanos += self._amount(rent, Life(billed, upto, End.LEFT))
+                self._billed[rent, begin] = upto, nanos
+            last = self._amount(rent, Life(upto, now, End.LEFT))
+            amounts.append(rent.machines * usd(nanos + last))
+
         paid = sum(amounts)
         return self.usd - spent - paid - reserved, reserved
 

@@ -170,7 +170,18 @@ class GeneratedMarket:
             if self._arrivals:
                 arrives = self._arrivals[-1].hour
             leaves = self._leaving[0] if self._leaving else inf
-            self._pay(min(arrives, leaves, until))
+
+            # What the own machine costs until then.
+            moment = min(arrives, leaves, until)
+            own = self.own
+            if own is not None and own.runs:
+                since = max(self.hour, own.billed_from)
+                hours = max(moment - since, 0.0) / NANOS_PER_DOLLAR
+                price = self.hosts[own.host].on_demand if own.bid is None else own.bid
+                own.paid += hours * price
+                others_bid = self.least_bid(own.host, ours=False)
+                own.cleared += hours * min(price, others_bid)
+            self.hour = moment
 
             if self.hour == leaves:
                 heappop(self._leaving)
@@ -185,18 +196,6 @@ class GeneratedMarket:
                     break
 
         return self.hour
-
-    def _pay(self, until: float) -> None:
-        own = self.own
-        if own is not None and own.runs:
-            since = max(self.hour, own.billed_from)
-            billed = max(until - since, 0.0)
-            hours = billed / NANOS_PER_DOLLAR
-            price = self.hosts[own.host].on_demand if own.bid is None else own.bid
-            own.paid += hours * price
-            others_bid = self.least_bid(own.host, ours=False)
-            own.cleared += hours * min(price, others_bid)
-        self.hour = until
 
     def _admit(self, arrival: Arrival) -> None:
         """A renter looks at some hosts and takes the one that is cheapest to it, if it can pay."""

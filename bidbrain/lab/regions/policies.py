@@ -191,7 +191,6 @@ class UniformInOneZone:
             field.stop()
 
 
-@dataclass(slots=True)
 class UniformWithFailover:
     """Uniform progress that looks for spot by price, and last in the region that it lost spot
     in."""
