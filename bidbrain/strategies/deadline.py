@@ -22,6 +22,7 @@ number per work left, market state and machine held: the least slack from which 
 chosen.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -118,14 +119,7 @@ class DeadlineStrategy:
 
         `on_demand` says that an on-demand machine is held already, which saves its delay.
         """
-        if spell.steps not in self._numbers:
-            self._numbers[spell.steps] = len(self._numbers)
-            factors = [FACTOR_STEP ** int(step) for step in spell.steps]
-            chain = spell_chain(self.prior.rates(factors), self.step)
-            plan = np.stack([thresholds(chain, self._grid)])
-            self._plans = np.concatenate((self._plans, plan))
-
-        number = self._numbers[spell.steps]
+        (number,) = self._computed([spell.steps])
         in_steps = work_left / self.step
         work = min(max(in_steps, 0.0), self._grid.work)
         low = min(int(work), self._grid.work - 1)
@@ -134,6 +128,23 @@ class DeadlineStrategy:
         risen = (work - low) * (above - below)
         slack = below + risen - _ROUNDED
         return float(slack) * self.step
+
+    def _computed(self, wanted: Iterable[tuple[int, ...]]) -> list[int]:
+        """The numbers of plans; computes those that are missing."""
+        made = []
+        wanted = list(wanted)
+        for steps in wanted:
+            if steps not in self._numbers:
+                self._numbers[steps] = len(self._numbers)
+                factors = [FACTOR_STEP ** int(step) for step in steps]
+                rates = self.prior.rates(factors)
+                chain = spell_chain(rates, self.step)
+                made.append(thresholds(chain, self._grid))
+
+        if made:
+            self._plans = np.concatenate((self._plans, np.stack(made)))
+
+        return [self._numbers[steps] for steps in wanted]
 
 
 SlackThresholds = NDArray[np.int16]
