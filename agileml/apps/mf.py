@@ -146,10 +146,8 @@ class FileShard(RatingShard):
 
     def __init__(self, table: Ratings, part: slice, rng: np.random.Generator) -> None:
         order = rng.permutation(np.arange(part.start, part.stop))
+        self._count = len(order)
         self.ratings = Ratings(table.users[order], table.items[order], table.values[order])
-
-    def __len__(self) -> int:
-        return len(self.ratings.values)
 
 
 @dataclass(frozen=True, slots=True)

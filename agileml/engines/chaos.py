@@ -193,7 +193,15 @@ class FaultSchedule:
                 act = fault.act(rng, present) if isinstance(fault, RemoveNodes) else fault
                 if act is not None:
                     acts.append(act)
-                    present = _after(act, present)
+
+                # The machines that the next rules of the same moment can choose from.
+                if isinstance(act, Evict) and act.seconds is None:
+                    present = [machine for machine in present if machine.name not in act.names]
+                elif isinstance(act, Evict):
+                    present = [
+                        replace(machine, warned=machine.warned or machine.name in act.names)
+                        for machine in present
+                    ]
 
         return acts
 
@@ -204,19 +212,6 @@ class FaultSchedule:
 
 QUIET = FaultSchedule(Chaos())
 """A script without faults."""
-
-
-def _after(act: Act, present: list[RunningMachine]) -> list[RunningMachine]:
-    """The machines that the next rules of the same moment can choose from."""
-    match act:
-        case Evict(seconds=None):
-            return [machine for machine in present if machine.name not in act.names]
-        case Evict():
-            return [
-                replace(machine, warned=machine.warned or machine.name in act.names)
-                for machine in present
-            ]
-    return present
 
 
 # -- parsing ---------------------------------------------------------------------------------------

@@ -188,11 +188,6 @@ class Node:
             name, rules, self._initial.version, out, timer if stragglers.balance_servers else None
         )
 
-    @property
-    def chunk_runner(self) -> ChunkRunner:
-        """Runs the trainer's code."""
-        return self.worker.chunk_runner
-
     def load(self) -> None:
         """Creates the initial model, before this node reports that it is ready."""
         self._initial.version(0)

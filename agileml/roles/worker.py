@@ -122,12 +122,6 @@ class Worker:
         return self.handovers.shards
 
     @property
-    def unreported(self) -> int:
-        """Chunks that are done and not reported as a part of a clock; they are lost with the
-        node."""
-        return self.contributions.unreported
-
-    @property
     def idle(self) -> bool:
         """Whether it has no work and nothing to send."""
         return not (self.shards or self.contributions.open or self.state in BUSY or self._inbox)

@@ -115,6 +115,10 @@ class FrameworkTrainer(TorchModule):
 
     # -- what the framework says -------------------------------------------------------------------
 
+    reads_stream = False
+    sees_norm = False
+    """Whether what is logged has the norm of the gradient."""
+
     @abstractmethod
     def prepare(self) -> PreparedTraining:
         """Makes the training, in the order in which the framework does, so that the same random
@@ -211,15 +215,6 @@ class FrameworkTrainer(TorchModule):
     @property
     def is_whole(self) -> bool:
         return self.divided == 1
-
-    @property
-    def reads_stream(self) -> bool:
-        return False
-
-    @property
-    def sees_norm(self) -> bool:
-        """Whether the norm of gradients is logged."""
-        return False
 
     def init(self, rng: np.random.Generator) -> Params:
         """The module's trained parameters, its running statistics, the empty log, and the seed."""

@@ -67,7 +67,7 @@ def _replace(simulation: Simulation, name: str, until: float) -> None:
     if name not in simulation.nodes:
         simulation.join(reliable=name.startswith("r"))
     elif simulation.time.now < until:
-        simulation.at(simulation.time.now + 0.05, lambda: _replace(simulation, name, until))
+        simulation.time.at(simulation.time.now + 0.05, lambda: _replace(simulation, name, until))
 
 
 def played(seed: int) -> tuple[str, Counter[str]]:

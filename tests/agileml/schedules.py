@@ -228,7 +228,7 @@ class Schedule:
         early = chance.choice([0, 0, 0, 1, 2, 3]) if self.target is None else 0
         for _ in range(early):
             when = chance.uniform(0, 2.5 * simulation.machines.loading)
-            simulation.at(when, lambda: self._act(simulation))
+            simulation.time.at(when, lambda: self._act(simulation))
         for _ in range(chance.choice([0, 0, 1, 3])):
             self.watch.triggers.append(Trigger(self._forge, chance.randrange(1, 600)))
 
@@ -330,7 +330,8 @@ class Schedule:
             if simulation.away:
                 return False
             away = chance.choice([0.0, 0.01, 0.2])
-            simulation.lose_controller()
+            simulation.away = True
+            simulation.messages.lose(CONTROLLER)
             simulation.time.later(away, simulation.take_over)
             return True
         seconds = chance.choice([0.003, 0.03, 1.0])
@@ -353,7 +354,7 @@ class Schedule:
         else:
             simulation.kill(name, lambda _: chance.random() < 0.3)
         if name.startswith("r"):
-            simulation.at(
+            simulation.time.at(
                 simulation.time.now + chance.choice([0.0, 0.2]), lambda: _join_reliable(simulation)
             )
 
@@ -365,13 +366,13 @@ class Schedule:
         name = simulation.join(reliable=chance.random() < 0.3)
         if name.startswith("r"):
             # It may have taken the place of another one by then.
-            simulation.at(simulation.time.now + 0.2, lambda: _join_reliable(simulation))
+            simulation.time.at(simulation.time.now + 0.2, lambda: _join_reliable(simulation))
         act = (
             partial(simulation.warn, name, seconds)
             if what == "warn"
             else partial(simulation.kill, name)
         )
-        simulation.at(
+        simulation.time.at(
             simulation.time.now
             + chance.choice([0.0, 0.0005, simulation.machines.loading * chance.random()]),
             act,

@@ -75,7 +75,7 @@ class Simulation(JobSimulation[Node, Controller]):
         ledger = self.controller.clocks.ledger
         for name, node in self.nodes.items():
             if self.controller.members.get(name) is not None:
-                ledger.note_underway(name, node.worker.unreported)
+                ledger.note_underway(name, node.worker.contributions.unreported)
         super()._tick()
 
     def _carry_out(self, instruction: ControllerInstruction) -> None:
@@ -86,7 +86,7 @@ class Simulation(JobSimulation[Node, Controller]):
                     slow = dict.fromkeys(owners[: slowdown.count], slowdown.to)
                     self._wire.slow.update(slow)
                     if slowdown.until < inf:
-                        self.at(slowdown.until, self._wire.slow.clear)
+                        self.time.at(slowdown.until, self._wire.slow.clear)
         super()._carry_out(instruction)
 
     def _begin(self, name: str, action: Compute | Save | Fetch) -> None:
@@ -104,7 +104,7 @@ class Simulation(JobSimulation[Node, Controller]):
 
             def computed() -> None:
                 if self.nodes.get(name) is node:
-                    result = node.chunk_runner.run(work)
+                    result = node.worker.chunk_runner.run(work)
                     self._act(name, node.take_result(replace(result, seconds=seconds)))
 
             self.time.later(seconds, computed)
@@ -216,7 +216,9 @@ class SimulatedFleet(MachineFleet):
         """Removes a machine; with notice, its node hears the warning before."""
         simulation = self._simulation
         if name == CONTROLLER and not simulation.away:
-            simulation.lose_controller()
+            # With all messages in flight from it or to it.
+            simulation.away = True
+            simulation.messages.lose(CONTROLLER)
             self._events.append(Gone(CONTROLLER))
         elif name in simulation.nodes and notice is None:
             simulation.kill(name)

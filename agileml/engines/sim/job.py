@@ -128,10 +128,6 @@ class JobSimulation(Generic[NodeT, ControlT]):
 
     # -- faults and machines -----------------------------------------------------------------------
 
-    def at(self, when: float, act: Callable[[], None]) -> None:
-        """Calls `act` at a virtual time."""
-        self.time.at(when, act)
-
     def join(
         self,
         *,
@@ -222,11 +218,6 @@ class JobSimulation(Generic[NodeT, ControlT]):
         """The job is to end with its last stable model."""
         self._stopped = True
         self._control(StopJob())
-
-    def lose_controller(self) -> None:
-        """Removes the controller, with all messages in flight from it or to it."""
-        self.away = True
-        self.messages.lose(CONTROLLER)
 
     def take_over(self) -> None:
         """Has a new controller go on from what the one before remembered."""
