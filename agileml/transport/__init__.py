@@ -6,7 +6,7 @@ from agileml.errors import BadAddress, BadMessage, BadSecret, NotConnected, Queu
 from agileml.transport.endpoint import Endpoint
 from agileml.transport.framing import FrameLimits
 from agileml.transport.handshake import Identity, Names, new_instance
-from agileml.transport.settings import (
+from agileml.transport.link import (
     Connected,
     LinkEvent,
     Lost,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.base import allocation, require_prices, require_steps
+from bidbrain.gavel.baselines import allocation, require_prices, require_steps
 from bidbrain.gavel.deadline_packing import lateness, packed
 from bidbrain.gavel.deadline_plan import (
     MAX_DEADLINES,

@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.gavel.base import Policy
 from bidbrain.gavel.baselines import (
     Agnostic,
+    Policy,
     isolated_policy,
     isolated_shares,
     proportional_policy,
