@@ -173,13 +173,10 @@ class IterationLog(AbstractContextManager["IterationLog"]):
     def write(self, iteration: Iteration) -> None:
         """Appends a finished clock, unless it is there already."""
         if iteration.clock > self._last:
-            self._put(line_of(iteration))
+            self.put(line_of(iteration))
 
-    def end(self, last_line: Mapping[str, Any]) -> None:
-        """Appends the line for the whole job."""
-        self._put(last_line)
-
-    def _put(self, line: Mapping[str, Any]) -> None:
+    def put(self, line: Mapping[str, Any]) -> None:
+        """Appends a line, such as the last one, for the whole job."""
         if self._file is None:
             try:
                 self._file = self._path.open("a" if self._resumes else "w", encoding="utf-8")

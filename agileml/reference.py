@@ -5,7 +5,6 @@ Distributed runs are compared with it. In deterministic mode the two models agre
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 
@@ -35,15 +34,6 @@ ClockDeltas = dict[int, Delta]
 """Deltas by partition."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceClock:
-    """A finished clock. `params` is the model itself, valid until the next clock is requested."""
-
-    clock: int
-    params: Params
-    loss: float
-
-
 def replay(
     trainer: Trainer,
     log: Sequence[Accepted],
@@ -69,7 +59,8 @@ def replay(
 
     by_clock = {accepted.clock: accepted for accepted in log}
     iterations = iterate(trainer, seed, True, partitions, accepted=by_clock, wire=wire)
-    return next(islice(iterations, len(log), None)).params
+    _, params, _ = next(islice(iterations, len(log), None))
+    return params
 
 
 def run(
@@ -79,7 +70,8 @@ def run(
     if clocks < 0:
         raise BadArgument(f"clocks is {clocks}; it must be at least 0")
     iterations = iterate(trainer, seed, deterministic, partitions)
-    return next(islice(iterations, clocks, None)).params
+    _, params, _ = next(islice(iterations, clocks, None))
+    return params
 
 
 def iterate(
@@ -90,8 +82,9 @@ def iterate(
     sample_items: int = SAMPLE_ITEMS,
     accepted: Mapping[int, Accepted] | None = None,
     wire: str | None = None,
-) -> Iterator[ReferenceClock]:
-    """Yields clock 0, the initial model, and then one clock after another without end.
+) -> Iterator[tuple[int, Params, float]]:
+    """Yields clock 0, the initial model, and then one clock after another without end: its number,
+    the model itself, valid until the next clock is requested, and its loss.
 
     A clock is made up of its `accepted` chunks, by default all. `wire` is that of `JobSettings`;
     losses are those of the parameters as they travel.
@@ -108,7 +101,7 @@ def iterate(
 
     while True:
         worker.fill(states, clock)
-        yield ReferenceClock(clock, worker.model.arrays, worker.loss(clock, sample_items))
+        yield clock, worker.model.arrays, worker.loss(clock, sample_items)
         clock += 1
         counted = (accepted or {}).get(clock) or worker.plan.accept_all(clock)
         summed = worker.summed(counted) if deterministic else worker.aggregated(counted)

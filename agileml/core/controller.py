@@ -202,7 +202,17 @@ class Controller:
             )
 
         self._log()
-        self._finish()
+
+        # Once every partition has the last clock, fetches the model and its loss, and then ends the
+        # job.
+        last = self.last_clock
+        if self.epochs.mode is not Mode.RUNNING or self.clocks.ledger.reached < last.limit:
+            return
+        owners = self.table.owners
+        self._out.extend(last.requests(self.epochs.number, owners, self.members.names(*IN_EPOCH)))
+        finished = last.finished(len(owners), self.clocks.decisions.tally)
+        if finished is not None:
+            self._end(finished, "the job is done")
 
     def _check(self, event: object) -> None:
         """Raises Implausible if a node reports what is not for it to report."""
@@ -378,7 +388,8 @@ class Controller:
                 self.epochs.restored(event.node)
                 self._replan()
             case messages.ServerTimed():
-                self.planned.add_measurement(event)
+                measured = (event.server, event.sent_bytes, event.seconds)
+                self.planned.policy = self.planned.policy.with_measurement(*measured)
             case messages.Adopted():
                 if self.planned.assignment.shard_arrived(event.shard, event.node):
                     self._replan()
@@ -485,19 +496,6 @@ class Controller:
         if is_new:
             limit = Limit(self.epochs.number, self.last_clock.limit)
             self._broadcast(limit, self.members.names(*IN_EPOCH))
-
-    def _finish(self) -> None:
-        """Once every partition has the last clock, fetches the model and its loss, and then ends
-        the job.
-        """
-        last = self.last_clock
-        if self.epochs.mode is not Mode.RUNNING or self.clocks.ledger.reached < last.limit:
-            return
-        owners = self.table.owners
-        self._out.extend(last.requests(self.epochs.number, owners, self.members.names(*IN_EPOCH)))
-        finished = last.finished(len(owners), self.clocks.decisions.tally)
-        if finished is not None:
-            self._end(finished, "the job is done")
 
     def _report_broken(self, event: messages.Broken) -> None:
         named = event.node in event.message

@@ -14,7 +14,7 @@ from agileml.errors import InvalidTransition
 from agileml.policies.flexrr import help_groups
 from agileml.policies.psld import PSLD, ServerPlace
 from agileml.protocol.actions import Send
-from agileml.protocol.messages import GiveShard, HelpGroup, Move, Route, ServerTimed, Table
+from agileml.protocol.messages import GiveShard, HelpGroup, Move, Route, Table
 
 
 @dataclass(slots=True)
@@ -88,10 +88,6 @@ class PlannedChanges:
             self.more += place.short
 
         return place
-
-    def add_measurement(self, timed: ServerTimed) -> None:
-        """A worker has measured a server."""
-        self.policy = self.policy.with_measurement(timed.server, timed.sent_bytes, timed.seconds)
 
     def seconds_of_move(self, now: float) -> float | None:
         """The time that a partition took to arrive since the one before; None if it does not move

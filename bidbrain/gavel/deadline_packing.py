@@ -331,21 +331,14 @@ class _Packing:
         dollars = (scaled * batch.usd_per_second).sum()
         usd = float(dollars)
         clipped = np.clip(rates, 0.0, 1.0)
-        pieces = self._pieces(kept)
-        return DeadlinePlan(seconds, clipped, usd, pieces, exact=False)
 
-    def _pieces(self, kept: Ints) -> Pieces:
-        """Jobs run evenly in each interval until their deadlines."""
-        starts = self.time.starts
-        lengths = self.time.lengths
+        # Jobs run evenly in each interval until their deadlines.
         parts = []
         for i, m in enumerate(kept.tolist()):
             kind, interval = np.nonzero(self.seconds[m] > 0)
-            start = starts[interval]
-            until_end = self._batch.left[m] - starts[interval]
-            span = np.minimum(until_end, lengths[interval])
+            start = self.time.starts[interval]
+            span = np.minimum(batch.left[m] - start, self.time.lengths[interval])
             share = self.seconds[m][kind, interval] / span
-            piece = Pieces(np.full(len(kind), i), kind, start, start + span, share)
-            parts.append(piece)
+            parts.append(Pieces(np.full(len(kind), i), kind, start, start + span, share))
 
-        return Pieces.joined(parts)
+        return DeadlinePlan(seconds, clipped, usd, Pieces.joined(parts), exact=False)

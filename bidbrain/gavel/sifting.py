@@ -293,7 +293,20 @@ class _Sieve:
         while True:
             sifted = self._with(mixes, decided, start)
             start = sifted.start()
-            wrong = decided & self._wrong(mixes, start)
+
+            # The decided groups whose mix is not the best, or not possible.
+            points = self._points(start.prices)
+            best = self._values(start).max(axis=1)
+            part = mixes.at_zero + mixes.per_z * start.z
+            low = points[self._every, mixes.slow]
+            high = points[self._every, mixes.fast]
+            now = low + part * (high - low)
+            least = self._levels(start.z) * (1 - _SHARE_TOLERANCE)
+            short = self._reach[self._every, mixes.fast] < least
+            larger = np.maximum(np.abs(best), np.abs(now))
+            is_worse = best - now > _WORSE_BY * larger
+            impossible = (part < -_SHARE_TOLERANCE) | (part > 1 + _SHARE_TOLERANCE)
+            wrong = decided & (is_worse | impossible | short)
             if not wrong.any():
                 return sifted
             decided &= ~wrong
@@ -339,24 +352,6 @@ class _Sieve:
         if groups.cost is not None:
             values[:, 1:] -= groups.cost
         return np.asarray(values)
-
-    def _wrong(self, mixes: _Mixes, start: PriceStart) -> Bools:
-        """The groups whose mix is not the best, or not possible."""
-        points = self._points(start.prices)
-        best = self._values(start).max(axis=1)
-        part = mixes.at_zero + mixes.per_z * start.z
-        low = points[self._every, mixes.slow]
-        high = points[self._every, mixes.fast]
-        now = low + part * (high - low)
-        fast_reach = self._reach[self._every, mixes.fast]
-        least = self._levels(start.z) * (1 - _SHARE_TOLERANCE)
-        short = fast_reach < least
-
-        larger = np.maximum(np.abs(best), np.abs(now))
-        is_worse = best - now > _WORSE_BY * larger
-        return np.asarray(
-            is_worse | (part < -_SHARE_TOLERANCE) | (part > 1 + _SHARE_TOLERANCE) | short
-        )
 
     def _with(self, mixes: _Mixes, decided: Bools, start: PriceStart) -> Sifted:
         """The optimum if the decided groups keep their mixes."""

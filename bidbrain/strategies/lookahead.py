@@ -306,8 +306,23 @@ class Lookahead:
         on_demand = self._price_of_work(usd, 1.0, work_done, count * offer.nu)
 
         if self.offers:
-            known = self._rooms.get(room)
-            machines, time_usd, work = known or self._filled(room)
+            if room not in self._rooms:
+                # A room without its prices, which are all that changes between most decisions.
+                filling = np.floor(room / self._nu)[:, None]
+                nu = filling * self._nu[:, None]
+                useful_work = nu * self._useful
+                eviction_hours = (1 - self._survival) * self.application.eviction_hours
+                pauses = eviction_hours + self.application.resize_hours
+                some = useful_work > nu * pauses
+                surviving = nu * self._survival
+                # The work that a machine does besides if it survives the hour.
+                credit = SURVIVAL_CREDIT * self.application.startup_hours * surviving
+                credited = np.where(some, useful_work + credit, 1.0)
+                hour_usd = self.application.reliable_usd_per_hour + self.usd_per_hour
+                hours_usd = np.where(some, hour_usd * self._alive, inf)
+                self._rooms[room] = (filling, hours_usd, credited)
+
+            machines, time_usd, work = self._rooms[room]
             dollars = machines * prices[:, None] / NANOS_PER_DOLLAR
             usd_in_all = dollars * self._paid + time_usd
             per_work = usd_in_all / work
@@ -318,24 +333,6 @@ class Lookahead:
                 return cost, Rent(self.offers[row], int(machines[row, 0]), bid)
 
         return on_demand, Rent(offer, count, None) if count else None
-
-    def _filled(self, room: float) -> _FilledRoom:
-        """A room without its prices, which are all that changes between most decisions."""
-        machines = np.floor(room / self._nu)[:, None]
-        nu = machines * self._nu[:, None]
-        work = nu * self._useful
-        eviction_hours = (1 - self._survival) * self.application.eviction_hours
-        pauses = eviction_hours + self.application.resize_hours
-        some = work > nu * pauses
-        surviving = nu * self._survival
-        # The work that a machine does besides if it survives the hour.
-        credit = SURVIVAL_CREDIT * self.application.startup_hours * surviving
-        credited = np.where(some, work + credit, 1.0)
-        hour_usd = self.application.reliable_usd_per_hour + self.usd_per_hour
-        time_usd = np.where(some, hour_usd * self._alive, inf)
-        self._rooms[room] = filled = (machines, time_usd, credited)
-
-        return filled
 
     def _price_of_work(
         self, dollars: float, alive: float, work: float, surviving_nu: float

@@ -95,7 +95,7 @@ def undisturbed(kind: Kind, deterministic: bool) -> Callable[[int], Params]:
     def model(clock: int) -> Params:
         missing = islice(run, max(0, clock + 1 - len(models)))
         models.extend(
-            {name: values.copy() for name, values in one.params.items()} for one in missing
+            {name: values.copy() for name, values in params.items()} for _, params, _ in missing
         )
         return models[clock]
 
