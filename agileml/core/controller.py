@@ -20,7 +20,6 @@ from agileml.core.events import (
     Failed,
     Finished,
     Implausible,
-    Iteration,
     Remember,
     RememberCheckpoint,
     StopJob,
@@ -457,29 +456,27 @@ class Controller:
             if iteration is None:
                 return
             self._out.append(iteration)
-            self._learn(iteration)
+            quiet = not (iteration.redone or iteration.events or self.planned.assignment.moving)
+            nodes = (iteration.reliable, iteration.transient)
+            partitions = len(self.table.owners)
+            clock = ClockFinished(
+                iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet, partitions
+            )
+            self._note_reasons(self.stages.observe(clock))
+            if self.stages.stage != iteration.stage:
+                self._replan()
+
+            if self.settings.stragglers.balance_servers and self.epochs.mode is Mode.RUNNING:
+                self._observe_nodes()
+                place = self.planned.balance_servers(
+                    self.stages.footprint, self.stages.stage, self._now
+                )
+                if place is not None:
+                    self.clocks.log.note(f"partitions move to other servers: {place.reason}")
+                    self._replan()
+
             if self.last_clock.may_stop_after(iteration.clock) and self.settings.stop(iteration):
                 self._stop(StopJob(finish=True))
-
-    def _learn(self, iteration: Iteration) -> None:
-        quiet = not (iteration.redone or iteration.events or self.planned.assignment.moving)
-        nodes = (iteration.reliable, iteration.transient)
-        partitions = len(self.table.owners)
-        clock = ClockFinished(
-            iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet, partitions
-        )
-        self._note_reasons(self.stages.observe(clock))
-        if self.stages.stage != iteration.stage:
-            self._replan()
-
-        if self.settings.stragglers.balance_servers and self.epochs.mode is Mode.RUNNING:
-            self._observe_nodes()
-            place = self.planned.balance_servers(
-                self.stages.footprint, self.stages.stage, self._now
-            )
-            if place is not None:
-                self.clocks.log.note(f"partitions move to other servers: {place.reason}")
-                self._replan()
 
     # -- the end of the job ------------------------------------------------------------------------
 

@@ -512,8 +512,23 @@ class CrossingPanel:
             crossed.append(path.highest_after(at, self.window) > limits)
 
         features = np.concatenate(parts)
-        past = self._past(market, times)
-        data = np.column_stack([features, past])
+        # Log-odds of recent shares per span, of the panel's starts whose outcome is known at each
+        # moment: the pooled share, and the market's own shrunk towards it.
+        ended = (times - self.window) // self.step + 1
+        until = np.clip(ended - self._origin, 0, self._held.shape[1] - 1)
+        past = []
+        for span, windows in zip(_SPANS, _SHRINKAGE_WINDOWS, strict=True):
+            since = np.maximum(until - span // self.step, 0)
+            everybody = self._all_held[until] - self._all_held[since]
+            crossed_by_all = self._all_crossed[until] - self._all_crossed[since]
+            pooled = crossed_by_all / np.maximum(everybody, 1)
+            own_held = self._held[market, until] - self._held[market, since]
+            own_crossed = self._crossed[market, until] - self._crossed[market, since]
+            weight = windows * self.starts_per_window
+            share = (own_crossed + weight * pooled) / (own_held + weight)
+            past += [_softened_odds(pooled), _softened_odds(share)]
+
+        data = np.column_stack([features, np.stack(past, axis=1)])
         return PanelRows(market, times, data, np.concatenate(crossed))
 
     def _before(self, time: int) -> int:
@@ -521,35 +536,6 @@ class CrossingPanel:
         place = time // self.step + 1 - self._origin
         most = self._held.shape[1] - 1
         return int(np.clip(place, 0, most))
-
-    def _past(self, market: NDArray[np.intp], times: Ints) -> Floats:
-        """Log-odds of recent shares per span: the pooled share, and the market's own shrunk towards
-        it.
-        """
-        # The panel's starts whose outcome is known at each moment.
-        ended = (times - self.window) // self.step + 1
-        most = self._held.shape[1] - 1
-        until = np.clip(ended - self._origin, 0, most)
-        columns = []
-
-        for span, windows in zip(_SPANS, _SHRINKAGE_WINDOWS, strict=True):
-            since = np.maximum(until - span // self.step, 0)
-            everybody = self._all_held[until] - self._all_held[since]
-            crossed_by_all = self._all_crossed[until] - self._all_crossed[since]
-            watched = np.maximum(everybody, 1)
-            pooled = crossed_by_all / watched
-            held_until = self._held[market, until]
-            held_since = self._held[market, since]
-            held = held_until - held_since
-            crossed_until = self._crossed[market, until]
-            crossed_since = self._crossed[market, since]
-            crossed = crossed_until - crossed_since
-            weight = windows * self.starts_per_window
-            softened = crossed + weight * pooled
-            share = softened / (held + weight)
-            columns += [_softened_odds(pooled), _softened_odds(share)]
-
-        return np.stack(columns, axis=1)
 
 
 def _running(chosen: Bools, before: int, size: int) -> Ints:
