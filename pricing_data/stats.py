@@ -209,7 +209,22 @@ def find_gaps(histories: Iterable[PriceSeries], now: int) -> GapReport:
         ]
         newest = max(series.last for series in here)
         gaps += gaps_here
-        seams += _seams(cloud, region, gaps_here, len(here))
+
+        # The spans in which enough gaps of the region overlap.
+        markets = len(here)
+        begins = [(gap.start, 1) for gap in gaps_here]
+        ends = [(gap.end, -1) for gap in gaps_here]
+        silent = most = start = 0
+        for time, step in sorted(begins + ends) if markets > 1 else ():
+            before = silent
+            silent += step
+            if before < markets * _SEAM_SHARE <= silent:
+                start = time
+                most = silent
+            elif silent < markets * _SEAM_SHARE <= before:
+                seams.append(Seam(cloud, region, start, time, most, markets))
+            most = max(most, silent)
+
         stale += (
             Gap(series.market, series.last, newest)
             for series in here
@@ -217,23 +232,3 @@ def find_gaps(histories: Iterable[PriceSeries], now: int) -> GapReport:
         )
 
     return GapReport(tuple(seams), tuple(gaps), tuple(stale))
-
-
-def _seams(cloud: str, region: str, gaps: list[Gap], markets: int) -> Iterable[Seam]:
-    """The spans in which enough gaps of a region overlap."""
-    if markets < 2:
-        return
-
-    begins = [(gap.start, 1) for gap in gaps]
-    ends = [(gap.end, -1) for gap in gaps]
-    edges = sorted(begins + ends)
-    silent = most = start = 0
-    for time, step in edges:
-        before = silent
-        silent += step
-        if before < markets * _SEAM_SHARE <= silent:
-            start = time
-            most = silent
-        elif silent < markets * _SEAM_SHARE <= before:
-            yield Seam(cloud, region, start, time, most, markets)
-        most = max(most, silent)

@@ -287,7 +287,26 @@ class Lookahead:
         if main is None:
             return [], "no machine can be rented"
 
-        rents = [main, *self._filling(room, main, usd_per_work, prices, bids)]
+        # Allocations for the room next to the main one, most valuable first, as long as they are
+        # worth their price.
+        rents = [main]
+        main_nu = main.machines * main.offer.nu
+        room -= main_nu
+        stall = (1 - self._survival) * self.application.eviction_hours * main_nu
+        while self._nu.size and room >= self._nu.min():
+            machines = np.floor(room / self._nu)[:, None]
+            rate = machines * self._nu[:, None] * self._useful
+            worth = FILLING_WORTH * usd_per_work * (rate - stall)
+            usd = machines * prices[:, None] / NANOS_PER_DOLLAR
+            possible = (machines > 0) & np.isfinite(bids)
+            gain = np.where(possible, worth - usd * self._paid, -inf)
+            row, column = divmod(int(np.argmax(gain)), DISTANCES.size)
+            if not gain[row, column] > 0:
+                break
+
+            rents.append(Rent(self.offers[row], int(machines[row, 0]), int(bids[row, column])))
+            room -= rents[-1].machines * self._nu[row]
+
         expected = f"(expected ${usd_per_work:.3g} per unit of work)"
         return rents, f"rent {' and '.join(map(described, rents))} {expected}"
 
@@ -344,37 +363,3 @@ class Lookahead:
             credit = SURVIVAL_CREDIT * self.application.startup_hours
             return (dollars + hour_usd * alive) / (work + credit * surviving_nu)
         return inf
-
-    def _filling(
-        self, room: float, main: Rent, usd_per_work: float, prices: Floats, bids: Floats
-    ) -> list[Rent]:
-        """Allocations for the room next to the main one, most valuable first, as long as they are
-        worth their price.
-        """
-        room -= main.machines * main.offer.nu
-        main_nu = main.machines * main.offer.nu
-        stall = (1 - self._survival) * self.application.eviction_hours * main_nu
-        bought: list[Rent] = []
-
-        while self._nu.size and room >= self._nu.min():
-            machines = np.floor(room / self._nu)[:, None]
-            nu = self._nu[:, None]
-            rate = machines * nu * self._useful
-            work = rate - stall
-            worth = FILLING_WORTH * usd_per_work * work
-            price_column = prices[:, None]
-            usd = machines * price_column / NANOS_PER_DOLLAR
-            gain = worth - usd * self._paid
-            possible = (machines > 0) & np.isfinite(bids)
-            gain = np.where(possible, gain, -inf)
-            best = int(np.argmax(gain))
-            row, column = divmod(best, DISTANCES.size)
-            if not gain[row, column] > 0:
-                break
-
-            count = int(machines[row, 0])
-            bid = int(bids[row, column])
-            bought.append(Rent(self.offers[row], count, bid))
-            room -= bought[-1].machines * self._nu[row]
-
-        return bought
