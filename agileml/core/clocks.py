@@ -170,17 +170,12 @@ class ClockLog:
     logged_at: float | None = None
     _reached: int = 0
     _events: list[str] = field(default_factory=list)
-    _recent: list[str] = field(default_factory=list)
-
-    @property
-    def recent_events(self) -> list[str]:
-        """The last events, for the message of an error."""
-        return self._recent[-5:]
+    recent_events: list[str] = field(default_factory=list)
 
     def note(self, event: str) -> None:
         """Adds an event to the next clock."""
         self._events.append(event)
-        self._recent = [*self._recent[-19:], event]
+        self.recent_events = [*self.recent_events[-4:], event]
 
     def roll_back(self, clock: int) -> None:
         """All nodes return to a version."""

@@ -259,7 +259,6 @@ class _FlatSearch:
         return _Pipelines(total[np.arange(self._count), cut], cut, chosen[cut])
 
 
-Indices = NDArray[np.int64]
 Cube = NDArray[np.float64]
 
 
