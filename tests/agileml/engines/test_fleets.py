@@ -128,6 +128,7 @@ class Caller:
                 for name in set(act.names) & self._nodes.keys():
                     self._remove(name)
             case Evict():
+                assert act.seconds is not None
                 for name in set(act.names) & self._nodes.keys():
                     self._machines[name] = RunningMachine(
                         name, self._machines[name].reliable, warned=True
