@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -143,7 +144,7 @@ def read_log(path: Path) -> tuple[tuple[Accepted, ...], str | None]:
     return tuple(accepted[: end.get("clocks")]), end.get("digest")
 
 
-class IterationLog:
+class IterationLog(AbstractContextManager["IterationLog"]):
     """Writes a log, each line when its clock is done. A log without the line for the whole job was
     interrupted.
 
@@ -160,9 +161,6 @@ class IterationLog:
         self._last = _cut(path) if resumes else 0
         self._file: TextIO | None = None
 
-    def __enter__(self) -> "IterationLog":
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -175,13 +173,10 @@ class IterationLog:
     def write(self, iteration: Iteration) -> None:
         """Appends a finished clock, unless it is there already."""
         if iteration.clock > self._last:
-            self._put(line_of(iteration))
+            self.put(line_of(iteration))
 
-    def end(self, last_line: Mapping[str, Any]) -> None:
-        """Appends the line for the whole job."""
-        self._put(last_line)
-
-    def _put(self, line: Mapping[str, Any]) -> None:
+    def put(self, line: Mapping[str, Any]) -> None:
+        """Appends a line, such as the last one, for the whole job."""
         if self._file is None:
             try:
                 self._file = self._path.open("a" if self._resumes else "w", encoding="utf-8")

@@ -14,7 +14,7 @@ from agileml.policies.stage import StageByRatio, Thresholds, TrainingPolicy
 from agileml.roles.node import JobSettings
 from agileml.slowdowns import Slowdown
 from agileml.transport import FrameLimits, TransportSettings
-from agileml.transport.settings import PATIENT
+from agileml.transport.link import PATIENT
 
 MAX_NODES = 10_000
 """More would be a typing error."""

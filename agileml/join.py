@@ -26,7 +26,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from agileml.errors import AgileMLError, BadAddress, BadInput, ControllerUnreachable, PeerRefused
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
@@ -34,9 +34,11 @@ from agileml.runtime.attach import code_version, folder_role, join, linked_role
 from agileml.runtime.folders import SECRET_VARIABLE, own_folder, read_secret
 from agileml.runtime.node_process import NOT_ADMITTED, UNREACHABLE
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous, outward_host
-from agileml.runtime.role_specs import NodeRun
 from agileml.transport import parse_host_port
 from agileml.transport.certificates import credentials_of
+
+if TYPE_CHECKING:
+    from agileml.runtime.node_loop import NodeLoop
 
 FAILED, USAGE = 1, 2
 _FOR_PEOPLE = {NOT_ADMITTED: 3, UNREACHABLE: 4}
@@ -69,7 +71,17 @@ def main(words: list[str]) -> int:
             return 0
         if given.job is None:
             raise BadInput("HOST:PORT is missing: say where the controller listens")
-        admitted = _join_folder(given) if Path(given.job).is_absolute() else _join_link(given)
+        if Path(given.job).is_absolute():
+            # A terminal sends SIGINT to every process of its group; the owner of the machine
+            # decides when the node ends.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
+            # A local machine's name is the path of its folder; the last two parts identify it.
+            name = "-".join(Path(os.environ[given.name_in]).parts[-2:])
+            rendezvous = FolderRendezvous(Path(given.job), secret)
+            admitted = join(folder_role(rendezvous, name, reliable=given.reliable))
+        else:
+            admitted = _join_link(given)
     except AgileMLError as error:
         log.error("%s", error)
         codes = (
@@ -157,17 +169,6 @@ def _code(status: int, given: argparse.Namespace) -> int:
     return _FOR_PEOPLE.get(status, status)
 
 
-def _join_folder(given: argparse.Namespace) -> bool:
-    # A terminal sends SIGINT to every process of its group; the owner of the machine decides when
-    # the node ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
-    # A local machine's name is the path of its folder; the last two parts identify it.
-    name = "-".join(Path(os.environ[given.name_in]).parts[-2:])
-    rendezvous = FolderRendezvous(Path(given.job), secret)
-    return join(folder_role(rendezvous, name, reliable=given.reliable))
-
-
 def _join_link(given: argparse.Namespace) -> bool:
     controller = parse_host_port(given.job)
     name = _name_of(given)
@@ -244,7 +245,7 @@ def _name_of(given: argparse.Namespace) -> str:
     return str(name)
 
 
-def _warn_on_signals(node: NodeRun, seconds: float) -> None:
+def _warn_on_signals(node: "NodeLoop[Any]", seconds: float) -> None:
     """The first SIGTERM or SIGINT is a warning, the second ends the process."""
 
     def warn(_: int, __: FrameType | None) -> None:

@@ -5,15 +5,13 @@ Distributed runs are compared with it. In deterministic mode the two models agre
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 
 import numpy as np
 
 from agileml.errors import BadArgument
-from agileml.params.commit import CommitRule
-from agileml.params.declarations import Declarations
+from agileml.params.commit import CommitRule, Declarations
 from agileml.params.deltas import Delta, accumulate, scaled
 from agileml.params.layout import Array, Layout, Params, PartitionState
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack
@@ -34,15 +32,6 @@ from agileml.work import Accepted, WorkPlan
 
 ClockDeltas = dict[int, Delta]
 """Deltas by partition."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceClock:
-    """A finished clock. `params` is the model itself, valid until the next clock is requested."""
-
-    clock: int
-    params: Params
-    loss: float
 
 
 def replay(
@@ -70,7 +59,8 @@ def replay(
 
     by_clock = {accepted.clock: accepted for accepted in log}
     iterations = iterate(trainer, seed, True, partitions, accepted=by_clock, wire=wire)
-    return next(islice(iterations, len(log), None)).params
+    _, params, _ = next(islice(iterations, len(log), None))
+    return params
 
 
 def run(
@@ -80,7 +70,8 @@ def run(
     if clocks < 0:
         raise BadArgument(f"clocks is {clocks}; it must be at least 0")
     iterations = iterate(trainer, seed, deterministic, partitions)
-    return next(islice(iterations, clocks, None)).params
+    _, params, _ = next(islice(iterations, clocks, None))
+    return params
 
 
 def iterate(
@@ -91,8 +82,9 @@ def iterate(
     sample_items: int = SAMPLE_ITEMS,
     accepted: Mapping[int, Accepted] | None = None,
     wire: str | None = None,
-) -> Iterator[ReferenceClock]:
-    """Yields clock 0, the initial model, and then one clock after another without end.
+) -> Iterator[tuple[int, Params, float]]:
+    """Yields clock 0, the initial model, and then one clock after another without end: its number,
+    the model itself, valid until the next clock is requested, and its loss.
 
     A clock is made up of its `accepted` chunks, by default all. `wire` is that of `JobSettings`;
     losses are those of the parameters as they travel.
@@ -109,7 +101,7 @@ def iterate(
 
     while True:
         worker.fill(states, clock)
-        yield ReferenceClock(clock, worker.model.arrays, worker.loss(clock, sample_items))
+        yield clock, worker.model.arrays, worker.loss(clock, sample_items)
         clock += 1
         counted = (accepted or {}).get(clock) or worker.plan.accept_all(clock)
         summed = worker.summed(counted) if deterministic else worker.aggregated(counted)

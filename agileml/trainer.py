@@ -4,7 +4,7 @@ called.
 Clocks are numbered from 1; clock 0 is the model that `init` returned.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Protocol, runtime_checkable
@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from agileml.errors import BadTrainer, NotFinite
-from agileml.params.declarations import Declarations, calling, name_of
+from agileml.params.commit import Declarations, calling, name_of
 from agileml.params.layout import Array, Params, specs_of
 from agileml.params.view import ChunkView, RowSelection
 from agileml.work import WorkPlan, sampled_items
@@ -24,12 +24,9 @@ SAMPLE_ITEMS = 2000
 """Default number of items in the loss sample."""
 
 
-class Shard(Protocol):
-    """A fixed part of the input, the same on every node. An optional method `load()` fetches its
-    items in advance.
-    """
-
-    def __len__(self) -> int: ...
+Shard = Sized
+"""A fixed part of the input, the same on every node. An optional method `load()` fetches its items
+in advance."""
 
 
 class ParamReader(Protocol):

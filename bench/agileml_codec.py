@@ -41,8 +41,8 @@ def capture_messages() -> list[object]:
     )
     for number in range(4):
         simulation.join(reliable=number == 0)
-    simulation.at(3.0, lambda: simulation.warn("t2", 100.0))
-    simulation.at(4.0, lambda: _join(simulation))
+    simulation.time.at(3.0, lambda: simulation.warn("t2", 100.0))
+    simulation.time.at(4.0, lambda: _join(simulation))
     simulation.run()
     return [message for message in sent if type(message) in _kinds()]
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import QUIET, Act, Evict, Join, KillNodes, RunningMachine
+from agileml.engines.chaos import QUIET, Act, Evict, Join, RunningMachine
 from agileml.engines.local import LocalEngine
 from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Params
@@ -176,11 +176,11 @@ def _join_three(machines: Sequence[RunningMachine]) -> Act:
 
 
 def _kill_all(machines: Sequence[RunningMachine]) -> Act:
-    return KillNodes(_transient(machines))
+    return Evict(_transient(machines), None)
 
 
 def _kill_one(machines: Sequence[RunningMachine]) -> Act:
-    return KillNodes(_transient(machines)[:1])
+    return Evict(_transient(machines)[:1], None)
 
 
 def _play(job: TrainingJob, *acts: Later) -> Played:

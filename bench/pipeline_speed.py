@@ -33,8 +33,8 @@ import numpy as np
 
 from agileml.engines.chaos import Act, RunningMachine
 from agileml.errors import torch_module
+from agileml.pipeline.builtin import Dense, squared_error
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.plan.parallel_plan import ParallelPlan, SplitRequest, Topology

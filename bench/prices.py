@@ -15,12 +15,11 @@ import pandas as pd
 from bench.harness import Row, seconds, shown, table, times_faster
 from bench.startup import processor_seconds
 from pricing_data.catalog import Catalog
-from pricing_data.export import export
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.ingest import ingest
 from pricing_data.library import Library
 from pricing_data.market import Market
-from pricing_data.query import query
+from pricing_data.query import export, query
 from pricing_data.series import PriceSeries
 from pricing_data.stats import MarketStats, describe
 from pricing_data.store import PriceStore

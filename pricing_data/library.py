@@ -23,6 +23,7 @@ from pricing_data.samples import bundled_catalog, bundled_prices
 from pricing_data.series import PriceSeries
 from pricing_data.stats import MarketStats, describe, on_demand_of
 from pricing_data.store import PriceStore
+from pricing_data.store.facts import INTERRUPTIONS
 from pricing_data.store.sealed import read_rows, write_rows
 from pricing_data.store.segments import SegmentFile, market_of
 from pricing_data.store.table import CorrectedPrices, PriceTable
@@ -190,7 +191,7 @@ class Library:
         """The published figures of a market, oldest first; those of its region hold for its
         zones."""
         places = (market, replace(market, zone=NO_ZONE))
-        published = self.store.interruptions(market.cloud)
+        published = self.store.facts(INTERRUPTIONS, market.cloud)
         figures = (figure for figure in published if figure.market in places)
         return sorted(figures, key=lambda figure: figure.as_of)
 

@@ -91,10 +91,6 @@ class ListPrice:
         return cls(table, as_of, cloud, where, what, step, usd, certainty, source)
 
     @property
-    def is_approximate(self) -> bool:
-        return self.certainty != _LIST
-
-    @property
     def key(self) -> tuple[str, int, str, str, str, float]:
         """Identifies the row: a newer one with the same key replaces it."""
         return self.table, self.as_of, self.cloud, self.where, self.what, self.step
@@ -132,7 +128,7 @@ class ListPrices:
         date = max(past, default=dates[0])
         valid = [(order, row) for order, row in ranked if row.as_of == date]
         in_order = sorted(
-            valid, key=lambda ranked: (-ranked[0], ranked[1].step, ranked[1].is_approximate)
+            valid, key=lambda ranked: (-ranked[0], ranked[1].step, ranked[1].certainty != _LIST)
         )
         return [row for _, row in in_order]
 
@@ -312,7 +308,7 @@ def egress(
     # A list that begins above 0 GB does not say that what is below is free, and a run must not fail
     # because of it.
     tiers = ((0.0, first[1]), *others)
-    approximate = any(row.is_approximate for row in rows)
+    approximate = any(row.certainty != _LIST for row in rows)
     return EgressPrice(tiers, rows[0].as_of, rows[0].source, approximate)
 
 

@@ -1,4 +1,9 @@
-"""SQL queries over the stored prices with DuckDB. No other module imports it."""
+"""Prices for other programs: answers to SQL queries with DuckDB, which no other module imports, and
+files of price history, as CSV that `prices import` reads, or as Parquet.
+
+A query reads the stored prices and nothing else. Prices are written exactly: nano-dollars are
+decimals with nine places.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv as arrow_csv
+
+from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import BadInput, OverLimit
 from pricing_data.interruptible import interruptible, uninterrupted
+from pricing_data.market import LINUX, NO_ZONE
 from pricing_data.store.segments import SegmentFile
-from pricing_data.store.table import CorrectedPrices
-from pricing_data.units import age
+from pricing_data.store.table import CorrectedPrices, PriceTable
+from pricing_data.units import SECOND, age
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection, Statement
+    from duckdb import DuckDBPyConnection
 
 _VIEW = """
 create view prices as
@@ -146,7 +159,25 @@ def _restricted(segments: Sequence[Path], limits: QueryLimits) -> DuckDBPyConnec
 
 
 def _answer(connection: DuckDBPyConnection, sql: str, stopped: Event) -> QueryResult:
-    result = connection.execute(_only_select(connection.extract_statements(sql)))
+    from duckdb import StatementType
+
+    # Only a statement that cannot do more than read. EXPLAIN is refused with the others, because
+    # EXPLAIN ANALYZE runs what it explains.
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1:
+        raise BadInput(f"query: one statement is expected, not {len(statements)}; {_WRITE}")
+    kind = statements[0].type
+    if kind == StatementType.MULTI:
+        raise BadInput(
+            "query: a pivot must list its columns (pivot ... on region in ('us-east-1', "
+            "'us-west-2'))"
+        )
+    if kind != StatementType.SELECT:
+        raise BadInput(
+            f"query: {kind.name} is not allowed, because prices sql only reads; {_WRITE}"
+        )
+
+    result = connection.execute(statements[0])
     columns = tuple(column[0] for column in result.description or ()) if result else ()
     if not columns:
         raise BadInput(f"query: it returns no rows; {_WRITE}")
@@ -193,26 +224,71 @@ def _rows(segments: Sequence[Path], corrected: CorrectedPrices) -> str:
     return rows
 
 
-def _only_select(statements: list[Statement]) -> Statement:
-    """The one statement of a query; raises `BadInput` if there are several, or if it could do more
-    than read.
+SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
-    EXPLAIN is refused with the others, because EXPLAIN ANALYZE runs what it explains.
-    """
-    from duckdb import StatementType
 
-    if len(statements) != 1:
-        raise BadInput(f"query: one statement is expected, not {len(statements)}; {_WRITE}")
+def export(table: PriceTable, path: Path) -> None:
+    """Writes histories to a file in the format of its suffix: `.csv`, `.csv.gz` or `.parquet`."""
+    if not path.name.endswith(SUFFIXES):
+        raise BadInput(f"export to {path}: the name must end with one of {', '.join(SUFFIXES)}")
+    with atomic_write(path) as out:
+        if path.name.endswith(".parquet"):
+            pq.write_table(_spelled_rows(table), out, compression="zstd")
+            return
+        compression = "gzip" if path.name.endswith(".gz") else None
+        with pa.output_stream(str(out), compression=compression) as stream:
+            write_csv(table, stream)
 
-    kind = statements[0].type
-    if kind == StatementType.MULTI:
-        raise BadInput(
-            "query: a pivot must list its columns (pivot ... on region in ('us-east-1', "
-            "'us-west-2'))"
-        )
-    if kind != StatementType.SELECT:
-        raise BadInput(
-            f"query: {kind.name} is not allowed, because prices sql only reads; {_WRITE}"
-        )
 
-    return statements[0]
+def write_csv(table: PriceTable, out: IO[bytes] | pa.NativeFile) -> None:
+    options = arrow_csv.WriteOptions(quoting_style="needed", batch_size=1 << 16)
+    arrow_csv.write_csv(_spelled_rows(table), out, options)
+
+
+def objects(table: PriceTable) -> list[dict[str, str | float]]:
+    """The rows of the CSV, with prices as numbers."""
+    rows = _spelled_rows(table).to_pylist()
+    return [{**row, "spot_price": float(row["spot_price"])} for row in rows]
+
+
+def _spelled_rows(table: PriceTable) -> pa.Table:
+    clouds = [market.cloud for market in table.markets]
+    regions = [market.region for market in table.markets]
+    zones = ["" if market.zone == NO_ZONE else market.zone for market in table.markets]
+    types = [market.instance_type for market in table.markets]
+    products = ["Linux/UNIX" if market.os == LINUX else market.os for market in table.markets]
+    names = {
+        "cloud": clouds,
+        "region": regions,
+        "zone": zones,
+        "instance_type": types,
+        "product": products,
+    }
+
+    codes = table.codes()
+    spelled = {
+        name: pa.array(values, pa.string()).take(pa.array(codes)) for name, values in names.items()
+    }
+
+    # Fractions of a second only if any time has some.
+    has_fractions = np.any(table.times % SECOND)
+    times = (
+        pa.array(table.times).cast(pa.timestamp("us"))
+        if has_fractions
+        else pa.array(table.times // SECOND)
+    )
+
+    spelled_times = times if has_fractions else times.cast(pa.timestamp("s"))
+    timestamps = pc.strftime(spelled_times, format="%Y-%m-%dT%H:%M:%SZ")
+
+    # In dollars, exact and without trailing zeros: nano-dollars are decimals with nine places.
+    words = np.zeros((table.prices.size, 2), dtype="<i8")
+    words[:, 0] = table.prices
+    nine_decimals = pa.decimal128(19, 9)
+    buffer = pa.py_buffer(words.tobytes())
+    decimals = pa.Array.from_buffers(nine_decimals, len(words), [None, buffer])
+    texts = decimals.cast(pa.string())
+    without_zeros = pc.utf8_rtrim(texts, characters="0")
+    dollars = pc.utf8_rtrim(without_zeros, characters=".")
+
+    return pa.table({"timestamp": timestamps, **spelled, "spot_price": dollars})

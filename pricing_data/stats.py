@@ -183,23 +183,14 @@ class Seam:
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
-    """A market was last observed at `last`, longer ago than is usual for it; `newest` is its
-    region's last.
-    """
-
-    market: Market
-    last: int
-    newest: int
-
-
-@dataclass(frozen=True, slots=True)
 class GapReport:
     """All gaps of a set of markets."""
 
     seams: tuple[Seam, ...]
     gaps: tuple[Gap, ...]
-    stale: tuple[Stale, ...]
+    stale: tuple[Gap, ...]
+    """Markets last observed longer ago than is usual for them: until their region's last
+    observation."""
 
 
 def find_gaps(histories: Iterable[PriceSeries], now: int) -> GapReport:
@@ -208,7 +199,7 @@ def find_gaps(histories: Iterable[PriceSeries], now: int) -> GapReport:
     """
     seams: list[Seam] = []
     gaps: list[Gap] = []
-    stale: list[Stale] = []
+    stale: list[Gap] = []
     for (cloud, region), members in groupby(
         histories, key=lambda series: (series.market.cloud, series.market.region)
     ):
@@ -218,31 +209,26 @@ def find_gaps(histories: Iterable[PriceSeries], now: int) -> GapReport:
         ]
         newest = max(series.last for series in here)
         gaps += gaps_here
-        seams += _seams(cloud, region, gaps_here, len(here))
+
+        # The spans in which enough gaps of the region overlap.
+        markets = len(here)
+        begins = [(gap.start, 1) for gap in gaps_here]
+        ends = [(gap.end, -1) for gap in gaps_here]
+        silent = most = start = 0
+        for time, step in sorted(begins + ends) if markets > 1 else ():
+            before = silent
+            silent += step
+            if before < markets * _SEAM_SHARE <= silent:
+                start = time
+                most = silent
+            elif silent < markets * _SEAM_SHARE <= before:
+                seams.append(Seam(cloud, region, start, time, most, markets))
+            most = max(most, silent)
+
         stale += (
-            Stale(series.market, series.last, newest)
+            Gap(series.market, series.last, newest)
             for series in here
             if not series.market.is_synthetic and now - series.last > longest_silence(series.times)
         )
 
     return GapReport(tuple(seams), tuple(gaps), tuple(stale))
-
-
-def _seams(cloud: str, region: str, gaps: list[Gap], markets: int) -> Iterable[Seam]:
-    """The spans in which enough gaps of a region overlap."""
-    if markets < 2:
-        return
-
-    begins = [(gap.start, 1) for gap in gaps]
-    ends = [(gap.end, -1) for gap in gaps]
-    edges = sorted(begins + ends)
-    silent = most = start = 0
-    for time, step in edges:
-        before = silent
-        silent += step
-        if before < markets * _SEAM_SHARE <= silent:
-            start = time
-            most = silent
-        elif silent < markets * _SEAM_SHARE <= before:
-            yield Seam(cloud, region, start, time, most, markets)
-        most = max(most, silent)

@@ -220,27 +220,27 @@ class TopicModel:
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """Mean over documents of the mean negative log-likelihood of their held-out words."""
-        total = sum(
-            self._held_out_loss(params, piece.shard.start + piece.lo, len(piece))
-            for piece in sample
-        )
-        return total / sum(map(len, sample))
-
-    def _held_out_loss(self, params: ParamReader, first: int, count: int) -> float:
         corpus = self._corpus()
-        seen = corpus.span(first, first + count)
-        held = slice(*np.searchsorted(corpus.held_document, (first, first + count)).tolist())
-        mixtures = np.full((count, self.topics), self.spread)
-        np.add.at(mixtures, (corpus.document[seen] - first, params.read("assigned", seen)), 1)
-        mixtures /= mixtures.sum(axis=1, keepdims=True)
-        words, which = np.unique(corpus.held_words[held], return_inverse=True)
-        share = self._shares(params.read("words", words), params.read("totals")[0])[which]
-        document = corpus.held_document[held] - first
-        logs = -np.log((mixtures[document] * share).sum(axis=1))
+        losses = []
+        for piece in sample:
+            first = piece.shard.start + piece.lo
+            count = len(piece)
+            seen = corpus.span(first, first + count)
+            held = slice(*np.searchsorted(corpus.held_document, (first, first + count)).tolist())
+            mixtures = np.full((count, self.topics), self.spread)
+            assigned = params.read("assigned", seen)
+            np.add.at(mixtures, (corpus.document[seen] - first, assigned), 1)
+            mixtures /= mixtures.sum(axis=1, keepdims=True)
+            words, which = np.unique(corpus.held_words[held], return_inverse=True)
+            share = self._shares(params.read("words", words), params.read("totals")[0])[which]
+            document = corpus.held_document[held] - first
+            logs = -np.log((mixtures[document] * share).sum(axis=1))
 
-        summed = np.bincount(document, logs, count)
-        held_out = np.bincount(document, minlength=count)
-        return float((summed / held_out).sum())
+            summed = np.bincount(document, logs, count)
+            held_out = np.bincount(document, minlength=count)
+            losses.append(float((summed / held_out).sum()))
+
+        return sum(losses) / sum(map(len, sample))
 
     def _drawn(
         self,

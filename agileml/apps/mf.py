@@ -22,20 +22,20 @@ SEPARATORS = ("::", "\t", ";", ",")
 
 
 @dataclass(frozen=True, slots=True)
-class RatingTable:
-    """Ratings sorted by user, as numbers of users and items, in units of standard deviations from
-    their mean.
+class Ratings:
+    """Ratings as numbers of users and items, in units of `deviation` from their `mean`: sorted by
+    user in a file, and in random order in a shard, so that every batch is representative.
     """
 
     users: NDArray[np.intp]
     items: NDArray[np.intp]
     values: NDArray[np.float32]
-    mean: float
-    deviation: float
+    mean: float = 0.0
+    deviation: float = 1.0
 
 
 @lru_cache(maxsize=1)
-def read_ratings(file: str) -> RatingTable:
+def read_ratings(file: str) -> Ratings:
     """Reads a file of rows `user,item,rating`; further columns, and a first row without a number,
     are ignored.
 
@@ -62,7 +62,7 @@ def read_ratings(file: str) -> RatingTable:
     mean = float(values.mean())
     deviation = float(values.std()) or 1.0
     order = np.argsort(users, kind="stable")
-    return RatingTable(
+    return Ratings(
         users[order].astype(np.intp),
         items[order].astype(np.intp),
         ((values - mean) / deviation)[order].astype(np.float32),
@@ -113,15 +113,6 @@ _INITIAL_SCALE = 0.3
 """Size of the initial factors relative to the true ones: not 0, where the gradient vanishes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ratings:
-    """Ratings in random order, so that every batch is representative."""
-
-    users: NDArray[np.intp]
-    items: NDArray[np.intp]
-    values: Floats
-
-
 class RatingShard:
     """The ratings of some users; generated on first use, the same on every node."""
 
@@ -153,12 +144,10 @@ class RatingShard:
 class FileShard(RatingShard):
     """Consecutive ratings of a file, in random order."""
 
-    def __init__(self, table: RatingTable, part: slice, rng: np.random.Generator) -> None:
+    def __init__(self, table: Ratings, part: slice, rng: np.random.Generator) -> None:
         order = rng.permutation(np.arange(part.start, part.stop))
+        self._count = len(order)
         self.ratings = Ratings(table.users[order], table.items[order], table.values[order])
-
-    def __len__(self) -> int:
-        return len(self.ratings.values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -346,30 +346,12 @@ def _listed(names: Mapping[str, object] | list[str]) -> str:
 App = TypeVar("App")
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentBounds:
-    """The lower bound of a value, and whether the bound itself is allowed."""
-
-    least: float
-    inclusive: bool = True
-
-    def __str__(self) -> str:
-        if self.least == -inf:
-            return ""
-        return f" {'of at least' if self.inclusive else 'above'} {self.least:g}"
-
-    def allow(self, value: float) -> bool:
-        """Whether a value is within the bound."""
-        if self.inclusive:
-            return value >= self.least
-        return value > self.least
-
-
 # Stands for a field of type int.
 def whole(default: int, help_text: str, least: int = 1) -> Any:  # noqa: ANN401
     """A field for a whole number."""
     return field(
-        default=default, metadata={"bounds": ArgumentBounds(least), "help": help_text, "type": int}
+        default=default,
+        metadata={"least": least, "inclusive": True, "help": help_text, "type": int},
     )
 
 
@@ -377,7 +359,7 @@ def number(default: float, help_text: str, least: float = 0.0, inclusive: bool =
     """A field for a finite number."""
     return field(
         default=default,
-        metadata={"bounds": ArgumentBounds(least, inclusive), "help": help_text, "type": float},
+        metadata={"least": least, "inclusive": inclusive, "help": help_text, "type": float},
     )
 
 
@@ -410,7 +392,12 @@ def _convert(app: str, argument: Field[Any], value: object) -> int | float | str
     if argument.metadata["type"] is str:
         return str(value)
 
-    bounds: ArgumentBounds = argument.metadata["bounds"]
+    least: float = argument.metadata["least"]
+    inclusive: bool = argument.metadata["inclusive"]
+    bounds = ""
+    if least > -inf:
+        bounds = f" {'of at least' if inclusive else 'above'} {least:g}"
+
     wanted = argument.metadata["type"]
     kind = "whole number" if wanted is int else "number"
     problem = BadArgument(f"{app}: {argument.name} is {value!r}; it must be a {kind}{bounds}")
@@ -422,11 +409,8 @@ def _convert(app: str, argument: Field[Any], value: object) -> int | float | str
     except (ValueError, OverflowError):
         raise problem from None
 
-    if (
-        not isfinite(converted)
-        or not bounds.allow(converted)
-        or (isinstance(value, float) and converted != value)
-    ):
+    within = converted >= least if inclusive else converted > least
+    if not isfinite(converted) or not within or (isinstance(value, float) and converted != value):
         raise problem
 
     return converted

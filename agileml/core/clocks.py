@@ -24,6 +24,7 @@ from agileml.core.events import (
 from agileml.core.members import IN_EPOCH, Members
 from agileml.core.planned_changes import Assignment
 from agileml.core.recovery import VersionLedger
+from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import (
     Accept,
@@ -80,7 +81,10 @@ class ClockProgress:
             case Contributed():
                 self.decisions.add_contribution(report)
             case Helped():
-                self.ledger.add_help(report)
+                # A worker did a part of another one's work.
+                sums = self.ledger.clocks.setdefault(report.clock, ClockSums())
+                sums.helped_items += report.items
+                sums.helped_seconds += report.seconds
 
     def decide(
         self, workers: Sequence[str], now: float, members: Members, epoch: int
@@ -166,17 +170,12 @@ class ClockLog:
     logged_at: float | None = None
     _reached: int = 0
     _events: list[str] = field(default_factory=list)
-    _recent: list[str] = field(default_factory=list)
-
-    @property
-    def recent_events(self) -> list[str]:
-        """The last events, for the message of an error."""
-        return self._recent[-5:]
+    recent_events: list[str] = field(default_factory=list)
 
     def note(self, event: str) -> None:
         """Adds an event to the next clock."""
         self._events.append(event)
-        self._recent = [*self._recent[-19:], event]
+        self.recent_events = [*self.recent_events[-4:], event]
 
     def roll_back(self, clock: int) -> None:
         """All nodes return to a version."""

@@ -20,7 +20,6 @@ from agileml.core.events import (
     Failed,
     Finished,
     Implausible,
-    Iteration,
     Remember,
     RememberCheckpoint,
     StopJob,
@@ -32,7 +31,6 @@ from agileml.core.recovery import CHECKPOINT, INIT, Epochs, Mode, common_version
 from agileml.core.roll_call import (
     LEFT_BEHIND,
     Consequence,
-    Leaving,
     LostNodes,
     NodeAnswer,
     NodeEvent,
@@ -103,11 +101,6 @@ class Controller:
     # -- for those who watch a job -----------------------------------------------------------------
 
     @property
-    def mode(self) -> Mode:
-        """The current mode."""
-        return self.epochs.mode
-
-    @property
     def epoch(self) -> int:
         """The number of the current epoch; 0 before the first."""
         return self.epochs.number
@@ -116,11 +109,6 @@ class Controller:
     def reported(self) -> int:
         """Grows whenever workers report more chunks."""
         return self.clocks.ledger.reported
-
-    @property
-    def stable(self) -> int:
-        """The last version that is safe."""
-        return self.clocks.stable
 
     @property
     def table(self) -> Table:
@@ -213,7 +201,17 @@ class Controller:
             )
 
         self._log()
-        self._finish()
+
+        # Once every partition has the last clock, fetches the model and its loss, and then ends the
+        # job.
+        last = self.last_clock
+        if self.epochs.mode is not Mode.RUNNING or self.clocks.ledger.reached < last.limit:
+            return
+        owners = self.table.owners
+        self._out.extend(last.requests(self.epochs.number, owners, self.members.names(*IN_EPOCH)))
+        finished = last.finished(len(owners), self.clocks.decisions.tally)
+        if finished is not None:
+            self._end(finished, "the job is done")
 
     def _check(self, event: object) -> None:
         """Raises Implausible if a node reports what is not for it to report."""
@@ -260,7 +258,7 @@ class Controller:
                 self._gather()
             case Consequence.REPLAN:
                 self._replan()
-            case Leaving():
+            case messages.Warned():
                 self._out.extend(self.planned.assignment.expedite(answer.node, self.epochs.number))
                 self._replan()
             case Hello() if self.epochs.mode is Mode.RESUMING:
@@ -389,10 +387,10 @@ class Controller:
                 self.epochs.restored(event.node)
                 self._replan()
             case messages.ServerTimed():
-                self.planned.add_measurement(event)
+                measured = (event.server, event.sent_bytes, event.seconds)
+                self.planned.policy = self.planned.policy.with_measurement(*measured)
             case messages.Adopted():
-                self.planned.assignment.shard_arrived(event.shard, event.node)
-                if self.planned.assignment.worth_planning():
+                if self.planned.assignment.shard_arrived(event.shard, event.node):
                     self._replan()
             case messages.Taken():
                 assignment = self.planned.assignment
@@ -458,29 +456,27 @@ class Controller:
             if iteration is None:
                 return
             self._out.append(iteration)
-            self._learn(iteration)
+            quiet = not (iteration.redone or iteration.events or self.planned.assignment.moving)
+            nodes = (iteration.reliable, iteration.transient)
+            partitions = len(self.table.owners)
+            clock = ClockFinished(
+                iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet, partitions
+            )
+            self._note_reasons(self.stages.observe(clock))
+            if self.stages.stage != iteration.stage:
+                self._replan()
+
+            if self.settings.stragglers.balance_servers and self.epochs.mode is Mode.RUNNING:
+                self._observe_nodes()
+                place = self.planned.balance_servers(
+                    self.stages.footprint, self.stages.stage, self._now
+                )
+                if place is not None:
+                    self.clocks.log.note(f"partitions move to other servers: {place.reason}")
+                    self._replan()
+
             if self.last_clock.may_stop_after(iteration.clock) and self.settings.stop(iteration):
                 self._stop(StopJob(finish=True))
-
-    def _learn(self, iteration: Iteration) -> None:
-        quiet = not (iteration.redone or iteration.events or self.planned.assignment.moving)
-        nodes = (iteration.reliable, iteration.transient)
-        partitions = len(self.table.owners)
-        clock = ClockFinished(
-            iteration.stage, *nodes, iteration.seconds, iteration.sums, quiet, partitions
-        )
-        self._note_reasons(self.stages.observe(clock))
-        if self.stages.stage != iteration.stage:
-            self._replan()
-
-        if self.settings.stragglers.balance_servers and self.epochs.mode is Mode.RUNNING:
-            self._observe_nodes()
-            place = self.planned.balance_servers(
-                self.stages.footprint, self.stages.stage, self._now
-            )
-            if place is not None:
-                self.clocks.log.note(f"partitions move to other servers: {place.reason}")
-                self._replan()
 
     # -- the end of the job ------------------------------------------------------------------------
 
@@ -497,19 +493,6 @@ class Controller:
         if is_new:
             limit = Limit(self.epochs.number, self.last_clock.limit)
             self._broadcast(limit, self.members.names(*IN_EPOCH))
-
-    def _finish(self) -> None:
-        """Once every partition has the last clock, fetches the model and its loss, and then ends
-        the job.
-        """
-        last = self.last_clock
-        if self.epochs.mode is not Mode.RUNNING or self.clocks.ledger.reached < last.limit:
-            return
-        owners = self.table.owners
-        self._out.extend(last.requests(self.epochs.number, owners, self.members.names(*IN_EPOCH)))
-        finished = last.finished(len(owners), self.clocks.decisions.tally)
-        if finished is not None:
-            self._end(finished, "the job is done")
 
     def _report_broken(self, event: messages.Broken) -> None:
         named = event.node in event.message

@@ -192,9 +192,16 @@ class Decisions:
         if not coming.wait_for:
             self._begin(coming, len(names), now)
         late = {workers[place] for place in coming.missing}
-        self._measure(coming, len(names) - len(late), now)
-        wanted = min(coming.wait_for, len(names))
         arrived = len(names) - len(late)
+        for number in range(coming.seen + 1, arrived + 1):
+            if coming.began is not None:
+                # The workers start a job together, as after a clock that waited for all.
+                waited = self._waited or self._workers
+                seen = GradientArrived(waited, number, now - coming.began)
+                self.policy = self.policy.observe(seen)[0]
+
+        coming.seen = max(coming.seen, arrived)
+        wanted = min(coming.wait_for, len(names))
         covers = coming.arrived.covers()
         if arrived < wanted or (coming.missing and not self.plan.cover_items(self.clock, covers)):
             return None
@@ -223,18 +230,6 @@ class Decisions:
             coming.wait_for = max(1, proposal.gradients)
             if proposal.reason:
                 self.notes.append(f"backup workers {proposal.reason}")
-
-    def _measure(self, coming: OpenClock, arrived: int, now: float) -> None:
-        assert self.policy is not None
-        for number in range(coming.seen + 1, arrived + 1):
-            if coming.began is not None:
-                # The workers start a job together, as after a clock that waited for all.
-                waited = self._waited or self._workers
-                self.policy = self.policy.observe(
-                    GradientArrived(waited, number, now - coming.began)
-                )[0]
-
-        coming.seen = max(coming.seen, arrived)
 
 
 def measured(

@@ -14,7 +14,7 @@ from agileml.errors import InvalidTransition
 from agileml.policies.flexrr import help_groups
 from agileml.policies.psld import PSLD, ServerPlace
 from agileml.protocol.actions import Send
-from agileml.protocol.messages import GiveShard, HelpGroup, Move, Route, ServerTimed, Table
+from agileml.protocol.messages import GiveShard, HelpGroup, Move, Route, Table
 
 
 @dataclass(slots=True)
@@ -88,10 +88,6 @@ class PlannedChanges:
             self.more += place.short
 
         return place
-
-    def add_measurement(self, timed: ServerTimed) -> None:
-        """A worker has measured a server."""
-        self.policy = self.policy.with_measurement(timed.server, timed.sent_bytes, timed.seconds)
 
     def seconds_of_move(self, now: float) -> float | None:
         """The time that a partition took to arrive since the one before; None if it does not move
@@ -242,8 +238,13 @@ class Assignment:
         self._place(partition, move.to, move.backup)
         return move
 
-    def shard_arrived(self, shard: int, node: str) -> None:
-        """Confirms a move; InvalidTransition if the shard was not moving to this node."""
+    def shard_arrived(self, shard: int, node: str) -> bool:
+        """Confirms a move, and says whether enough shards have arrived to look for a new target:
+        each of a few, or a part of many. InvalidTransition if the shard was not moving to this
+        node.
+
+        A plan looks at all shards, so that planning after each of many would take quadratic time.
+        """
         if self.giving.get(shard) != node:
             raise InvalidTransition(
                 f"{node} received shard {shard}, which was not moving there: {self.giving}"
@@ -251,13 +252,6 @@ class Assignment:
         self._remember_worker(shard, self._arrived.get(shard) or self._table.workers[shard])
         self._arrived[shard] = self.giving.pop(shard)
         self._since_planned += 1
-
-    def worth_planning(self) -> bool:
-        """Whether enough shards have arrived to look for a new target: each of a few, or a part of
-        many.
-
-        A plan looks at all shards, so that planning after each of many would take quadratic time.
-        """
         if self._since_planned * PLANS_PER_MOVE < len(self.giving):
             return False
         self._since_planned = 0

@@ -10,7 +10,7 @@ from typing import Any
 from agileml.core.members import Members
 from agileml.errors import InvalidTransition
 from agileml.policies.stage import ClockSums
-from agileml.protocol.messages import Hello, Helped, Move, PartitionProgress, Table, WorkDone
+from agileml.protocol.messages import Hello, Move, PartitionProgress, Table, WorkDone
 from agileml.work import Accepted
 
 
@@ -45,32 +45,29 @@ def rollback_point(
     partitions = range(len(table.owners))
     if stable > 0:
         sources = last.sources if last.rolled_back == stable else ("",) * len(partitions)
-        holders = tuple(_holder(members, table, ledger, stable, p, sources[p]) for p in partitions)
+        holders = []
+        for partition, before in zip(partitions, sources, strict=True):
+            backup = table.backups[partition]
+            owner = table.owners[partition]
+            copied = ledger.copied[partition]
+            # A former backup keeps its versions until a later one is stable.
+            having = [name for name in (backup, *copied) if stable in copied.get(name, ())]
+            if owner in ledger.served[partition]:
+                having.append(owner)
+            having = [name for name in (*having, before) if members.stays(name)]
+
+            # Reliable nodes first: others may be evicted before they answer. An empty name if every
+            # node that has the stable version is lost.
+            reliable = [name for name in having if members[name].reliable]
+            kept = before if before in (INIT, CHECKPOINT) else ""
+            holders.append(next(iter(reliable + having), kept))
+
         if all(holders):
-            return stable, holders
+            return stable, tuple(holders)
         if checkpoint > 0:
             return checkpoint, (CHECKPOINT,) * len(partitions)
 
     return 0, (INIT,) * len(partitions)
-
-
-def _holder(
-    members: Members, table: Table, ledger: VersionLedger, stable: int, partition: int, before: str
-) -> str:
-    """A node that has the stable version of a partition; an empty name if every such node is
-    lost."""
-    backup = table.backups[partition]
-    owner = table.owners[partition]
-    copied = ledger.copied[partition]
-    # A former backup keeps its versions until a later one is stable.
-    holders = [name for name in (backup, *copied) if stable in copied.get(name, ())]
-    if owner in ledger.served[partition]:
-        holders.append(owner)
-    holders = [name for name in (*holders, before) if members.stays(name)]
-
-    # Reliable nodes first: others may be evicted before they answer.
-    reliable = [name for name in holders if members[name].reliable]
-    return next(iter(reliable + holders), before if before in (INIT, CHECKPOINT) else "")
 
 
 def common_version(
@@ -274,12 +271,6 @@ class VersionLedger:
             sums.loss_count += done.loss_count
         if done.node in self.underway:
             self.underway[done.node] = max(0, self.underway[done.node] - done.chunks)
-
-    def add_help(self, helped: Helped) -> None:
-        """Records that a worker did a part of another one's work."""
-        sums = self.clocks.setdefault(helped.clock, ClockSums())
-        sums.helped_items += helped.items
-        sums.helped_seconds += helped.seconds
 
     def note_underway(self, node: str, chunks: int) -> None:
         """A node has done chunks that it has not reported as a part of a clock."""

@@ -41,13 +41,6 @@ class Consequence(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
-    """An active node was warned: it has to give away what it holds."""
-
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
 class LostNodes:
     """Nodes with the phase of each until now; those that were out before are left out, so that
     there may be none.
@@ -57,9 +50,10 @@ class LostNodes:
     why: str
 
 
-NodeAnswer = Send | Consequence | str | Hello | Leaving | LostNodes | Failed
+NodeAnswer = Send | Consequence | str | Hello | Warned | LostNodes | Failed
 """A text is an event for the log; a hello that of a node that takes part, to a controller that was
-restarted; `Failed`: the nodes of the first epoch do not come."""
+restarted; a warning that of an active node, which has to give away what it holds; `Failed`: the
+nodes of the first epoch do not come."""
 
 
 @dataclass(slots=True)
@@ -159,7 +153,7 @@ class RollCall:
             return
 
         if phase is NodePhase.LEAVING:
-            yield Leaving(event.node)
+            yield event
         else:
             yield Send(event.node, Leave(EVICTED_EARLY))
 

@@ -31,8 +31,8 @@ from agileml.runtime.prepared_job import RunnableJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks
 from agileml.transport import BadAddress, TcpAddress, sockets
-from agileml.transport.addresses import UnixAddress
 from agileml.transport.handshake import check_secret
+from agileml.transport.sockets import UnixAddress
 
 RELEASE_SECONDS = 15.0
 """How long a finished job waits for its nodes to leave."""
@@ -97,11 +97,11 @@ class AttachedJob:
 
         self._checkpoints = ModelCheckpoints(rendezvous.blobs)
         publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
-        self._client = ControllerClient(
+        self.client = ControllerClient(
             rendezvous, Clocks(listener, last_clock), output, plan.job.transport
         )
         self._fleet = AttachedFleet(plan, processes, rendezvous)
-        self._loop = JobLoop(self._fleet, self._client, QUIET, output, replaces=False)
+        self._loop = JobLoop(self._fleet, self.client, QUIET, output, replaces=False)
         self._fleet.start_controller()
         self.expelled: tuple[str, ...] = ()
         """The nodes that broke the rules: their machines do nothing for the job any more."""
@@ -114,44 +114,32 @@ class AttachedJob:
         # What was reported since the last turn must not wait until this one ends.
         self._loop.handle_events()
         result = self._loop.turn(longest)
-        self.expelled = self._client.expelled
+        self.expelled = self.client.expelled
         if result is None:
             return None
         with _sound_arrays():
             return self._plan.trained(result, self._checkpoints.load)
 
-    @property
-    def last_clock(self) -> int:
-        """The last finished clock."""
-        return self._client.last_clock
-
-    @property
-    def progress(self) -> int:
-        """Grows whenever a clock is finished or workers report more work, also of a clock that is
-        done again.
-        """
-        return self._client.progress
-
     def release(self, seconds: float) -> None:
         """Waits until all nodes of a job that is over have left, for at most this many seconds."""
         until = time.monotonic() + seconds
-        while self._client.linked_nodes and time.monotonic() < until:
+        while self.client.linked_nodes and time.monotonic() < until:
             # Nodes hear from a controller that the job is over: one that ends before it has told
             # them is replaced.
             with suppress(Unrecoverable):
                 self._loop.handle_events()
-            for _ in self._client.listen(TURN_SECONDS):
+            for _ in self.client.listen(TURN_SECONDS):
                 pass
 
         # What the nodes printed at their end has arrived at the controller by now.
-        self._client.settle(max(0.0, until - time.monotonic()))
+        self.client.settle(max(0.0, until - time.monotonic()))
 
     def stop(self, *, finish: bool = False) -> None:
         """Ends the job with its last stable model; with `finish`, with the clock in progress, as
         its settings would.
         """
         if finish:
-            self._client.stop(finish=True)
+            self.client.stop(finish=True)
         else:
             self._loop.stop()
 
@@ -165,7 +153,7 @@ class AttachedJob:
 
     def close(self) -> None:
         """Ends the controller; the folder stays."""
-        self._client.close()
+        self.client.close()
         self._fleet.close()
 
 

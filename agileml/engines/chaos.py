@@ -27,17 +27,10 @@ from agileml.trainer import random_generator
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Machines are warned, and taken away after `seconds`."""
+    """Machines are warned, and taken away after `seconds`; None: at once, without warning."""
 
     names: tuple[str, ...]
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class KillNodes:
-    """Machines are taken away without warning."""
-
-    names: tuple[str, ...]
+    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +119,6 @@ class RemoveNodes:
             count = min(self.share, count)
         chosen = rng.choice(len(candidates), count, replace=False)
         names = tuple(candidates[index] for index in sorted(chosen))
-        if self.warning is None:
-            return KillNodes(names)
         return Evict(names, self.warning)
 
 
@@ -202,7 +193,15 @@ class FaultSchedule:
                 act = fault.act(rng, present) if isinstance(fault, RemoveNodes) else fault
                 if act is not None:
                     acts.append(act)
-                    present = _after(act, present)
+
+                # The machines that the next rules of the same moment can choose from.
+                if isinstance(act, Evict) and act.seconds is None:
+                    present = [machine for machine in present if machine.name not in act.names]
+                elif isinstance(act, Evict):
+                    present = [
+                        replace(machine, warned=machine.warned or machine.name in act.names)
+                        for machine in present
+                    ]
 
         return acts
 
@@ -213,19 +212,6 @@ class FaultSchedule:
 
 QUIET = FaultSchedule(Chaos())
 """A script without faults."""
-
-
-def _after(act: Act, present: list[RunningMachine]) -> list[RunningMachine]:
-    """The machines that the next rules of the same moment can choose from."""
-    match act:
-        case KillNodes():
-            return [machine for machine in present if machine.name not in act.names]
-        case Evict():
-            return [
-                replace(machine, warned=machine.warned or machine.name in act.names)
-                for machine in present
-            ]
-    return present
 
 
 # -- parsing ---------------------------------------------------------------------------------------
@@ -428,4 +414,4 @@ class _Parser:
         )
 
 
-Act = Evict | KillNodes | Join | KillController
+Act = Evict | Join | KillController

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from agileml.engines.base import ControllerLink, FleetEvent, Gone, Joined, MachineFleet
-from agileml.engines.chaos import Evict, Join, KillController, KillNodes, RunningMachine, Script
+from agileml.engines.chaos import Evict, Join, KillController, RunningMachine, Script
 from agileml.engines.interrupts import until_done
 from agileml.errors import JobFailed, Unrecoverable
 from agileml.protocol.actions import CONTROLLER
@@ -171,12 +171,12 @@ class JobLoop:
         if self._link.result is None:
             for act in self._script.due(self._link.last_clock, self._fleet.seconds, self._present):
                 match act:
-                    case Evict():
-                        self._stop(act.names, act.seconds)
-                    case KillNodes():
+                    case Evict(seconds=None):
                         self._stopping.update(act.names)
                         self._stop(act.names)
                         self._list_present()
+                    case Evict():
+                        self._stop(act.names, act.seconds)
                     case Join():
                         self._add(act)
                     case KillController():

@@ -120,14 +120,6 @@ class TorchLayer:
 
         return unpacked(tuple(map(_gradient_of, given))), tuple(map(_gradient_of, tensors))
 
-    def module_with(self, weights: Weights, buffers: Weights, key: DrawKey) -> torch.nn.Module:
-        """A copy of the module."""
-        own = _Module.of(deepcopy(self._module(key).module))
-        for tensors, arrays in ((own.trained, weights), (own.buffers, buffers)):
-            for tensor, array in zip(tensors.values(), arrays, strict=True):
-                tensor.data.copy_(tensor_of(array))
-        return own.module
-
     def _module(self, key: DrawKey) -> _Module:
         """The module of this process, built with the random numbers of the model's seed and the
         layer.
@@ -238,11 +230,16 @@ def modules_with(
     """The modules of a model's layers with the given weights and buffers, such as those of a
     finished training.
     """
-    return [
-        layer.module_with(weights[i], buffers.get(i, ()), (model.seed, 0, i))
-        for i, layer in enumerate(model.layers)
-        if isinstance(layer, TorchLayer)
-    ]
+    modules = []
+    for i, layer in enumerate(model.layers):
+        if isinstance(layer, TorchLayer):
+            own = _Module.of(deepcopy(layer._module((model.seed, 0, i)).module))
+            for tensors, arrays in ((own.trained, weights[i]), (own.buffers, buffers.get(i, ()))):
+                for tensor, array in zip(tensors.values(), arrays, strict=True):
+                    tensor.data.copy_(tensor_of(array))
+            modules.append(own.module)
+
+    return modules
 
 
 def modules_from(model: PipelineModel, saved: Mapping[str, Array]) -> list[torch.nn.Module]:

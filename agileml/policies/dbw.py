@@ -177,7 +177,12 @@ class DBW:
                     and before.clock == report.clock - 1
                     and report.along is not None
                 ):
-                    policy = self._with_turn(before, report.along)
+                    # With one gradient the noise in its square is only known from others.
+                    if before.gradients >= 1.5 and before.spread is not None:
+                        true = before.square - before.spread / before.gradients
+                        turned = CURVATURE_DECAY * self.turned + true - report.along
+                        walked = CURVATURE_DECAY * self.walked + before.square
+                        policy = replace(self, turned=turned, walked=walked)
                     if report.spread is None and policy.walked:
                         # What is left of the last gradient and what its step took from it is the
                         # square without noise.
@@ -187,19 +192,6 @@ class DBW:
                 return replace(policy, seen=_latest((*self.seen, report), gradients)), ()
             case ClockBegins():
                 return self._begin(report)
-
-    def _with_turn(self, before: GradientsSummed, along: float) -> DBW:
-        """With what the last step changed; with one gradient the noise in its square is only known
-        from others.
-        """
-        if before.gradients < 1.5 or before.spread is None:
-            return self
-        true = before.square - before.spread / before.gradients
-        return replace(
-            self,
-            turned=CURVATURE_DECAY * self.turned + true - along,
-            walked=CURVATURE_DECAY * self.walked + before.square,
-        )
 
     @property
     def steepness(self) -> float:

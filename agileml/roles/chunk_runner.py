@@ -13,7 +13,7 @@ from math import ceil
 from time import perf_counter
 
 from agileml.errors import AgileMLError
-from agileml.params.declarations import Declarations
+from agileml.params.commit import Declarations
 from agileml.params.deltas import Delta
 from agileml.params.reads import MissingRows, RowsRead
 from agileml.params.view import CacheView, ChunkView, ParamCache, WriteBack

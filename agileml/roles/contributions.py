@@ -34,24 +34,6 @@ class ClockTally:
         return sum(map(len, self.chunks.values()))
 
 
-def parts_by_owner(
-    contribution: Contribution, owners: Sequence[str], node: str
-) -> list[tuple[str, list[PartitionUpdate]]]:
-    """A part for each partition, by the servers that own them.
-
-    The servers are in a cyclic order that starts differently for every node: else all would push to
-    the same one first.
-    """
-    parts: dict[str, list[PartitionUpdate]] = {}
-    for partition, owner in enumerate(owners):
-        parts.setdefault(owner, []).append(
-            PartitionUpdate(partition, contribution.entries.get(partition, ()))
-        )
-    around = sorted(parts.items())
-    first = bisect_left(around, node, key=lambda item: item[0])
-    return around[first:] + around[:first]
-
-
 def within(
     parts: Sequence[PartitionUpdate], most_bytes: int
 ) -> Iterator[tuple[PartitionUpdate, ...]]:
@@ -128,7 +110,16 @@ class Contributions:
         context = self.context
         clock = contribution.clock
         covers = contribution.covers
-        for owner, parts in parts_by_owner(contribution, context.table.owners, context.node):
+        parts_of: dict[str, list[PartitionUpdate]] = {}
+        for partition, owner in enumerate(context.table.owners):
+            update = PartitionUpdate(partition, contribution.entries.get(partition, ()))
+            parts_of.setdefault(owner, []).append(update)
+
+        # The servers are in a cyclic order that starts differently for every node: else all would
+        # push to the same one first.
+        around = sorted(parts_of.items())
+        start = bisect_left(around, context.node, key=lambda item: item[0])
+        for owner, parts in around[start:] + around[:start]:
             requested = requests.request_with_push(owner, parts, want)
             for some in within(parts, self.frame_bytes):
                 push = Push(context.epoch, context.node, clock, covers, some, requested)

@@ -9,8 +9,7 @@ from typing import get_args
 
 from agileml.errors import BadArgument, InvalidTransition, check_flag, check_whole
 from agileml.params import WIRES
-from agileml.params.commit import CommitRule
-from agileml.params.declarations import Declarations
+from agileml.params.commit import CommitRule, Declarations
 from agileml.params.layout import Layout, Params
 from agileml.params.view import ParamCache
 from agileml.params.wire import wire_of
@@ -141,9 +140,8 @@ class Node:
         stragglers = settings.stragglers
         wire = wire_of(settings.wire or declared.wire, layout, declared.name)
         awaits = stragglers.wait_policy is not None
-        declared.check_sums(layout)
+        declared.check_updates(layout, awaits=awaits)
         if awaits:
-            declared.check_mean(layout)
             plan = plan.rotating()
 
         self.name = name
@@ -189,11 +187,6 @@ class Node:
         self.server = Server(
             name, rules, self._initial.version, out, timer if stragglers.balance_servers else None
         )
-
-    @property
-    def chunk_runner(self) -> ChunkRunner:
-        """Runs the trainer's code."""
-        return self.worker.chunk_runner
 
     def load(self) -> None:
         """Creates the initial model, before this node reports that it is ready."""

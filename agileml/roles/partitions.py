@@ -29,7 +29,6 @@ from agileml.params.reads import WantedRows, picked
 from agileml.params.wire import HalfWire
 from agileml.protocol.messages import (
     GradientSums,
-    Handover,
     PartitionUpdate,
     PendingPush,
     Push,
@@ -180,14 +179,6 @@ class ServedPartition:
         if commits or replies or squares:
             return PartitionOutcome(commits, replies, squares)
         return NOTHING
-
-    def continue_from(self, handover: Handover) -> PartitionOutcome:
-        """Takes over the waiting workers and the contributions of a partition that moves here."""
-        for waiter in handover.waiting:
-            self.readers.wait(waiter)
-        for pending in handover.pending:
-            self.contribute(pending.clock, pending.covers, pending.entries)
-        return self.advance()
 
     # -- contributions -----------------------------------------------------------------------------
 

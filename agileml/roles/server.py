@@ -354,14 +354,32 @@ class Server:
         self.served[message.partition] = served
         taken = Taken(self.node, self.epoch, message.partition)
         self.out.append(Send(CONTROLLER, taken))
-        self._act(served, served.continue_from(message))
+
+        # With the workers that waited for it, and the contributions to it.
+        for waiter in message.waiting:
+            served.readers.wait(waiter)
+        for pending in message.pending:
+            served.contribute(pending.clock, pending.covers, pending.entries)
+        self._act(served, served.advance())
 
     def reroute(self, table: Table) -> None:
         """Applies new routes: forgets what is no longer needed here and brings new backups up to
         date.
         """
         self.transit.reroute(table, self.node)
-        self.backups.appoint(table, self.node)
+
+        backups = self.backups
+        for partition, backup in enumerate(table.backups):
+            if backup == self.node:
+                backups.appointed.add(partition)
+                backups.dismissed.discard(partition)
+            elif partition in backups.appointed:
+                # Patches may arrive before the routes that make this node a backup: only a former
+                # backup is dismissed.
+                backups.appointed.discard(partition)
+                if partition in backups.copies:
+                    backups.dismissed.add(partition)
+
         for served in self.served.values():
             backup = table.backups[served.partition]
             if table.owners[served.partition] == self.node and backup != served.backup:

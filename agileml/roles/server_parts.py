@@ -91,19 +91,6 @@ class Backups:
         self.copies[partition] = BackupPartition(partition, {version.clock: version}, early)
         return [version.clock, *self.copies[partition].take()]
 
-    def appoint(self, table: Table, node: str) -> None:
-        """Applies new routes."""
-        for partition, backup in enumerate(table.backups):
-            if backup == node:
-                self.appointed.add(partition)
-                self.dismissed.discard(partition)
-            elif partition in self.appointed:
-                # Patches may arrive before the routes that make this node a backup: only a former
-                # backup is dismissed.
-                self.appointed.discard(partition)
-                if partition in self.copies:
-                    self.dismissed.add(partition)
-
 
 PartitionMessage = Push | Pull | Reads
 """Messages that wait for a partition."""

@@ -276,7 +276,16 @@ class Helping:
         self.running = None
         errand = self._errand_of(chunk)
         if errand is None:
-            self._advance(chunk, seconds)
+            pace = self.pace
+            if chunk.clock == pace.clock:
+                pace.left -= 1
+                pace.seconds += seconds
+                pace.computed += 1
+                pace.latest = seconds * pace.total
+                least = (1 - self.policy.settings.report_at) * pace.total
+                if not pace.reported and pace.left <= least:
+                    pace.reported = True
+                    self._report()
             return False
 
         errand.chunks.popleft()
@@ -307,27 +316,7 @@ class Helping:
             )
             self.context.send(errand.owner, ended)
 
-    def holds_back(self, clock: int) -> bool:
-        """Whether more of what is done for others will follow, so that the contribution to a clock
-        can wait for it.
-        """
-        return any(errand.clock == clock and errand.begun for errand in self.errands)
-
     # -- the worker's own progress -----------------------------------------------------------------
-
-    def _advance(self, chunk: Chunk, seconds: float) -> None:
-        pace = self.pace
-        if chunk.clock != pace.clock:
-            return
-
-        pace.left -= 1
-        pace.seconds += seconds
-        pace.computed += 1
-
-        pace.latest = seconds * pace.total
-        if not pace.reported and pace.left <= (1 - self.policy.settings.report_at) * pace.total:
-            pace.reported = True
-            self._report()
 
     @property
     def _is_coarse(self) -> bool:

@@ -122,12 +122,6 @@ class Worker:
         return self.handovers.shards
 
     @property
-    def unreported(self) -> int:
-        """Chunks that are done and not reported as a part of a clock; they are lost with the
-        node."""
-        return self.contributions.unreported
-
-    @property
     def idle(self) -> bool:
         """Whether it has no work and nothing to send."""
         return not (self.shards or self.contributions.open or self.state in BUSY or self._inbox)
@@ -211,7 +205,29 @@ class Worker:
         else:
             self.handovers.give_finished(advanced)
 
-        self._flush()
+        # Sends the contributions to all clocks that every shard of this worker has passed.
+        behind = self.shards.first()
+        for clock in sorted(self.contributions.open):
+            if behind is not None and behind[0].clock <= clock:
+                break
+            # More of what is done for others will follow: the contribution can wait for it.
+            errands = () if self.helping is None else self.helping.errands
+            if any(errand.clock == clock and errand.begun for errand in errands):
+                continue
+            # The version that the clock after this one needs is requested with the push.
+            goes_on = bool(self.shards) and clock + 1 <= self.context.limit
+            want = (
+                self.requests.oldest(clock + 1)
+                if self.contributions.open[clock].own and goes_on
+                else NEVER
+            )
+            contribution = self.contributions.close(clock)
+            if want != NEVER:
+                self.requests.send_reads(
+                    {self.work.plan.shard_at(shard, clock + 1) for shard in self.shards}
+                )
+            self.contributions.send(contribution, self.requests, want)
+
         self.state = self._begin()
 
     def _obey(self, order: WorkerMessage) -> None:
@@ -316,28 +332,6 @@ class Worker:
         evaluation = Evaluation(self.context.epoch, clock, shard, sampled[shard])
         self.context.out.append(Compute(evaluation))
         return WorkerState.EVALUATING
-
-    def _flush(self) -> None:
-        """Sends the contributions to all clocks that every shard of this worker has passed."""
-        behind = self.shards.first()
-        for clock in sorted(self.contributions.open):
-            if behind is not None and behind[0].clock <= clock:
-                return
-            if self.helping is not None and self.helping.holds_back(clock):
-                continue
-            # The version that the clock after this one needs is requested with the push.
-            goes_on = bool(self.shards) and clock + 1 <= self.context.limit
-            want = (
-                self.requests.oldest(clock + 1)
-                if self.contributions.open[clock].own and goes_on
-                else NEVER
-            )
-            contribution = self.contributions.close(clock)
-            if want != NEVER:
-                self.requests.send_reads(
-                    {self.work.plan.shard_at(shard, clock + 1) for shard in self.shards}
-                )
-            self.contributions.send(contribution, self.requests, want)
 
     def _abandon(self, order: Accept) -> None:
         """Goes on with the next clock: what is not done of this one, or not sent, came too late."""

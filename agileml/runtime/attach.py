@@ -20,7 +20,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -32,8 +32,11 @@ from agileml.runtime.heartbeat import beating
 from agileml.runtime.output import captured
 from agileml.runtime.remote_blobs import LinkedBlobStore
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous, listening_host
-from agileml.runtime.role_specs import NodeRole, NodeRun
+from agileml.runtime.role_specs import NodeRole
 from agileml.transport import TcpAddress, new_instance
+
+if TYPE_CHECKING:
+    from agileml.runtime.node_loop import NodeLoop
 
 _JOB_BLOB = "node.job"
 
@@ -155,7 +158,7 @@ def linked_role(
 
 def join(
     role: NodeRole,
-    started: Callable[[NodeRun], None] | None = None,
+    started: Callable[["NodeLoop[Any]"], None] | None = None,
     folder: Path | None = None,
 ) -> bool:
     """Runs a node until the job tells it to leave; False if the job did not admit it.
@@ -203,7 +206,7 @@ _PLACES = {
     "agileml.runtime.node_process": ("TrainerRole",),
     "agileml.runtime.rendezvous": ("FolderRendezvous",),
     "agileml.slowdowns": ("Disrupt", "PowerLaw", "Replay", "SlowServer", "SlowWorker", "Uneven"),
-    "agileml.transport.addresses": ("TcpAddress",),
+    "agileml.transport.sockets": ("TcpAddress",),
     "agileml.work": ("WorkPlan",),
 }
 _CLASSES = {name: place for place, names in _PLACES.items() for name in names}

@@ -58,7 +58,20 @@ class ModelCheckpoints:
             content += piece
 
         try:
-            return _version_of(content, clock)
+            end = content.find(b"\n")
+            header = msgspec.json.decode(content[: max(end, 0)], type=_Header)
+            if header.clock != clock:
+                raise ValueError(f"it holds clock {header.clock}, not {clock}")
+
+            state: PartitionState = []
+            offset = end + 1
+            for described in header.arrays:
+                dtype, shape, size = checked(described, _DIMENSIONS, len(content))
+                values = np.frombuffer(content, dtype, prod(shape), offset)
+                state.append(values.reshape(shape).copy())
+                offset += size
+
+            return Version(clock, Tally(header.chunks, header.fingerprint), state)
         except (ValueError, TypeError, BadFrame) as error:
             # Also of what a node wrote that is not itself any more.
             raise DamagedCheckpoint(f"checkpoint {name} cannot be read: {error}") from error
@@ -169,22 +182,6 @@ class _Header:
     chunks: int
     fingerprint: int
     arrays: list[tuple[str, tuple[int, ...]]]
-
-
-def _version_of(content: bytearray, clock: int) -> Version:
-    end = content.find(b"\n")
-    header = msgspec.json.decode(content[: max(end, 0)], type=_Header)
-    if header.clock != clock:
-        raise ValueError(f"it holds clock {header.clock}, not {clock}")
-
-    state: PartitionState = []
-    offset = end + 1
-    for described in header.arrays:
-        dtype, shape, size = checked(described, _DIMENSIONS, len(content))
-        state.append(np.frombuffer(content, dtype, prod(shape), offset).reshape(shape).copy())
-        offset += size
-
-    return Version(clock, Tally(header.chunks, header.fingerprint), state)
 
 
 def _pieces(version: Version) -> Iterator[BlobBytes]:

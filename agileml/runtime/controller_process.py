@@ -108,7 +108,8 @@ class Memory:
         elif "observed" in entry:
             self.history.append(Observation(**entry["observed"]))
         elif "heard" in entry:
-            self._drop(entry["heard"])
+            heard = entry["heard"]
+            self.iterations = [known for known in self.iterations if known.clock > heard]
         elif "joined" in entry:
             self.instances.update(entry["joined"])
         elif "expelled" in entry:
@@ -176,11 +177,8 @@ class Memory:
 
     def acknowledge(self, clock: int) -> None:
         """The clocks up to this one need not be repeated."""
-        self._drop(clock)
+        self.iterations = [known for known in self.iterations if known.clock > clock]
         self._write({"heard": clock})
-
-    def _drop(self, clock: int) -> None:
-        self.iterations = [iteration for iteration in self.iterations if iteration.clock > clock]
 
     def observe(self, observation: Observation) -> None:
         """Keeps a finished clock for the stopping criterion."""

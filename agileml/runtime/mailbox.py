@@ -44,7 +44,7 @@ from agileml.transport import (
 )
 from agileml.transport.codec import BUCKET, Assembly, Codec, Encoded
 from agileml.transport.handshake import BLOB_CLIENT, Reason, node_of
-from agileml.transport.settings import PATIENT
+from agileml.transport.link import PATIENT
 
 FULL_PAUSE = 0.01
 """Seconds between attempts to send messages that a full queue holds back."""

@@ -98,7 +98,7 @@ class NodeProcess(NodeLoop[Node]):
     def _end_turn(self) -> None:
         super()._end_turn()
         if self._node is not None:
-            self._vitals.note_unreported(self._node.worker.unreported)
+            self._vitals.note_unreported(self._node.worker.contributions.unreported)
 
     def _decide(self, decide: Callable[..., Iterable[Action]], *arguments: object) -> None:
         """Has the node decide, and carries out what was decided until now, on whichever thread, in
@@ -169,7 +169,7 @@ class NodeProcess(NodeLoop[Node]):
             # The first work on a shard may also load its data.
             first = work.data not in self._begun_shards
             with self._vitals.step(first=first, at=(work.clock, work.data)):
-                result = node.chunk_runner.run(work)
+                result = node.worker.chunk_runner.run(work)
                 if self._slowness is not None:
                     factor = self._slowness.factor(work.clock, result.seconds, time.monotonic())
                     time.sleep(result.seconds * (factor - 1))
@@ -177,7 +177,7 @@ class NodeProcess(NodeLoop[Node]):
             self._begun_shards.add(work.data)
             with self._deciding:
                 actions = self._decisions(node.take_result, result)
-                self._vitals.note_unreported(node.worker.unreported)
+                self._vitals.note_unreported(node.worker.contributions.unreported)
                 match actions:
                     case [Compute(work=following)] if not self._leaving:
                         work = following

@@ -23,7 +23,7 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.controller import Controller
 from agileml.errors import AgileMLError, TrainerFailed
 from agileml.job import GaveUp, Trained, TrainingJob
-from agileml.params.declarations import calling, name_of
+from agileml.params.commit import calling, name_of
 from agileml.params.layout import Layout
 from agileml.protocol.messages import Version
 from agileml.runtime.node_process import TrainerRole

@@ -191,7 +191,15 @@ class LinkedBlobStore:
         """A link. Raises ControllerUnreachable after `patience` seconds, PeerRefused if it never
         comes about.
         """
-        link = self._kept() or _BlobLink(self._rendezvous)
+        # A link from an earlier use, if it still works.
+        link: _BlobLink | None = None
+        while self._idle and link is None:
+            link = self._idle.pop()
+            if not link.is_open:
+                link.close()
+                link = None
+
+        link = link or _BlobLink(self._rendezvous)
         try:
             link.open(patience)
             yield link
@@ -201,15 +209,6 @@ class LinkedBlobStore:
             raise
 
         self._idle.append(link)
-
-    def _kept(self) -> "_BlobLink | None":
-        """A link from an earlier use, if it still works."""
-        while self._idle:
-            link = self._idle.pop()
-            if link.is_open:
-                return link
-            link.close()
-        return None
 
 
 class _LinkLost(ConnectionError):

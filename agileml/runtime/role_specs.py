@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agileml.core.events import (
     CheckpointRules,
@@ -30,6 +30,9 @@ from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.rights import Bounds, Grant
 from agileml.slowdowns import uneven_share
 from agileml.transport import new_instance
+
+if TYPE_CHECKING:
+    from agileml.runtime.node_loop import NodeLoop
 
 _LOOP_AT, _BUSY_SINCE, _USUAL_STEP, _UNREPORTED, _CLOCK, _SHARD, _GIVEN_UP, _LEAVING = range(8)
 _CELL_BYTES = 8
@@ -208,20 +211,6 @@ class NodeMachine(Protocol):
 NodeT = TypeVar("NodeT", bound=NodeMachine)
 
 
-class NodeRun(Protocol):
-    """The work of a node's process between its start and its end."""
-
-    def run(self) -> bool:
-        """Runs until the node is told to leave; False if the job did not admit it."""
-        ...
-
-    def warn(self, seconds: float) -> None:
-        """This machine will be taken away in `seconds`. May be called from any thread, or by a
-        signal handler.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRole(ABC):
     """A machine of the job."""
@@ -239,7 +228,7 @@ class NodeRole(ABC):
     same name."""
 
     @abstractmethod
-    def process(self, vitals: Vitals) -> NodeRun:
+    def process(self, vitals: Vitals) -> "NodeLoop[Any]":
         """The node's work."""
 
     @abstractmethod

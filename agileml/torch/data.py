@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agileml.errors import BadArgument, BadTrainer, TrainerFailed, torch_module
-from agileml.params.declarations import calling
+from agileml.params.commit import calling
 from agileml.torch.loaders import BatchKey, Loaders, Streams
 from agileml.torch.orders import EpochOrders, Numbers, RandomState, surroundings
 from agileml.trainer import Piece
@@ -156,7 +156,29 @@ class TorchData:
                 f"{self.name}: parts is {self.parts}; the dataset has only {samples} samples"
             )
         if self.order is not None:
-            return self._batches_in_order(samples)
+            # The order of the DataLoader, or of a sampler.
+            loader = self._loader
+            if not isinstance(self.order, str):
+                if loader is not None:
+                    raise BadArgument(
+                        f"{self.name}: order is a sampler, and the DataLoader has one; use "
+                        "order='loader'"
+                    )
+                loader = torch_module().utils.data.DataLoader(
+                    self._samples, self.batch_size, sampler=self.order
+                )
+
+            if loader is None:
+                kind = type(self._samples).__name__
+                raise BadArgument(
+                    f"{self.name}: order is 'loader', but dataset is {kind}; pass a DataLoader"
+                )
+
+            orders = EpochOrders(self.name, loader, self._made[1], self.batch_size, samples)
+            return Batches(
+                orders.samples, self.batch_size, self.parts, shuffle=False, orders=orders
+            )
+
         if self._loader is None:
             return Batches(samples, self.batch_size, self.parts, self.shuffle)
 
@@ -167,28 +189,6 @@ class TorchData:
 
         shuffle = isinstance(self._loader.sampler, torch_module().utils.data.RandomSampler)
         return Batches(samples, self.batch_size, self.parts, shuffle, self._loader.drop_last)
-
-    def _batches_in_order(self, samples: int) -> Batches:
-        """The batches in the order of the DataLoader, or of a sampler."""
-        loader = self._loader
-        if not isinstance(self.order, str):
-            if loader is not None:
-                raise BadArgument(
-                    f"{self.name}: order is a sampler, and the DataLoader has one; use "
-                    "order='loader'"
-                )
-            loader = torch_module().utils.data.DataLoader(
-                self._samples, self.batch_size, sampler=self.order
-            )
-
-        if loader is None:
-            kind = type(self._samples).__name__
-            raise BadArgument(
-                f"{self.name}: order is 'loader', but dataset is {kind}; pass a DataLoader"
-            )
-
-        orders = EpochOrders(self.name, loader, self._made[1], self.batch_size, samples)
-        return Batches(orders.samples, self.batch_size, self.parts, shuffle=False, orders=orders)
 
     # Numbers, or samples.
     def first(self, seed: int, part: int, low: int, high: int, clock: int = 1) -> Any:  # noqa: ANN401

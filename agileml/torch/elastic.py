@@ -219,7 +219,20 @@ class Elastic:
         if work is None:
             self._is_done = True
             raise StopIteration
-        self._begin(work)
+
+        # Gives the loop what belongs to a step and a part.
+        self._work = work
+        self._loss = 0.0
+        self._versions.clear()
+        self._forget_gradients()
+        self._weights = [parameter._version for parameter in self._parameters.values()]
+        restore(self._where, self.declared, work.state)
+        set_rates(self.optimizer, self.schedulers, work.rates[0])
+        for layer, is_training in self._modes:
+            layer.training = is_training
+        for mode in work.function_modes:
+            self._around.enter_context(mode)
+        self._around.enter_context(self._noting_losses())
         return work.clock - 1, work.batch
 
     def step(self) -> None:
@@ -264,21 +277,6 @@ class Elastic:
         if self._work:
             return f"Elastic, step {self._work.clock - 1}"
         return "Elastic, before the first step"
-
-    def _begin(self, work: Work) -> None:
-        """Gives the loop what belongs to a step and a part."""
-        self._work = work
-        self._loss = 0.0
-        self._versions.clear()
-        self._forget_gradients()
-        self._weights = [parameter._version for parameter in self._parameters.values()]
-        restore(self._where, self.declared, work.state)
-        set_rates(self.optimizer, self.schedulers, work.rates[0])
-        for layer, is_training in self._modes:
-            layer.training = is_training
-        for mode in work.function_modes:
-            self._around.enter_context(mode)
-        self._around.enter_context(self._noting_losses())
 
     def _end(self) -> Computed | None:
         """The result of the iteration that ends; None before the first."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from math import sqrt
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,24 +27,8 @@ from agileml.torch.orders import surroundings
 from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
 from agileml.user_code import beginning_of
 
-
-class ComparableTrainer(Protocol):
-    """The parts of a `TorchModule` that are compared."""
-
-    name: str
-    threads: int
-    tolerance: float
-    clip_norm: float | None
-    loss_scale: float
-    reads_stream: bool
-    schedule: Any
-
-    def build(self, seed: int) -> torch.nn.Module: ...
-    def build_optimizers(self, module: torch.nn.Module) -> list[torch.optim.Optimizer]: ...
-    def whole(self, seed: int, clock: int) -> object: ...
-    def pieces(self, seed: int, clock: int) -> list[tuple[float, Any]]: ...
-    def objective_at(self, clock: int) -> BatchObjective: ...
-
+if TYPE_CHECKING:
+    from agileml.torch.trainer import TorchModule
 
 _DROPOUT = frozenset(
     "dropout dropout_ dropout1d dropout2d dropout3d alpha_dropout alpha_dropout_ feature_dropout "
@@ -139,7 +123,7 @@ def _frozen(args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any
 
 
 def compare_first_clock(
-    trainer: ComparableTrainer, servers: RowOptimizers, seed: int, device: str
+    trainer: TorchModule, servers: RowOptimizers, seed: int, device: str
 ) -> str:
     """How far the first clocks differ from plain PyTorch, in words: gradient and step, as shares of
     their lengths.
@@ -188,7 +172,7 @@ class _FirstClocks:
     """
 
     def __init__(
-        self, trainer: ComparableTrainer, trained: frozenset[str], seed: int, device: str
+        self, trainer: TorchModule, trained: frozenset[str], seed: int, device: str
     ) -> None:
         self._trainer = trainer
         self._trained = trained
@@ -370,7 +354,7 @@ def _no_scaler(name: str) -> Iterator[None]:
 
 
 def _difference_of_step(
-    trainer: ComparableTrainer,
+    trainer: TorchModule,
     servers: RowOptimizers,
     module: torch.nn.Module,
     gradients: dict[str, Array],

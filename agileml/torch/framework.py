@@ -19,7 +19,7 @@ from zlib import crc32
 import numpy as np
 
 from agileml.errors import BadTrainer, NotFinite
-from agileml.params.declarations import calling
+from agileml.params.commit import calling
 from agileml.params.layout import Array, Params
 from agileml.torch.course import (
     LOGGED,
@@ -91,14 +91,6 @@ class PreparedTraining:
     course: Course
     validation_batches: Sequence[int] = ()
 
-    def validation_batch(self, number: int) -> tuple[int, int]:
-        """The loader and the number in it of a batch of a validation."""
-        for loader, count in enumerate(self.validation_batches):
-            if number < count:
-                return loader, number
-            number -= count
-        raise IndexError(number)
-
 
 @dataclass(frozen=True, eq=False)
 class FrameworkTrainer(TorchModule):
@@ -122,6 +114,10 @@ class FrameworkTrainer(TorchModule):
     """The values that the framework's steps have logged since it was emptied."""
 
     # -- what the framework says -------------------------------------------------------------------
+
+    reads_stream = False
+    sees_norm = False
+    """Whether what is logged has the norm of the gradient."""
 
     @abstractmethod
     def prepare(self) -> PreparedTraining:
@@ -219,15 +215,6 @@ class FrameworkTrainer(TorchModule):
     @property
     def is_whole(self) -> bool:
         return self.divided == 1
-
-    @property
-    def reads_stream(self) -> bool:
-        return False
-
-    @property
-    def sees_norm(self) -> bool:
-        """Whether the norm of gradients is logged."""
-        return False
 
     def init(self, rng: np.random.Generator) -> Params:
         """The module's trained parameters, its running statistics, the empty log, and the seed."""
@@ -358,7 +345,12 @@ class FrameworkTrainer(TorchModule):
     def _validation_share(self, validation: int, number: int, where: str) -> BatchShare:
         """A batch of a validation, by its number among those of all loaders."""
         prepared = self.prepared
-        loader, batch = prepared.validation_batch(number)
+        loader = 0
+        batch = number
+        while batch >= prepared.validation_batches[loader]:
+            batch -= prepared.validation_batches[loader]
+            loader += 1
+
         course = prepared.course
         step = course.validated[validation]
         # Loops over loaders are counted: those of epochs, and of each validation before.
@@ -592,11 +584,32 @@ class FrameworkTrainer(TorchModule):
 
     @cached_property
     def table(self) -> LogTable:
+        import torch
+
+        # The names that are logged for the first batch, and for the first of each validation
+        # loader.
         prepared = self.prepared
+        course = prepared.course
+        module = self.build(0).to(self._device)
+        self.notes.clear()
+        with surroundings(0, self.threads):
+            self._objective(
+                module.train(),
+                on_device(next(self.shares(course.step(1), 0, self.name)), self._device),
+            )
+            counts = prepared.validation_batches if course.validated else ()
+            for number in [sum(counts[:loader]) for loader, count in enumerate(counts) if count]:
+                share = self._validation_share(0, number, self.name)
+                with torch.no_grad(), calling(self.name):
+                    self.validate(module.eval(), on_device(share, self._device))
+
+        keys = list(dict.fromkeys(note.key for note in self.notes))
+        if self.sees_norm:
+            keys.append(LogKey(TRAINING, NORM, on_step=True, on_epoch=False))
         return LogTable(
             self.name,
-            prepared.course,
-            self._keys(),
+            course,
+            keys,
             self.logged_steps(),
             prepared.validation_batches,
         )
@@ -606,29 +619,6 @@ class FrameworkTrainer(TorchModule):
         if self.log_every:
             return range(self.log_every, self.prepared.course.steps + 1, self.log_every)
         return ()
-
-    def _keys(self) -> list[LogKey]:
-        """The names that are logged for the first batch, and for the first of each validation
-        loader.
-        """
-        import torch
-
-        module = self.build(0).to(self._device)
-        course = self.prepared.course
-        self.notes.clear()
-        with surroundings(0, self.threads):
-            self._objective(
-                module.train(),
-                on_device(next(self.shares(course.step(1), 0, self.name)), self._device),
-            )
-            counts = self.prepared.validation_batches if course.validated else ()
-            for number in [sum(counts[:loader]) for loader, count in enumerate(counts) if count]:
-                share = self._validation_share(0, number, self.name)
-                with torch.no_grad(), calling(self.name):
-                    self.validate(module.eval(), on_device(share, self._device))
-
-        norm = [LogKey(TRAINING, NORM, on_step=True, on_epoch=False)] if self.sees_norm else []
-        return [*dict.fromkeys(note.key for note in self.notes), *norm]
 
     @cached_property
     def _objective(self) -> BatchObjective:

@@ -180,6 +180,10 @@ class _PartStream:
         self._epoch = position.epoch
         self._read = position.read
         self._iterator: Any = self._begin(position)
+        self.origin = self.reached = b""
+        """From where it was asked to read, and where that led."""
+        self.taken = 0
+        """The samples that it gave since its origin."""
 
     def take(self, count: int) -> list[Any]:
         """The next samples of the part. Unless the dataset divides itself, those of the other parts
@@ -250,18 +254,6 @@ class _PartStream:
             worker._worker_info = before
 
 
-@dataclass
-class _Open:
-    """A stream that is open: from where it was asked to read, how many samples it gave since, and
-    where that led.
-    """
-
-    stream: _PartStream
-    origin: bytes
-    taken: int
-    reached: bytes
-
-
 @dataclass(eq=False)
 class Streams:
     """The streams of all parts of a dataset, whose own object stays as it is."""
@@ -269,7 +261,7 @@ class Streams:
     name: str
     dataset: IterableDataset[Any]
     parts: int
-    _open: dict[int, _Open] = field(default_factory=dict)
+    _open: dict[int, _PartStream] = field(default_factory=dict)
 
     def positions(self) -> Array:
         """The rows of all parts at the start: the length, and then that many bytes."""
@@ -289,15 +281,12 @@ class Streams:
         origin = row[1 : 1 + row[0]].astype(np.uint8).tobytes()
         at = self._open.pop(part, None)
         try:
-            if at is not None and origin == at.reached and not low:
-                at = _Open(at.stream, origin, 0, origin)
-            elif at is None or (at.origin, at.taken) != (origin, low):
-                at = _Open(
-                    self._stream(part, _unpack(origin) if origin else _START), origin, low, origin
-                )
-                at.stream.take(low)
-            samples = at.stream.take(high - low)
-            reached = self._packed(at.stream)
+            goes_on = at is not None and origin == at.reached and not low
+            if at is None or not (goes_on or (at.origin, at.taken) == (origin, low)):
+                at = self._stream(part, _unpack(origin) if origin else _START)
+                at.take(low)
+            samples = at.take(high - low)
+            reached = self._packed(at)
         except (BadTrainer, MemoryError):
             raise
         except Exception as error:
@@ -306,7 +295,10 @@ class Streams:
                 f"{where}: the stream of {type(self.dataset).__name__}: {text}"
             ) from error
 
-        self._open[part] = _Open(at.stream, origin, high, reached)
+        at.origin = origin
+        at.taken = high
+        at.reached = reached
+        self._open[part] = at
         size = len(reached)
         width = len(row)
         if size >= width:

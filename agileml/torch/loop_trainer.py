@@ -319,31 +319,30 @@ class LoopTrainer(TorchModule):
         must give the same; then compares its gradients with those of whole batches, as
         `TorchModule` does. What it prints is left out."""
         with redirect_stdout(io.StringIO()):
-            self._check_loop(seed)
+            drawn = int(init_rng(seed).integers(MAX_SEEDS))
+            later = []
+            if not self.reads_stream:
+                later.append(int(random_generator(drawn, (3,)).integers(3, 101)))
+            first: Computed | None = None
+            for clock in (1, 2, *later, 1):
+                module = self.build(drawn)
+                batch = self.pieces(drawn, clock)[0][1]
+                self._iteration.begin(twice=True)
+                with surroundings(drawn, self.threads):
+                    self._iteration(module, batch, clock)
+                first = first or self._iteration.computed
+
+            assert first is not None
+            # Variables that only some steps set may differ, as long as they have no effect.
+            computed = Computed(first.gradients, first.loss, first.state, None)
+            self._iteration.check_same(computed, 1)
+            self._iteration.begin()
             if all(isinstance(each, dict | list) for each in self._iteration.declared):
                 return super().check_start(seed)
         return (
             "iterations of the loop can be computed again; its state is that of a part, so batches "
             "are not compared"
         )
-
-    def _check_loop(self, seed: int) -> None:
-        drawn = int(init_rng(seed).integers(MAX_SEEDS))
-        later = [] if self.reads_stream else [int(random_generator(drawn, (3,)).integers(3, 101))]
-        first: Computed | None = None
-        for clock in (1, 2, *later, 1):
-            module = self.build(drawn)
-            batch = self.pieces(drawn, clock)[0][1]
-            self._iteration.begin(twice=True)
-            with surroundings(drawn, self.threads):
-                self._iteration(module, batch, clock)
-            first = first or self._iteration.computed
-
-        assert first is not None
-        # Variables that only some steps set may differ, as long as they have no effect.
-        computed = Computed(first.gradients, first.loss, first.state, None)
-        self._iteration.check_same(computed, 1)
-        self._iteration.begin()
 
     def finish(self, model: Params) -> None:
         """Runs the code after the loop, with the values of a trained model, and the state that the

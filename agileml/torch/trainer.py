@@ -28,7 +28,7 @@ from agileml.errors import (
     torch_module,
 )
 from agileml.params import FULL, WIRES
-from agileml.params.declarations import calling
+from agileml.params.commit import calling
 from agileml.params.layout import Array, Params
 from agileml.torch.data import OF_JOB, OF_LOADER, BatchPart, TorchData
 from agileml.torch.loaders import BatchKey
@@ -333,7 +333,7 @@ class TorchModule:
         from agileml.torch.first_clock import compare_first_clock
 
         drawn = int(init_rng(seed).integers(MAX_SEEDS))
-        return compare_first_clock(cast("Any", self), self._optimizers, drawn, self._device)
+        return compare_first_clock(self, self._optimizers, drawn, self._device)
 
     def batch_of(self, clock: int, seed: int = 0, pieces: int = 1) -> list[object]:
         """The batch of a clock of a job with this seed, as a loop in one process would read it, or

@@ -343,9 +343,7 @@ class TransformersTrainer(FrameworkTrainer):
         every = ceil(course.steps * every) if every < 1 else int(every)
         return arguments.logging_strategy == "steps" and step % every == 0
 
-    @property
-    def sees_norm(self) -> bool:
-        return True
+    sees_norm = True
 
     def rows_of(self, step: OptimizerStep, share: BatchShare) -> list[LoggedRow]:
         """The row of the next step that is logged, whose loss is the mean over the steps since the

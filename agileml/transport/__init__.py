@@ -3,23 +3,23 @@ and TLS.
 """
 
 from agileml.errors import BadAddress, BadMessage, BadSecret, NotConnected, QueueFull, Unsendable
-from agileml.transport.addresses import (
-    Address,
-    TcpAddress,
-    UnixAddress,
-    parse_address,
-    parse_host_port,
-)
 from agileml.transport.endpoint import Endpoint
 from agileml.transport.framing import FrameLimits
 from agileml.transport.handshake import Identity, Names, new_instance
-from agileml.transport.settings import (
+from agileml.transport.link import (
     Connected,
     LinkEvent,
     Lost,
     Received,
     Rejected,
     TransportSettings,
+)
+from agileml.transport.sockets import (
+    Address,
+    TcpAddress,
+    UnixAddress,
+    parse_address,
+    parse_host_port,
 )
 
 __all__ = [

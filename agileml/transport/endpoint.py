@@ -12,13 +12,19 @@ from dataclasses import replace
 from functools import partial
 
 from agileml.errors import BadAddress, BadFrame, NotConnected, QueueFull
-from agileml.transport.addresses import Address
 from agileml.transport.connector import Connector, EndpointCallbacks
 from agileml.transport.framing import Array, BufferPool, FrameReader, encode, scratch_for
 from agileml.transport.handshake import Identity, Names, check_secret, node_of
-from agileml.transport.link import Link, Phase
-from agileml.transport.settings import Connected, LinkEvent, Lost, Received, TransportSettings
-from agileml.transport.sockets import READ, WRITE, Loop
+from agileml.transport.link import (
+    Connected,
+    Link,
+    LinkEvent,
+    Lost,
+    Phase,
+    Received,
+    TransportSettings,
+)
+from agileml.transport.sockets import READ, WRITE, Address, Loop
 
 
 class Endpoint:

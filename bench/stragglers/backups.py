@@ -137,7 +137,7 @@ def played(variant: Variant, workers: int, variance: float, seed: int = 0) -> Er
     models = iterate(trainer, seed, deterministic=False, accepted=accepted)
     return ErrorAction(
         tuple(accumulate((iteration.seconds for iteration in log[:-1]), initial=0.0)),
-        tuple(model.loss for model in islice(models, len(log))),
+        tuple(loss for _, _, loss in islice(models, len(log))),
         tuple(iteration.sums.waited_for for iteration in log),
     )
 

@@ -113,7 +113,25 @@ def fit(
         count = round(shape.features * len(codes))
         features = np.sort(order[: max(1, count)])
         codes_of_tree = codes[np.ix_(features, rows)]
-        tree = _grow(codes_of_tree, gradient[rows], curvature[rows], shape)
+        gradient = gradient[rows]
+        curvature = curvature[rows]
+
+        # Each level of the tree splits every node of the one before.
+        node = np.zeros(rows.size, dtype=np.intp)
+        chosen = []
+        thresholds = []
+        for level in range(shape.depth):
+            feature, cut = _splits(codes_of_tree, node, 1 << level, gradient, curvature, shape)
+            above = codes_of_tree[feature[node], np.arange(rows.size)] > cut[node]
+            node = 2 * node + above
+            chosen.append(feature)
+            thresholds.append(cut)
+
+        leaves = 1 << shape.depth
+        down = np.bincount(node, gradient, leaves)
+        bend = np.bincount(node, curvature, leaves)
+        values = -shape.rate * down / (bend + shape.ridge)
+        tree = _Tree(tuple(chosen), tuple(thresholds), values)
         odds += tree.values(codes[features])
         trees.append((features, tree))
 
@@ -126,25 +144,6 @@ def _binned(data: Floats, edges: tuple[Floats, ...]) -> Codes:
         for cuts, column in zip(edges, data.T, strict=True)
     ]
     return np.stack(columns)
-
-
-def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings) -> _Tree:
-    node = np.zeros(codes.shape[1], dtype=np.intp)
-    rows = np.arange(codes.shape[1])
-    features = []
-    cuts = []
-    for level in range(shape.depth):
-        feature, cut = _splits(codes, node, 1 << level, gradient, curvature, shape)
-        above = codes[feature[node], rows] > cut[node]
-        node = 2 * node + above
-        features.append(feature)
-        cuts.append(cut)
-
-    count = 1 << shape.depth
-    down = np.bincount(node, gradient, count)
-    bend = np.bincount(node, curvature, count)
-    values = -shape.rate * down / (bend + shape.ridge)
-    return _Tree(tuple(features), tuple(cuts), values)
 
 
 def _splits(

@@ -411,9 +411,23 @@ class CrossingPanel:
         self.step = min(max(window // _STARTS_PER_WINDOW, _FINEST), _COARSEST)
         self.bids = [bid for _, bid in markets]
         self.paths = [PricePath(series) for series, _ in markets]
-        starts = [
-            self._starts_of(path, bid) for path, bid in zip(self.paths, self.bids, strict=True)
-        ]
+        starts = []
+
+        # The number of the first start in each market, at a multiple of the step; which starts from
+        # there on held the bid, and which of these were crossed.
+        for path, bid in zip(self.paths, self.bids, strict=True):
+            earliest = -(-path.series.first // self.step)
+            latest = path.series.last - self.window
+            numbers = np.arange(earliest, latest // self.step + 1, dtype=np.int64)
+            times = numbers * self.step
+            held_price = path.series.prices[path.index_at(times)]
+            limits = bid.limits(held_price)
+            held_bid = held_price <= limits
+            if path.series.watched is not None:
+                held_bid &= is_whole(times, self.window, path.series.watched)
+            over = path.highest_after(times, self.window) > limits
+            starts.append((earliest, held_bid, held_bid & over))
+
         self._origin = min(first for first, _, _ in starts)
         ends = max(first + held.size for first, held, _ in starts)
         size = ends - self._origin
@@ -498,60 +512,30 @@ class CrossingPanel:
             crossed.append(path.highest_after(at, self.window) > limits)
 
         features = np.concatenate(parts)
-        past = self._past(market, times)
-        data = np.column_stack([features, past])
+        # Log-odds of recent shares per span, of the panel's starts whose outcome is known at each
+        # moment: the pooled share, and the market's own shrunk towards it.
+        ended = (times - self.window) // self.step + 1
+        until = np.clip(ended - self._origin, 0, self._held.shape[1] - 1)
+        past = []
+        for span, windows in zip(_SPANS, _SHRINKAGE_WINDOWS, strict=True):
+            since = np.maximum(until - span // self.step, 0)
+            everybody = self._all_held[until] - self._all_held[since]
+            crossed_by_all = self._all_crossed[until] - self._all_crossed[since]
+            pooled = crossed_by_all / np.maximum(everybody, 1)
+            own_held = self._held[market, until] - self._held[market, since]
+            own_crossed = self._crossed[market, until] - self._crossed[market, since]
+            weight = windows * self.starts_per_window
+            share = (own_crossed + weight * pooled) / (own_held + weight)
+            past += [_softened_odds(pooled), _softened_odds(share)]
+
+        data = np.column_stack([features, np.stack(past, axis=1)])
         return PanelRows(market, times, data, np.concatenate(crossed))
-
-    def _starts_of(self, path: PricePath, bid: Bid) -> tuple[int, Bools, Bools]:
-        """The number of the first start in a market, at a multiple of the step; which starts from
-        there on held the bid, and which of these were crossed."""
-        first = -(-path.series.first // self.step)
-        last = path.series.last - self.window
-        numbers = np.arange(first, last // self.step + 1, dtype=np.int64)
-        times = numbers * self.step
-        held_price = path.series.prices[path.index_at(times)]
-        limits = bid.limits(held_price)
-        held = held_price <= limits
-        if path.series.watched is not None:
-            held &= is_whole(times, self.window, path.series.watched)
-
-        over = path.highest_after(times, self.window) > limits
-        return first, held, held & over
 
     def _before(self, time: int) -> int:
         """Number of multiples of the step at or before a moment."""
         place = time // self.step + 1 - self._origin
         most = self._held.shape[1] - 1
         return int(np.clip(place, 0, most))
-
-    def _past(self, market: NDArray[np.intp], times: Ints) -> Floats:
-        """Log-odds of recent shares per span: the pooled share, and the market's own shrunk towards
-        it.
-        """
-        # The panel's starts whose outcome is known at each moment.
-        ended = (times - self.window) // self.step + 1
-        most = self._held.shape[1] - 1
-        until = np.clip(ended - self._origin, 0, most)
-        columns = []
-
-        for span, windows in zip(_SPANS, _SHRINKAGE_WINDOWS, strict=True):
-            since = np.maximum(until - span // self.step, 0)
-            everybody = self._all_held[until] - self._all_held[since]
-            crossed_by_all = self._all_crossed[until] - self._all_crossed[since]
-            watched = np.maximum(everybody, 1)
-            pooled = crossed_by_all / watched
-            held_until = self._held[market, until]
-            held_since = self._held[market, since]
-            held = held_until - held_since
-            crossed_until = self._crossed[market, until]
-            crossed_since = self._crossed[market, since]
-            crossed = crossed_until - crossed_since
-            weight = windows * self.starts_per_window
-            softened = crossed + weight * pooled
-            share = softened / (held + weight)
-            columns += [_softened_odds(pooled), _softened_odds(share)]
-
-        return np.stack(columns, axis=1)
 
 
 def _running(chosen: Bools, before: int, size: int) -> Ints:

@@ -380,8 +380,16 @@ def _published_pieces(
     if rates:
         pieces.append(_preemption_rate(rates))
     if bands:
-        newest_band = max(bands, key=lambda figure: figure.as_of)
-        pieces.append(_eviction_band(newest_band))
+        # Azure: the share of machines evicted per hour, as a band; the Gamma has the band's mean
+        # and spread.
+        band = max(bands, key=lambda figure: figure.as_of)
+        low = _hourly(band.low, 1)
+        high = _hourly(band.high if band.high < 1 else max(_OPEN_BAND * band.low, band.low), 1)
+        mean = (low + high) / 2
+        deviation = (high - low) / 12**0.5
+        shape = min(PUBLISHED, (mean / deviation) ** 2) if deviation else PUBLISHED
+        source = f"Azure's eviction band of {band.low:.0%} to {band.high:.0%} per hour"
+        pieces.append(RateEvidence(source, Exposure(shape, shape / mean), "published"))
 
     if buckets:
         elsewhere = [record for record in watched if record.market != market]
@@ -403,24 +411,6 @@ def _preemption_rate(figures: Sequence[Interruption]) -> RateEvidence:
     if hourly == 0:
         return RateEvidence(source, Exposure(_JEFFREYS, 24.0 * len(recent)), "published")
     return RateEvidence(source, Exposure(PUBLISHED, PUBLISHED / hourly), "published")
-
-
-def _eviction_band(figure: Interruption) -> RateEvidence:
-    """Azure: the share of machines evicted per hour, as a band; the Gamma has the band's mean and
-    spread.
-    """
-    upper = figure.high if figure.high < 1 else max(_OPEN_BAND * figure.low, figure.low)
-    low = _hourly(figure.low, 1)
-    high = _hourly(upper, 1)
-    mean = (low + high) / 2
-    deviation = (high - low) / 12**0.5
-    shape = min(PUBLISHED, (mean / deviation) ** 2) if deviation else PUBLISHED
-    exposure = Exposure(shape, shape / mean)
-    return RateEvidence(
-        f"Azure's eviction band of {figure.low:.0%} to {figure.high:.0%} per hour",
-        exposure,
-        "published",
-    )
 
 
 def _bucket(

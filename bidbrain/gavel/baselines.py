@@ -1,13 +1,15 @@
-"""Policies to compare with: `isolated`, `proportional`, `random-packing`, any policy that assumes
-that all workers are alike, and `allox`, the least average completion time of single-worker jobs as
-a matching of jobs to queue positions."""
+"""A policy, what all of them need to build an allocation, and policies to compare with: `isolated`,
+`proportional`, `random-packing`, any policy that assumes that all workers are alike, and
+`allox`, the least average completion time of single-worker jobs as a matching of jobs to queue
+positions."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.base import Policy, allocation, require_steps, with_least_throughput
+from bidbrain.errors import BidBrainError
 from bidbrain.gavel.problem import (
     NO_TYPE,
     AllocationProblem,
@@ -17,13 +19,92 @@ from bidbrain.gavel.problem import (
     ClusterJobs,
     Pairs,
     Pieces,
+    effective_throughput,
     equal_throughput,
     nowhere,
     performing,
     rows_of,
     runnable,
     runnable_pairs,
+    scale_of_rows,
 )
+
+Policy = Callable[[AllocationProblem], ClusterAllocation]
+"""A way of dividing a cluster among jobs: the best shares of time under it, and the constraints
+that could not be kept."""
+
+
+class UnknownPolicy(BidBrainError):
+    """No policy has this name."""
+
+
+def allocation(
+    problem: AllocationProblem,
+    shares: Floats,
+    objective: float,
+    infeasible: tuple[str, ...] = (),
+    notes: dict[str, float] | None = None,
+) -> ClusterAllocation:
+    """Builds an allocation from shares; names jobs that run nowhere."""
+    all_run = runnable(problem).any(axis=1).all()
+    stuck = () if all_run else nowhere(problem)
+    throughput_of_jobs = effective_throughput(problem, shares)
+    return ClusterAllocation(
+        shares, throughput_of_jobs, objective, (*stuck, *infeasible), notes=notes or {}
+    )
+
+
+def with_least_throughput(problem: AllocationProblem, shares: Floats) -> ClusterAllocation:
+    """Builds an allocation whose objective is the least weighted normalized throughput, as in
+    max-min fairness.
+    """
+    equal = problem.jobs.weight * equal_throughput(problem)
+    runs = equal > 0
+    throughput = effective_throughput(problem, shares)
+    relative = throughput[runs]
+    level = relative / equal[runs] * problem.jobs.scale[runs]
+    least_level = 0.0
+    if runs.any():
+        least_level = float(level.min())
+    return allocation(problem, shares, least_level)
+
+
+def require_steps(problem: AllocationProblem, policy: str) -> None:
+    """Refuses a problem in which any job's remaining steps are unknown."""
+    unknown = np.flatnonzero(~np.isfinite(problem.jobs.steps))
+    if len(unknown):
+        name = problem.jobs.ids[unknown[0]]
+        raise BadProblem(
+            f"job {name!r}: steps: missing: {policy} needs the remaining steps of every job"
+        )
+
+
+def require_prices(problem: AllocationProblem, policy: str) -> Floats:
+    """The prices of all types; refuses missing ones."""
+    price = problem.cluster.usd_per_hour
+    if price is None:
+        raise BadProblem(f"prices: missing: {policy} needs the price of every worker type")
+
+    free = np.flatnonzero(~(price > 0))
+    if len(free):
+        name = problem.cluster.types[free[0]]
+        raise BadProblem(
+            f"prices.{name}: {price[free[0]]:g} is not a price: {policy} needs prices above 0"
+        )
+
+    return price
+
+
+def usd_per_hour(problem: AllocationProblem, shares: Floats) -> float | None:
+    """Cost per hour of the workers held under X; None without prices."""
+    if problem.cluster.usd_per_hour is None:
+        return None
+    workers = scale_of_rows(problem)[:, None] * shares
+    held = workers.sum(axis=0)
+    used = held > 0
+    dollars = np.dot(held[used], problem.cluster.usd_per_hour[used])
+    return float(dollars)
+
 
 _ROUNDS = 64
 
@@ -50,7 +131,20 @@ def proportional_policy(problem: AllocationProblem, /) -> ClusterAllocation:
         return _of_jobs(problem, np.zeros(jobs.throughputs.shape))
     rate = jobs.weight / jobs.scale
     scale = jobs.scale.astype(np.float64)
-    time = _filled(rate, scale, total)
+
+    # A job's time is min(1, level rate) for the level at which all workers are held, or all jobs
+    # run all the time. Jobs with the highest rates are full first: the workers they hold, and what
+    # the rest take per unit of level.
+    order = np.argsort(-rate, kind="stable")
+    before = np.cumsum(scale[order])[:-1]
+    full = np.concatenate([[0.0], before])
+    from_last = (scale * rate)[order][::-1]
+    rest = np.cumsum(from_last)[::-1]
+    level = (total - full) / rest
+    enough = np.flatnonzero(level * rate[order] <= 1.0)
+    reached = level[enough[0]] if len(enough) else np.inf
+    time = np.minimum(1.0, reached * rate)
+
     by_type = time[:, None] * (workers / total)
     return _of_jobs(problem, by_type * runnable(problem))
 
@@ -74,23 +168,6 @@ def _of_jobs(problem: AllocationProblem, shares: Floats) -> ClusterAllocation:
     every = np.zeros((rows_of(problem), shares.shape[1]))
     every[: len(shares)] = shares
     return with_least_throughput(problem, every)
-
-
-def _filled(rate: Floats, scale: Floats, total: float) -> Floats:
-    """min(1, level rate) for the level at which all workers are held, or all jobs run all the
-    time."""
-    order = np.argsort(-rate, kind="stable")
-    # Jobs with the highest rates are full first: the workers they hold, and what the rest take per
-    # unit of level.
-    before = np.cumsum(scale[order])[:-1]
-    full = np.concatenate([[0.0], before])
-    from_last = (scale * rate)[order][::-1]
-    rest = np.cumsum(from_last)[::-1]
-    level = (total - full) / rest
-    enough = np.flatnonzero(level * rate[order] <= 1.0)
-    reached = level[enough[0]] if len(enough) else np.inf
-
-    return np.asarray(np.minimum(1.0, reached * rate))
 
 
 def random_packing_policy(problem: AllocationProblem, /, seed: int = 0) -> ClusterAllocation:

@@ -275,25 +275,21 @@ class _Packing:
             tries -= _TAKEN_OUT
             nearest = np.argsort(far)[:_TAKEN_OUT]
             others = there[nearest]
-            self._replace(m, others.tolist())
 
-    def _replace(self, m: int, others: list[int]) -> None:
-        """Puts a job before others, unless more than one of these would be out."""
-        free = self.time.free.copy()
-        before = {u: self.seconds.pop(u) for u in others}
-        for u, seconds in before.items():
-            self.time.take_out(u, seconds)
-        in_order = sorted(others, key=lambda u: float(self._batch.left[u]))
-        tried = [m, *in_order]
-        lost = [u for u in tried if not self._put(u)]
-
-        if m in lost or len(lost) > 1:
-            self.time.free = free
-            self.seconds.pop(m, None)
-            self.seconds |= before
-        else:
-            still_out = [u for u in self._out if u != m]
-            self._out = still_out + lost
+            # Puts the job before the others, unless more than one of these would be out.
+            free = self.time.free.copy()
+            before = {u: self.seconds.pop(u) for u in others.tolist()}
+            for u, seconds in before.items():
+                self.time.take_out(u, seconds)
+            in_order = sorted(before, key=lambda u: float(self._batch.left[u]))
+            lost = [u for u in (m, *in_order) if not self._put(u)]
+            if m in lost or len(lost) > 1:
+                self.time.free = free
+                self.seconds.pop(m, None)
+                self.seconds |= before
+            else:
+                still_out = [u for u in self._out if u != m]
+                self._out = still_out + lost
 
     def cheapen(self) -> None:
         """Puts each job again where it costs the fewest dollars."""
@@ -335,21 +331,14 @@ class _Packing:
         dollars = (scaled * batch.usd_per_second).sum()
         usd = float(dollars)
         clipped = np.clip(rates, 0.0, 1.0)
-        pieces = self._pieces(kept)
-        return DeadlinePlan(seconds, clipped, usd, pieces, exact=False)
 
-    def _pieces(self, kept: Ints) -> Pieces:
-        """Jobs run evenly in each interval until their deadlines."""
-        starts = self.time.starts
-        lengths = self.time.lengths
+        # Jobs run evenly in each interval until their deadlines.
         parts = []
         for i, m in enumerate(kept.tolist()):
             kind, interval = np.nonzero(self.seconds[m] > 0)
-            start = starts[interval]
-            until_end = self._batch.left[m] - starts[interval]
-            span = np.minimum(until_end, lengths[interval])
+            start = self.time.starts[interval]
+            span = np.minimum(batch.left[m] - start, self.time.lengths[interval])
             share = self.seconds[m][kind, interval] / span
-            piece = Pieces(np.full(len(kind), i), kind, start, start + span, share)
-            parts.append(piece)
+            parts.append(Pieces(np.full(len(kind), i), kind, start, start + span, share))
 
-        return Pieces.joined(parts)
+        return DeadlinePlan(seconds, clipped, usd, Pieces.joined(parts), exact=False)

@@ -86,7 +86,35 @@ class NoNearPlan(BidBrainError):
 
 def uncrowded(batch: DeadlineBatch) -> DeadlinePlan | None:
     """The plan in which each job runs as if it were alone, if workers suffice for that."""
-    seconds = _alone_cheapest(batch)
+    # The seconds on each type that finish a job for the fewest dollars if it has all workers: on
+    # one type, or on two if the slower one alone is too slow.
+    runs = np.isfinite(batch.alone)
+    left = batch.left[:, None]
+    every, (jobs, types) = np.arange(len(left)), runs.shape
+    alone = np.where(runs, batch.alone, 0.0)
+    usd = batch.scale[:, None] * batch.usd_per_second * alone
+    grid = np.indices((types, types))
+    slow, fast = grid.reshape(2, -1)
+
+    # The part of the work on the fast type that leaves no time; all of it where both are one type.
+    gain = alone[:, slow] - alone[:, fast]
+    over = alone[:, slow] - left
+    part_over = np.divide(over, gain, out=np.zeros(over.shape), where=gain > 0)
+    part = np.where(slow == fast, 1.0, part_over)
+    in_time = (alone[:, fast] <= left) & (part > 0)
+    both_run = runs[:, slow] & runs[:, fast]
+    mixed = both_run & in_time
+    slow_usd = usd[:, slow] * (1 - part)
+    fast_usd = usd[:, fast] * part
+    mixed_usd = slow_usd + fast_usd
+    best = np.where(mixed, mixed_usd, np.inf).argmin(axis=1)
+    share = np.zeros((jobs, types))
+    fast_part = part[every, best]
+    share[every, slow[best]] += 1 - fast_part
+    share[every, fast[best]] += part[every, best]
+
+    seconds = np.asarray(share * alone)
+
     spans = _spans(batch, _ends(batch, MAX_DEADLINES))
     placed = _earliest(batch, spans, seconds, None)
     if placed is None:
@@ -138,37 +166,6 @@ def _spans(batch: DeadlineBatch, ends: Floats) -> Floats:
     until = np.minimum(batch.left[:, None], ends)
     spans_of_jobs = np.maximum(until - starts, 0.0)
     return np.asarray(spans_of_jobs)
-
-
-def _alone_cheapest(batch: DeadlineBatch) -> Floats:
-    """The seconds on each type that finish a job for the fewest dollars if it has all workers: on
-    one type, or on two if the slower one alone is too slow."""
-    runs = np.isfinite(batch.alone)
-    left = batch.left[:, None]
-    every, (jobs, types) = np.arange(len(left)), runs.shape
-    alone = np.where(runs, batch.alone, 0.0)
-    usd = batch.scale[:, None] * batch.usd_per_second * alone
-    grid = np.indices((types, types))
-    slow, fast = grid.reshape(2, -1)
-
-    # The part of the work on the fast type that leaves no time; all of it where both are one type.
-    gain = alone[:, slow] - alone[:, fast]
-    over = alone[:, slow] - left
-    part_over = np.divide(over, gain, out=np.zeros(over.shape), where=gain > 0)
-    part = np.where(slow == fast, 1.0, part_over)
-    in_time = (alone[:, fast] <= left) & (part > 0)
-    both_run = runs[:, slow] & runs[:, fast]
-    mixed = both_run & in_time
-    slow_usd = usd[:, slow] * (1 - part)
-    fast_usd = usd[:, fast] * part
-    mixed_usd = slow_usd + fast_usd
-    best = np.where(mixed, mixed_usd, np.inf).argmin(axis=1)
-    share = np.zeros((jobs, types))
-    fast_part = part[every, best]
-    share[every, slow[best]] += 1 - fast_part
-    share[every, fast[best]] += part[every, best]
-
-    return np.asarray(share * alone)
 
 
 def _earliest(

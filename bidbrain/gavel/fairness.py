@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.base import allocation, require_steps
-from bidbrain.gavel.baselines import isolated_shares
+from bidbrain.gavel.baselines import allocation, isolated_shares, require_steps
 from bidbrain.gavel.interior import (
     EXACT,
     NEAR,

@@ -9,7 +9,7 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.gavel import ENTITY_POLICIES
-from bidbrain.gavel.base import allocation
+from bidbrain.gavel.baselines import allocation
 from bidbrain.gavel.fairness import progress_rows
 from bidbrain.gavel.problem import (
     AllocationProblem,

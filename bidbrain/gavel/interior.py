@@ -339,23 +339,15 @@ class _Newton:
         entries[pairs + columns : -columns] *= weight
         entries[-columns:] *= weight
         self._move = entries.take(places.entries[:columns], 0)
-        self._follow, self._tail, self._solved = self._shared(fixed, entries, sums[-2:])
 
-    def _shared(
-        self, fixed: _Constants, entries: Floats, answer: Floats
-    ) -> tuple[Floats, Floats, Floats]:
-        """How columns follow prices and level; the same for free workers and z; the inverse of the
-        system of these.
-        """
-        (columns, jobs), end = fixed.idle.shape, fixed.idle.size
+        # How columns follow prices and level, the same for free workers and z, and the inverse of
+        # the system of these.
         types = columns - 2
         follow = np.empty((types + 1, columns + 2, jobs))
-        entries_of_types = entries.take(fixed.places.entries[:, :types].T, 0)
+        entries_of_types = entries.take(places.entries[:, :types].T, 0)
         np.multiply(entries_of_types, fixed.taken, out=follow[:types])
-        of_need = follow[types, :columns]
-        np.multiply(entries[-columns:], fixed.need, out=of_need)
-        of_answer = follow[types, columns:]
-        np.multiply(answer, fixed.need, out=of_answer)
+        np.multiply(entries[-columns:], fixed.need, out=follow[types, :columns])
+        np.multiply(sums[-2:], fixed.need, out=follow[types, columns:])
         flat = follow.reshape(types + 1, -1)
         tail = -self._ratio[end:]
         system = flat @ fixed.rows
@@ -363,9 +355,9 @@ class _Newton:
         diagonal[:-1] += tail[:-1]
         diagonal[-1] -= 1 / tail[-1]
         tail[-1] = 1.0
-
-        inverse = np.linalg.inv(system).astype(np.float64, copy=False)
-        return flat[:, :end], tail, inverse
+        self._follow = flat[:, :end]
+        self._tail = tail
+        self._solved = np.linalg.inv(system).astype(np.float64, copy=False)
 
     def ahead(self) -> Floats:
         """The change of y in a step straight toward the optimum: there all prices only pay for the

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.base import allocation, require_prices, require_steps
+from bidbrain.gavel.baselines import allocation, require_prices, require_steps
 from bidbrain.gavel.problem import (
     AllocationProblem,
     BadProblem,

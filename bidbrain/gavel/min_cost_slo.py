@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.base import allocation, require_prices, require_steps
+from bidbrain.gavel.baselines import allocation, require_prices, require_steps
 from bidbrain.gavel.deadline_packing import lateness, packed
 from bidbrain.gavel.deadline_plan import (
     MAX_DEADLINES,
@@ -113,33 +113,25 @@ def _kept(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | Non
 
     kept, plan, done = packed(part, late, price)
     if len(kept) <= MAX_DEADLINES:
-        kept, plan = _with_more(part, kept, plan, done)
+        # Tries again to place jobs that did not fit, closest misses first: an exact program may
+        # move the others.
+        out = np.setdiff1d(np.arange(len(hurried)), kept)
+        by_done = np.argsort(-done[out], kind="stable")
+        of = np.append(kept, out[by_done][:_TRIED_AGAIN])
+        program = DeadlineProgram(part_of(part, of))
+        inside = np.arange(len(kept))
+        newcomers = np.arange(len(kept), len(of))
+        with suppress(CannotHold):
+            exact = program.cheapest(inside)
+            inside, grown = _grown(program, inside, exact, newcomers)
+            plan = grown or plan
+        kept = of[inside]
 
     out = np.setdiff1d(np.arange(len(hurried)), kept)
     crowded = zip(hurried[out].tolist(), done[out].tolist(), strict=True)
     said = [_crowded_out(batch, m, share) for m, share in crowded]
 
     return hurried[kept], plan, said
-
-
-def _with_more(
-    batch: DeadlineBatch, kept: Ints, plan: DeadlinePlan, done: Floats
-) -> tuple[Ints, DeadlinePlan]:
-    """Tries again to place jobs that did not fit, closest misses first: an exact program may move
-    the others.
-    """
-    out = np.setdiff1d(np.arange(len(batch.left)), kept)
-    by_done = np.argsort(-done[out], kind="stable")
-    nearly = out[by_done]
-    of = np.append(kept, nearly[:_TRIED_AGAIN])
-    program = DeadlineProgram(part_of(batch, of))
-    inside = np.arange(len(kept))
-    with suppress(CannotHold):
-        exact = program.cheapest(inside)
-        newcomers = np.arange(len(kept), len(of))
-        inside, grown = _grown(program, inside, exact, newcomers)
-        plan = grown or plan
-    return of[inside], plan
 
 
 def _grown(

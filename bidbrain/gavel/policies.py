@@ -1,8 +1,9 @@
 """Scheduling policies by name: functions from a problem to an allocation."""
 
-from bidbrain.gavel.base import Policy, UnknownPolicy
 from bidbrain.gavel.baselines import (
     Agnostic,
+    Policy,
+    UnknownPolicy,
     allox_policy,
     isolated_policy,
     proportional_policy,

@@ -136,7 +136,28 @@ class Sifted:
 def sift(groups: Groups, objective: LevelObjective, start: PriceStart | None = None) -> Sifted:
     """The optimum of the program. Raises `CannotHold` if no z lets all groups reach their
     levels."""
-    return _sift_from(groups, objective, _from_samples(groups, objective, start))
+    # Prices that nearly hold, from samples of twice as many groups each time: a few if there is a
+    # start.
+    count = len(groups.held)
+    few = _SOLVED_WHOLE if groups.stage is None else _SAMPLE_PER_STAGE * len(groups.workers)
+    size = few if start is None else max(few, count // _SAMPLE_ONE_IN)
+    start = start or PriceStart(np.zeros(groups.workers.size), 0.0)
+    while size < count:
+        places = np.linspace(0, count - 1, size)
+        sample = places.astype(np.int64)
+        some = groups.part(sample)
+        part = objective.part(sample)
+        if size == few and not objective.gain_z and groups.stage is None:
+            times = times_reached(some, part.base)
+            reachable = min(1.0, times * _REACHABLE_PART)
+            part = replace(part, base=part.base * reachable)
+        # A sample may lack workers for its levels, though the whole has enough: then its prices say
+        # nothing.
+        with suppress(CannotHold):
+            start = _sift_from(some, part, start).start()
+        size *= 2
+
+    return _sift_from(groups, objective, start)
 
 
 def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> Sifted:
@@ -159,36 +180,6 @@ def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> 
             undecided *= 4
 
     return sieve.solve(np.arange(count), start)
-
-
-def _from_samples(
-    groups: Groups, objective: LevelObjective, start: PriceStart | None
-) -> PriceStart:
-    """Prices that nearly hold, from samples of twice as many groups each time: a few if there is a
-    start.
-    """
-    count = len(groups.held)
-    few = _SOLVED_WHOLE if groups.stage is None else _SAMPLE_PER_STAGE * len(groups.workers)
-    size = few if start is None else max(few, count // _SAMPLE_ONE_IN)
-    start = start or PriceStart(np.zeros(groups.workers.size), 0.0)
-
-    while size < count:
-        places = np.linspace(0, count - 1, size)
-        sample = places.astype(np.int64)
-        some = groups.part(sample)
-        part = objective.part(sample)
-        if size == few and not objective.gain_z and groups.stage is None:
-            times = times_reached(some, part.base)
-            reachable = min(1.0, times * _REACHABLE_PART)
-            base = part.base * reachable
-            part = replace(part, base=base)
-        # A sample may lack workers for its levels, though the whole has enough: then its prices say
-        # nothing.
-        with suppress(CannotHold):
-            start = _sift_from(some, part, start).start()
-        size *= 2
-
-    return start
 
 
 def excess(groups: Groups, level: Floats, prices: Floats) -> float:
@@ -284,11 +275,38 @@ class _Sieve:
         """The optimum, beginning with these undecided groups."""
         decided = np.ones(len(self._every), dtype=bool)
         decided[undecided] = False
-        mixes = self._best(start)
+
+        # The best mix of each group, and its share on the fast type.
+        option = self._values(start).argmax(axis=1)
+        slow = self._slow[option]
+        fast = self._fast[option]
+        reach = self._reach[self._every, slow]
+        fast_reach = self._reach[self._every, fast]
+        gap = fast_reach - reach
+        width = np.where(slow != fast, gap, 1.0)
+        missing = self._objective.base - reach
+        share = missing / width
+        at_zero = np.where(slow != fast, share, 1.0)
+        per_z = np.where(slow != fast, self._objective.slope / width, 0.0)
+        mixes = _Mixes(slow, fast, at_zero, per_z)
+
         while True:
             sifted = self._with(mixes, decided, start)
             start = sifted.start()
-            wrong = decided & self._wrong(mixes, start)
+
+            # The decided groups whose mix is not the best, or not possible.
+            points = self._points(start.prices)
+            best = self._values(start).max(axis=1)
+            part = mixes.at_zero + mixes.per_z * start.z
+            low = points[self._every, mixes.slow]
+            high = points[self._every, mixes.fast]
+            now = low + part * (high - low)
+            least = self._levels(start.z) * (1 - _SHARE_TOLERANCE)
+            short = self._reach[self._every, mixes.fast] < least
+            larger = np.maximum(np.abs(best), np.abs(now))
+            is_worse = best - now > _WORSE_BY * larger
+            impossible = (part < -_SHARE_TOLERANCE) | (part > 1 + _SHARE_TOLERANCE)
+            wrong = decided & (is_worse | impossible | short)
             if not wrong.any():
                 return sifted
             decided &= ~wrong
@@ -334,38 +352,6 @@ class _Sieve:
         if groups.cost is not None:
             values[:, 1:] -= groups.cost
         return np.asarray(values)
-
-    def _best(self, start: PriceStart) -> _Mixes:
-        option = self._values(start).argmax(axis=1)
-        slow = self._slow[option]
-        fast = self._fast[option]
-        reach = self._reach[self._every, slow]
-        fast_reach = self._reach[self._every, fast]
-        gap = fast_reach - reach
-        width = np.where(slow != fast, gap, 1.0)
-        missing = self._objective.base - reach
-        share = missing / width
-        at_zero = np.where(slow != fast, share, 1.0)
-        per_z = np.where(slow != fast, self._objective.slope / width, 0.0)
-        return _Mixes(slow, fast, at_zero, per_z)
-
-    def _wrong(self, mixes: _Mixes, start: PriceStart) -> Bools:
-        """The groups whose mix is not the best, or not possible."""
-        points = self._points(start.prices)
-        best = self._values(start).max(axis=1)
-        part = mixes.at_zero + mixes.per_z * start.z
-        low = points[self._every, mixes.slow]
-        high = points[self._every, mixes.fast]
-        now = low + part * (high - low)
-        fast_reach = self._reach[self._every, mixes.fast]
-        least = self._levels(start.z) * (1 - _SHARE_TOLERANCE)
-        short = fast_reach < least
-
-        larger = np.maximum(np.abs(best), np.abs(now))
-        is_worse = best - now > _WORSE_BY * larger
-        return np.asarray(
-            is_worse | (part < -_SHARE_TOLERANCE) | (part > 1 + _SHARE_TOLERANCE) | short
-        )
 
     def _with(self, mixes: _Mixes, decided: Bools, start: PriceStart) -> Sifted:
         """The optimum if the decided groups keep their mixes."""

@@ -7,7 +7,7 @@ of one day are correlated across all markets, so intervals come from resampling 
 sides of a comparison alike (paired).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -173,7 +173,17 @@ def score(
     crossed = starts.crossed.mean()
     against_own = _skill(model, own, day, drawn)
     against_pooled = _skill(model, pooled, day, drawn)
-    bins = _reliability(starts.model, starts.crossed)
+
+    # How often a prediction came true, by its size.
+    place = np.searchsorted(_BINS, starts.model, side="right")
+    which = np.clip(place - 1, 0, len(_BINS) - 2)
+    bins = []
+    for i in np.unique(which):
+        inside = which == i
+        predicted = float(starts.model[inside].mean())
+        observed = float(starts.crossed[inside].mean())
+        bins.append(Bin(_BINS[i], _BINS[i + 1], int(inside.sum()), predicted, observed))
+
     return Calibration(
         origins=origins,
         starts=int(starts.times.size),
@@ -196,15 +206,3 @@ def _skill(model: Floats, baseline: Floats, day: Ints, drawn: Ints) -> Skill:
     low, high = ratio_interval(model, baseline, day, drawn)
     ratio = model.sum() / baseline.sum()
     return Skill(float(1 - ratio), 1 - high, 1 - low)
-
-
-def _reliability(predicted: Floats, crossed: Bools) -> Iterator[Bin]:
-    place = np.searchsorted(_BINS, predicted, side="right")
-    which = np.clip(place - 1, 0, len(_BINS) - 2)
-    for i in np.unique(which):
-        inside = which == i
-        mean_predicted = predicted[inside].mean()
-        mean_crossed = crossed[inside].mean()
-        yield Bin(
-            _BINS[i], _BINS[i + 1], int(inside.sum()), float(mean_predicted), float(mean_crossed)
-        )

@@ -384,8 +384,16 @@ class _JobReplay:
         """Ends what is due now; evictions come before returns, because they may be refunded."""
         if self.market.limited:
             for market, machines in self._spot_machines().items():
-                free = self.market.capacity(market, self.now)
-                self._take(market, machines - free)
+                excess = machines - self.market.capacity(market, self.now)
+                # Those granted last first.
+                for held in sorted(self.held.values(), key=lambda held: -held.holding.allocation):
+                    rent = held.holding.rent
+                    if excess <= 0:
+                        break
+                    if rent.bid is not None and rent.offer.market == market:
+                        taken = min(int(excess), rent.machines)
+                        self._lose(held, taken, self.now)
+                        excess -= taken
 
         due = [held for held in self.held.values() if held.gone_at <= self.now]
         for held in due:
@@ -464,17 +472,6 @@ class _JobReplay:
                 before = machines.get(rent.offer.market, 0)
                 machines[rent.offer.market] = before + rent.machines
         return machines
-
-    def _take(self, market: Market, excess: float) -> None:
-        """Evicts `excess` machines of a market, those granted last first."""
-        for held in sorted(self.held.values(), key=lambda held: -held.holding.allocation):
-            rent = held.holding.rent
-            if excess <= 0:
-                return
-            if rent.bid is not None and rent.offer.market == market:
-                taken = min(int(excess), rent.machines)
-                self._lose(held, taken, self.now)
-                excess -= taken
 
     def _lose(self, held: _HeldAllocation, machines: int, evicted_at: float) -> None:
         """Goes on without machines of an allocation that are evicted now, or warned that they will

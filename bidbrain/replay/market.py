@@ -47,15 +47,9 @@ class Tape:
         self.market = series.market
         self.times: list[int] = series.times.tolist()
         self.prices: list[int] = series.prices.tolist()
+        self.first = self.times[0]
+        self.last = self.times[-1]
         self._highest = _block_maxima(series.prices)
-
-    @property
-    def first(self) -> int:
-        return self.times[0]
-
-    @property
-    def last(self) -> int:
-        return self.times[-1]
 
     def index(self, time: int) -> int:
         """Index of the event in force at a time."""

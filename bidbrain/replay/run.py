@@ -52,19 +52,6 @@ class ReplayedBudget:
     def _amount(self, rent: Rent, life: Life) -> int:
         return bill_of_machine(rent, life, self.billing, self.histories).amount
 
-    def _so_far(self, rent: Rent, start: int, now: int) -> float:
-        """The dollars owed if the machines are returned now; their hours but the last two are
-        billed once.
-        """
-        billed, amount = self._billed.get((rent, start), (start, 0))
-        upto = start + _settled(start, now)
-        if upto > billed:
-            amount += self._amount(rent, Life(billed, upto, End.LEFT))
-            self._billed[rent, start] = upto, amount
-        life = Life(upto, now, End.LEFT)
-        nanos = amount + self._amount(rent, life)
-        return rent.machines * usd(nanos)
-
     def left(
         self, start: int, now: int, spent: float, holdings: Iterable[Holding]
     ) -> tuple[float, float]:
@@ -73,21 +60,33 @@ class ReplayedBudget:
         held = [(holding.rent, holding.start) for holding in holdings]
         if self.reliable is not None:
             held.append((self.reliable, start))
-        reservations = (self._reserved(rent, since, now) for rent, since in held)
+
+        # Another lease costs at most the highest possible price.
+        reservations = []
+        for rent, begin in held:
+            since = begin + _settled(begin, now)
+            soon, later = (
+                self.billing.bill(Life(since, until, End.LEFT), rent.highest_price).amount
+                for until in (now, now + self.lease)
+            )
+            reservations.append(rent.machines * usd(later - soon))
+
         reserved = sum(reservations)
-        amounts = (self._so_far(rent, since, now) for rent, since in held)
+
+        # The dollars owed if the machines are returned now; their hours but the last two are billed
+        # once.
+        amounts = []
+        for rent, begin in held:
+            billed, nanos = self._billed.get((rent, begin), (begin, 0))
+            upto = begin + _settled(begin, now)
+            if upto > billed:
+                nanos += self._amount(rent, Life(billed, upto, End.LEFT))
+                self._billed[rent, begin] = upto, nanos
+            last = self._amount(rent, Life(upto, now, End.LEFT))
+            amounts.append(rent.machines * usd(nanos + last))
+
         paid = sum(amounts)
         return self.usd - spent - paid - reserved, reserved
-
-    def _reserved(self, rent: Rent, start: int, now: int) -> float:
-        """The cost of another lease at the highest possible price."""
-        ceiling = rent.highest_price
-        since = start + _settled(start, now)
-        soon, later = (
-            self.billing.bill(Life(since, until, End.LEFT), ceiling).amount
-            for until in (now, now + self.lease)
-        )
-        return rent.machines * usd(later - soon)
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,7 +254,22 @@ class _ValueIteration:
         machine and on-demand."""
         delay = self._grid.delay
         ratio = np.float32(self._grid.price_ratio)
-        expected = np.matmul(self._moves, self._with_margin(left - 1))
+
+        # The costs, preceded by those of the negative slacks that a delay can lead to: all on
+        # demand.
+        margin = np.arange(-self._margin, 0)
+        work = left - 1 - margin
+        width = self._margin + self._grid.slack + 1
+        costs = np.empty((3, self._up.size, width), dtype=np.float32)
+        costs[:, :, self._margin :] = self._costs
+        costs[_OD, :, : self._margin] = self._grid.price_ratio * work
+        all_work = work + delay
+        costs[_IDLE, :, : self._margin] = self._grid.price_ratio * all_work
+        costs[_SPOT, :, : self._margin] = costs[_IDLE, :, : self._margin]
+        # A spot machine is lost when the market goes down.
+        costs[_SPOT] = np.where(self._up, costs[_SPOT], costs[_IDLE])
+        expected = np.matmul(self._moves, costs)
+
         wait = np.where(self._caught, _NEVER, self._at(expected[_IDLE], 1))
         may_enter = self._up & ~self._caught
         after_delay = self._at(expected[_SPOT], delay)
@@ -278,24 +293,6 @@ class _ValueIteration:
         self._costs[:, :, left:] = 0  # no more slack than steps: the work is done
         best: Bools = on_demand <= asked + np.float32(self._grid.margin)
         return best
-
-    def _with_margin(self, left: int) -> CostTable:
-        """The costs, preceded by those of the negative slacks that a delay can lead to: all on
-        demand.
-        """
-        margin = np.arange(-self._margin, 0)
-        work = left - margin
-        ratio = self._grid.price_ratio
-        width = self._margin + self._grid.slack + 1
-        costs = np.empty((3, self._up.size, width), dtype=np.float32)
-        costs[:, :, self._margin :] = self._costs
-        costs[_OD, :, : self._margin] = ratio * work
-        all_work = work + self._grid.delay
-        costs[_IDLE, :, : self._margin] = costs[_SPOT, :, : self._margin] = ratio * all_work
-
-        # A spot machine is lost when the market goes down.
-        costs[_SPOT] = np.where(self._up, costs[_SPOT], costs[_IDLE])
-        return costs
 
     def _at(self, expected: CostTable, lost: float) -> CostTable:
         """The costs after losing some slack, interpolated between steps."""

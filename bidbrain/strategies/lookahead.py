@@ -287,7 +287,26 @@ class Lookahead:
         if main is None:
             return [], "no machine can be rented"
 
-        rents = [main, *self._filling(room, main, usd_per_work, prices, bids)]
+        # Allocations for the room next to the main one, most valuable first, as long as they are
+        # worth their price.
+        rents = [main]
+        main_nu = main.machines * main.offer.nu
+        room -= main_nu
+        stall = (1 - self._survival) * self.application.eviction_hours * main_nu
+        while self._nu.size and room >= self._nu.min():
+            machines = np.floor(room / self._nu)[:, None]
+            rate = machines * self._nu[:, None] * self._useful
+            worth = FILLING_WORTH * usd_per_work * (rate - stall)
+            usd = machines * prices[:, None] / NANOS_PER_DOLLAR
+            possible = (machines > 0) & np.isfinite(bids)
+            gain = np.where(possible, worth - usd * self._paid, -inf)
+            row, column = divmod(int(np.argmax(gain)), DISTANCES.size)
+            if not gain[row, column] > 0:
+                break
+
+            rents.append(Rent(self.offers[row], int(machines[row, 0]), int(bids[row, column])))
+            room -= rents[-1].machines * self._nu[row]
+
         expected = f"(expected ${usd_per_work:.3g} per unit of work)"
         return rents, f"rent {' and '.join(map(described, rents))} {expected}"
 
@@ -306,8 +325,23 @@ class Lookahead:
         on_demand = self._price_of_work(usd, 1.0, work_done, count * offer.nu)
 
         if self.offers:
-            known = self._rooms.get(room)
-            machines, time_usd, work = known or self._filled(room)
+            if room not in self._rooms:
+                # A room without its prices, which are all that changes between most decisions.
+                filling = np.floor(room / self._nu)[:, None]
+                nu = filling * self._nu[:, None]
+                useful_work = nu * self._useful
+                eviction_hours = (1 - self._survival) * self.application.eviction_hours
+                pauses = eviction_hours + self.application.resize_hours
+                some = useful_work > nu * pauses
+                surviving = nu * self._survival
+                # The work that a machine does besides if it survives the hour.
+                credit = SURVIVAL_CREDIT * self.application.startup_hours * surviving
+                credited = np.where(some, useful_work + credit, 1.0)
+                hour_usd = self.application.reliable_usd_per_hour + self.usd_per_hour
+                hours_usd = np.where(some, hour_usd * self._alive, inf)
+                self._rooms[room] = (filling, hours_usd, credited)
+
+            machines, time_usd, work = self._rooms[room]
             dollars = machines * prices[:, None] / NANOS_PER_DOLLAR
             usd_in_all = dollars * self._paid + time_usd
             per_work = usd_in_all / work
@@ -319,72 +353,13 @@ class Lookahead:
 
         return on_demand, Rent(offer, count, None) if count else None
 
-    def _filled(self, room: float) -> _FilledRoom:
-        """A room without its prices, which are all that changes between most decisions."""
-        machines = np.floor(room / self._nu)[:, None]
-        nu = machines * self._nu[:, None]
-        work = nu * self._useful
-        eviction_hours = (1 - self._survival) * self.application.eviction_hours
-        pauses = eviction_hours + self.application.resize_hours
-        some = work > nu * pauses
-        surviving = nu * self._survival
-        credit = self._credit * surviving
-        credited = np.where(some, work + credit, 1.0)
-        time_usd = np.where(some, self._time_usd * self._alive, inf)
-        self._rooms[room] = filled = (machines, time_usd, credited)
-
-        return filled
-
     def _price_of_work(
         self, dollars: float, alive: float, work: float, surviving_nu: float
     ) -> float:
         """Dollars per unit of work; infinite where no work is expected."""
         if work > 0:
-            usd = dollars + self._time_usd * alive
-            credited = work + self._credit * surviving_nu
-            return usd / credited
+            # With the cost of the job's hour besides its spot machines.
+            hour_usd = self.application.reliable_usd_per_hour + self.usd_per_hour
+            credit = SURVIVAL_CREDIT * self.application.startup_hours
+            return (dollars + hour_usd * alive) / (work + credit * surviving_nu)
         return inf
-
-    @property
-    def _time_usd(self) -> float:
-        """The cost of an hour of the job besides its spot machines."""
-        return self.application.reliable_usd_per_hour + self.usd_per_hour
-
-    @property
-    def _credit(self) -> float:
-        """The work that a machine does besides if it survives the hour, for each unit of nu."""
-        return SURVIVAL_CREDIT * self.application.startup_hours
-
-    def _filling(
-        self, room: float, main: Rent, usd_per_work: float, prices: Floats, bids: Floats
-    ) -> list[Rent]:
-        """Allocations for the room next to the main one, most valuable first, as long as they are
-        worth their price.
-        """
-        room -= main.machines * main.offer.nu
-        main_nu = main.machines * main.offer.nu
-        stall = (1 - self._survival) * self.application.eviction_hours * main_nu
-        bought: list[Rent] = []
-
-        while self._nu.size and room >= self._nu.min():
-            machines = np.floor(room / self._nu)[:, None]
-            nu = self._nu[:, None]
-            rate = machines * nu * self._useful
-            work = rate - stall
-            worth = FILLING_WORTH * usd_per_work * work
-            price_column = prices[:, None]
-            usd = machines * price_column / NANOS_PER_DOLLAR
-            gain = worth - usd * self._paid
-            possible = (machines > 0) & np.isfinite(bids)
-            gain = np.where(possible, gain, -inf)
-            best = int(np.argmax(gain))
-            row, column = divmod(best, DISTANCES.size)
-            if not gain[row, column] > 0:
-                break
-
-            count = int(machines[row, 0])
-            bid = int(bids[row, column])
-            bought.append(Rent(self.offers[row], count, bid))
-            room -= bought[-1].machines * self._nu[row]
-
-        return bought

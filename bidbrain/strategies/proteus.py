@@ -211,12 +211,12 @@ class Proteus:
         occupied = sum(holding.nu for holding in staying)
         terms = {}
         for holding in staying:
-            hours = _hours_left(holding, now)
+            hours = (holding.hour_end(now) - now) / HOUR
             terms[holding.allocation] = self._held(holding, situation, hours)
         returns: list[Return] = []
 
         for holding in staying:
-            if _hours_left(holding, now) * HOUR <= RENEW_BEFORE + SECOND:
+            if holding.hour_end(now) - now <= RENEW_BEFORE + SECOND:
                 renewed = self._held(holding, situation, 1.0)
                 others = [term for number, term in terms.items() if number != holding.allocation]
                 rest = _total(others)
@@ -376,10 +376,6 @@ class Proteus:
         renewal = now + HOUR - RENEW_BEFORE
         renewals = [renewal] * bool(bought)
         return min(ends + renewals, default=now + DECIDE_EVERY)
-
-
-def _hours_left(holding: Holding, now: int) -> float:
-    return (holding.hour_end(now) - now) / HOUR
 
 
 def _total(terms: list[AllocationTerms]) -> AllocationTerms:

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.strategies.regions_plan import MAX_STEPS, PlanTerms, RegionsPlan
+from bidbrain.strategies.regions_plan import MAX_STEPS, PlanTerms, RegionsPlan, StepRow
 from bidbrain.strategies.spells import HAZARDS, Known
 from pricing_data.units import usd_text
 
@@ -206,7 +206,7 @@ def _options(at: RegionsSituation, plan: RegionsPlan) -> list[RegionsOption]:
     if running is None and at.fits(1, steps=1):
         # Without a checkpoint, any place will do.
         home = int(plan.place.max()) if at.home is None else int(plan.place[at.home])
-        idle = plan.idle(home, at.work, at.slack)
+        idle = float(plan.usd(StepRow.IDLE, home, at.work, at.slack))
         options.append(RegionsOption(WAIT, None, False, max(idle, soonest)))
 
     # A spot machine that may go on is not left for a more expensive one: only its own price counts
@@ -259,7 +259,7 @@ def _spot_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
         slack = np.full((places.size, work.size), slack)
         slack[-1] = np.maximum(at.slack - work * (longer - 1), 0.0)
 
-    lost = plan.lost(places[:, None], at.work - work, slack)[row]
+    lost = plan.usd(StepRow.LOST, places[:, None], at.work - work, slack)[row]
     # In each step of progress the machine is lost with some chance, and then has cost the mean of
     # both ends.
     survives = at.known.survivals(at.now, hours)
@@ -279,12 +279,13 @@ def _on_demand_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
     """Dollars to the end of the job if it runs on demand in each zone."""
     running = at.running
     price = at.on_demand
-    later = plan.on_demand_on(plan.place, at.work, at.left - at.work - at.delay)
+    slack = at.left - at.work - at.delay
+    later = plan.usd(StepRow.ON_DEMAND, plan.place, at.work, slack)
     begins = at.moves_usd + price * at.delay
     if running is not None and not running.spot:
         zone = running.zone
         begins[zone] = price[zone] * running.delay_left
-        later[zone] = plan.on_demand_on(int(plan.place[zone]), at.work, at.slack)
+        later[zone] = plan.usd(StepRow.ON_DEMAND, int(plan.place[zone]), at.work, at.slack)
 
     usd: Floats = begins + later + (price - plan.on_demand) * min(at.work, 1.0)
     return usd

@@ -61,27 +61,15 @@ class RegionsPlan:
         # More slack than this is never scarce.
         self._most = ceil(min(terms.slack, max(0.75 * work, 6 * terms.delay, 4.0)) / self._step) + 1
         self._last = ceil(work / self._step) + 1 + self._most
-        self._table = np.zeros((self._last + 2, terms.usd.size, _StepRow.OLD, self._most + 1))
+        self._table = np.zeros((self._last + 2, terms.usd.size, StepRow.OLD, self._most + 1))
         self._fill(terms)
         self._flat = self._table.ravel()
 
-    def idle(self, place: int, work: float, slack: float) -> float:
-        """Dollars if nothing runs, the checkpoint is in a place, and waiting is possible."""
-        return float(self._at(_StepRow.IDLE, place, work, slack))
-
-    def lost(self, places: Ints | int, work: Floats | float, slack: Floats | float) -> Floats:
-        """Dollars if a spot machine in a place has just been lost."""
-        return self._at(_StepRow.LOST, places, work, slack)
-
-    def on_demand_on(self, places: Ints | int, work: float, slack: float) -> Floats:
-        """Dollars if an on-demand machine runs in a place."""
-        return self._at(_StepRow.ON_DEMAND, places, work, slack)
-
-    def _at(
-        self, row: "_StepRow", places: Ints | int, work: Floats | float, slack: Floats | float
+    def usd(
+        self, row: "StepRow", places: Ints | int, work: Floats | float, slack: Floats | float
     ) -> Floats:
-        """Dollars, interpolated between steps of work and of slack. A loss is in the table one step
-        later.
+        """Dollars with the checkpoint or the machine in some places, interpolated between steps of
+        work and of slack. A loss is in the table one step later.
         """
         steps = np.maximum(np.asarray(work, dtype=np.float64) / self._step, 0.0)
         spare = np.clip(np.asarray(slack, dtype=np.float64) / self._step, 0.0, self._most - 1e-9)
@@ -94,7 +82,7 @@ class RegionsPlan:
         time = self._table[0].size
         place = self._table[0, 0].size
         slacks = self._most + 1
-        column = places * place + row * slacks + left + (time if row == _StepRow.LOST else 0)
+        column = places * place + row * slacks + left + (time if row == StepRow.LOST else 0)
         first, second, third = (
             np.minimum(low + left + later, self._last) * time + column for later in range(3)
         )
@@ -120,20 +108,20 @@ class RegionsPlan:
         known = np.zeros((count, step.shape[2], slacks))
         known[:, _CONSTANT] = 1.0
         best = known[:, _CONSTANT + 1 :].reshape(count, 4, count, slacks)
-        values = np.empty((count, len(_StepRow), slacks))
+        values = np.empty((count, len(StepRow), slacks))
         starts = np.empty((count, count, slacks))
-        held = values[:, _StepRow.ON_DEMAND : _StepRow.WAITS]
-        stored = values[:, : _StepRow.OLD]
-        idle = values[:, _StepRow.IDLE, stuck:]
-        waits = values[:, _StepRow.WAITS, stuck - 1 : -1]
-        begun = values[:, _StepRow.BEGUN]
+        held = values[:, StepRow.ON_DEMAND : StepRow.WAITS]
+        stored = values[:, : StepRow.OLD]
+        idle = values[:, StepRow.IDLE, stuck:]
+        waits = values[:, StepRow.WAITS, stuck - 1 : -1]
+        begun = values[:, StepRow.BEGUN]
 
         late_starts = starts[:, :, :late]
         # With one step less of slack.
         delayed = known[:, 4:_CONSTANT, 1:]
-        running = values[:, _StepRow.RUN : _StepRow.IDLE, :-1]
+        running = values[:, StepRow.RUN : StepRow.IDLE, :-1]
         fresh = known[:, 4:_CONSTANT, 0]
-        unused = values[:, _StepRow.RUN : _StepRow.IDLE, 0]
+        unused = values[:, StepRow.RUN : StepRow.IDLE, 0]
 
         for left in range(1, self._last + 2):
             np.matmul(step, known, out=values)
@@ -148,7 +136,7 @@ class RegionsPlan:
             self._table[left] = stored
 
 
-class _StepRow(IntEnum):
+class StepRow(IntEnum):
     """The rows that a step computes for each place and slack, from those of one step less of time.
 
     `LOST` is that of one step less itself. `OLD` and `YOUNG` are machines before a place may come
@@ -206,19 +194,19 @@ def _linear_step(terms: PlanTerms, step: float) -> Floats:
     young = _within(factor * young_rate, step)[:, None]
     paid = (price * step)[:, None] * constant
     start_paid = (price * terms.delay)[:, None] * constant
-    rows = np.empty((len(_StepRow), count, known.shape[0]))
-    lost = rows[_StepRow.LOST] = rest[:, None] * known[1] + chosen @ starts[1]
-    rows[_StepRow.ON_DEMAND] = held[0] + terms.on_demand * step * constant
-    rows[_StepRow.WAITS] = held[1]
-    rows[_StepRow.OLD] = (1 - old) * held[2] + old * lost + paid
-    rows[_StepRow.RUN] = (1 - young) * held[3] + young * lost + paid
-    rows[_StepRow.YOUNG] = (1 - aging) * rows[_StepRow.RUN] + aging * rows[_StepRow.OLD]
+    rows = np.empty((len(StepRow), count, known.shape[0]))
+    lost = rows[StepRow.LOST] = rest[:, None] * known[1] + chosen @ starts[1]
+    rows[StepRow.ON_DEMAND] = held[0] + terms.on_demand * step * constant
+    rows[StepRow.WAITS] = held[1]
+    rows[StepRow.OLD] = (1 - old) * held[2] + old * lost + paid
+    rows[StepRow.RUN] = (1 - young) * held[3] + young * lost + paid
+    rows[StepRow.YOUNG] = (1 - aging) * rows[StepRow.RUN] + aging * rows[StepRow.OLD]
 
     # A start takes its delay, which is a part of a step.
-    idle = (1 - part) * rows[_StepRow.ON_DEMAND] + part * known[5]
-    rows[_StepRow.IDLE] = idle + terms.on_demand * terms.delay * constant
-    begun = (1 - part) * rows[_StepRow.RUN] + part * known[4]
-    rows[_StepRow.BEGUN] = begun + start_paid
+    idle = (1 - part) * rows[StepRow.ON_DEMAND] + part * known[5]
+    rows[StepRow.IDLE] = idle + terms.on_demand * terms.delay * constant
+    begun = (1 - part) * rows[StepRow.RUN] + part * known[4]
+    rows[StepRow.BEGUN] = begun + start_paid
     return np.ascontiguousarray(rows.transpose(1, 0, 2))
 
 

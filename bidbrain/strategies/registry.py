@@ -116,6 +116,7 @@ def _proteus(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
     strategy = AmongOpen(
         lambda among: Proteus(among, odds, application, inputs.request_nu, deltas, spelled),
         inputs.offers,
+        spelled,
     )
 
     return StrategySetup(name, strategy, AGILE, reliable=True)
@@ -124,7 +125,7 @@ def _proteus(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
 def _lookahead(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
     make = lookahead_of(inputs, name)
     time = _time_price(name, argument, inputs, lambda usd: make(inputs.offers, usd))
-    strategy = AmongOpen(lambda among: make(among, time.usd_per_hour), inputs.offers)
+    strategy = AmongOpen(lambda among: make(among, time.usd_per_hour), inputs.offers, name)
     note = (
         time.note or f"an hour of the job is valued at {usd_text(time.usd_per_hour)}: {time.basis}"
     )
@@ -300,28 +301,21 @@ class AmongOpen:
 
     make: Callable[[tuple[Offer, ...]], Strategy]
     offers: tuple[Offer, ...]
-    _among_all: Strategy = field(init=False, repr=False)
+    name: str
     _among: dict[tuple[Offer, ...], Strategy] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_among_all", self.make(self.offers))
-
-    @property
-    def name(self) -> str:
-        return self._among_all.name
 
     def decide(self, situation: Situation) -> Decision:
         """Asks the wrapped strategy among the open offers; decides again soon, since more may be
         open by then.
         """
-        if situation.offers == self.offers:
-            return self._among_all.decide(situation)
-
         if situation.offers not in self._among:
             self._among[situation.offers] = self.make(situation.offers)
         decision = self._among[situation.offers].decide(situation)
+        if situation.offers == self.offers:
+            return decision
+
         soon = situation.now + LOOK_AGAIN
         return replace(
             decision, wake_at=soon if decision.wake_at is None else min(decision.wake_at, soon)

@@ -123,10 +123,21 @@ def outlook(up: Bools, gap: int, prior: Prior, begin: int = 0) -> SpellOutlook:
     place = np.searchsorted(AGES, ages, side="right")
     age_class = place - 1
     forget = 0.5 ** (gap / HALF_LIFE)
-    factors = [
-        _factors(up == bool(side), age_class, gap, prior.rates()[side], forget) for side in (0, 1)
-    ]
-    joined = np.concatenate(factors)
+    young = age_class < OLD_FROM
+    factors = []
+
+    # The factors of each side at each tick, for young and for old spells, from earlier ticks.
+    for side in (0, 1):
+        here = up == bool(side)
+        endings = (here & spell_ends(here)).astype(np.float64)
+        endings_expected = prior.rates()[side][age_class] * gap
+        expected = np.where(here, endings_expected / HOUR, 0.0)
+        overall = _mean(SIDE_STRENGTH, 1.0, endings, expected, forget)
+        for among in (young, ~young):
+            mean = _mean(AGE_STRENGTH, overall, endings * among, expected * among, forget)
+            factors.append(mean)
+
+    joined = np.stack(factors)
     logs = np.log(joined)
     whole_steps = np.rint(logs / np.log(FACTOR_STEP))
     steps = whole_steps.astype(np.int64)
@@ -153,19 +164,6 @@ def spell_ends(up: Bools) -> Bools:
     """
     changes = up[1:] != up[:-1]
     return np.concatenate((changes, [False]))
-
-
-def _factors(here: Bools, age_class: Ints, gap: int, rates: Floats, forget: float) -> Floats:
-    """The factors of one side at each tick, for young and for old spells, from earlier ticks."""
-    endings = (here & spell_ends(here)).astype(np.float64)
-    endings_expected = rates[age_class] * gap
-    expected = np.where(here, endings_expected / HOUR, 0.0)
-    overall = _mean(SIDE_STRENGTH, 1.0, endings, expected, forget)
-    young = age_class < OLD_FROM
-    means = [
-        _mean(AGE_STRENGTH, overall, endings * m, expected * m, forget) for m in (young, ~young)
-    ]
-    return np.array(means)
 
 
 def _mean(

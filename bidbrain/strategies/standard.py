@@ -16,11 +16,10 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
 
 
-@dataclass(frozen=True, slots=True)
 class AlwaysOnDemand:
     """Rents the baseline once and keeps it."""
 
-    name: str = "on-demand"
+    name = "on-demand"
 
     def decide(self, situation: Situation) -> Decision:
         """Rents the baseline at the start, then nothing."""

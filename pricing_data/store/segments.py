@@ -12,7 +12,7 @@ import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -79,7 +79,7 @@ def _fitting(values: Ints, units: Iterable[int]) -> int:
     return next(fitting)
 
 
-class SegmentWriter:
+class SegmentWriter(AbstractContextManager["SegmentWriter"]):
     """Writes a segment in parts, whose markets must come in order. The file is complete when the
     block ends.
 
@@ -107,9 +107,6 @@ class SegmentWriter:
         self._rows: list[int] = []
         self._pending: list[PriceTable] = []
         self._waiting = 0
-
-    def __enter__(self) -> SegmentWriter:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._file:
@@ -261,7 +258,7 @@ def tables_of(
         yield PriceTable.merged(segment.read(names) for segment in segments)
 
 
-class SegmentFile:
+class SegmentFile(AbstractContextManager["SegmentFile"]):
     """An open segment file."""
 
     def __init__(self, path: Path) -> None:
@@ -284,9 +281,6 @@ class SegmentFile:
         self.corrections: int = index["corrections"]
         self._starts = np.cumsum([0, *index["rows"]], dtype=np.int64)
         self._group = self._file.metadata.row_group(0).num_rows
-
-    def __enter__(self) -> SegmentFile:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

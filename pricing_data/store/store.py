@@ -12,7 +12,6 @@ from typing import TypeVar
 import numpy as np
 
 from pricing_data.atomic_write import locked
-from pricing_data.availability import AvailabilitySpan, Interruption
 from pricing_data.catalog import Catalog
 from pricing_data.errors import BadInput, StoreError, UnknownPrice
 from pricing_data.fetched_rows import FetchedRows
@@ -22,11 +21,8 @@ from pricing_data.series import Ints, PriceSeries
 from pricing_data.store import manifest as manifests
 from pricing_data.store.draft import Draft, facts_of, rows_of, watched_of
 from pricing_data.store.facts import (
-    AVAILABILITY,
     CORRECTIONS,
-    INTERRUPTIONS,
     LIST_PRICES,
-    LOST,
     ON_DEMAND,
     TYPES,
     F,
@@ -118,11 +114,7 @@ class PriceStore:
 
     def corrections(self) -> list[PriceCorrection]:
         """All corrections of prices, also those that later ones replace, oldest first."""
-        return sorted(self._facts(CORRECTIONS), key=lambda correction: correction.made)
-
-    def lost(self) -> list[LostPrices]:
-        """The prices that were set aside, because they were damaged or missing."""
-        return self._facts(LOST)
+        return sorted(self.facts(CORRECTIONS), key=lambda correction: correction.made)
 
     def table(self, markets: Iterable[Market] | None = None) -> PriceTable:
         """The history of these markets, or of all markets; a market without history is left out."""
@@ -162,18 +154,10 @@ class PriceStore:
 
     def catalog(self, cloud: str | None = None) -> Catalog:
         """The instance types and list prices that were imported or fetched."""
-        lists = ListPrices(tuple(self._facts(LIST_PRICES)))
-        types = tuple(self._facts(TYPES, cloud))
-        prices = tuple(self._facts(ON_DEMAND, cloud))
+        lists = ListPrices(tuple(self.facts(LIST_PRICES)))
+        types = tuple(self.facts(TYPES, cloud))
+        prices = tuple(self.facts(ON_DEMAND, cloud))
         return Catalog(types, prices, lists)
-
-    def interruptions(self, cloud: str | None = None) -> list[Interruption]:
-        """The interruption figures that clouds published, optionally of one cloud only."""
-        return self._facts(INTERRUPTIONS, cloud)
-
-    def availability(self, cloud: str | None = None) -> list[AvailabilitySpan]:
-        """The observed availability of spot machines, optionally of one cloud only."""
-        return self._facts(AVAILABILITY, cloud)
 
     def derived(self, kind: str, read: Callable[[Path], R]) -> R | None:
         """Calls `read` with the file that `derive` wrote; None without it, or if the store has
@@ -333,7 +317,8 @@ class PriceStore:
     def _in_force(self, manifest: Manifest) -> CorrectedPrices:
         return in_force(facts_of(self.root, manifest, CORRECTIONS))
 
-    def _facts(self, kind: FactTable[F], cloud: str | None = None) -> list[F]:
+    def facts(self, kind: FactTable[F], cloud: str | None = None) -> list[F]:
+        """The facts of a kind, optionally of one cloud only."""
         return self._snapshot(lambda manifest: facts_of(self.root, manifest, kind, cloud))
 
     def _change(self, change: Callable[[Draft], None]) -> Manifest:

@@ -177,7 +177,17 @@ def _of_names(root: Path, names: Iterable[str], number: int, covered: dict[str, 
     for name in sorted(names, key=_number_of):
         kind = name.partition("-")[0]
         if kind == PRICES:
-            segments.append(_segment_entry(root / name))
+            path = root / name
+            try:
+                with SegmentFile(path) as segment:
+                    times = segment.read().times
+                    first, last = (int(times.min()), int(times.max())) if times.size else (0, 0)
+                    size = path.stat().st_size
+                    figures = (segment.rows, size, first, last, segment.corrections)
+            except (StoreError, FileNotFoundError):
+                # Without figures, so that reading reports what is missing or damaged.
+                figures = (0, 0, *_ALWAYS, 0)
+            segments.append(SegmentEntry(name, *figures))
         elif kind in facts and _number_of(name) == _number_of(facts[kind]):
             raise StoreError(
                 f"price store: the list of files is lost, and both {facts[kind]} and {name} may be "
@@ -192,21 +202,6 @@ def _of_names(root: Path, names: Iterable[str], number: int, covered: dict[str, 
 def _number_of(name: str) -> int:
     origin = Origin.of(name)
     return origin.number if origin else 0
-
-
-def _segment_entry(path: Path) -> SegmentEntry:
-    """A segment's entry; without figures if its file is missing or damaged, so that reading reports
-    that.
-    """
-    try:
-        with SegmentFile(path) as segment:
-            times = segment.read().times
-            first, last = (int(times.min()), int(times.max())) if times.size else (0, 0)
-            return SegmentEntry(
-                path.name, segment.rows, path.stat().st_size, first, last, segment.corrections
-            )
-    except (StoreError, FileNotFoundError):
-        return SegmentEntry(path.name, 0, 0, *_ALWAYS)
 
 
 _ALWAYS = (-(1 << 62), 1 << 62)

@@ -200,7 +200,7 @@ def gaps(report: GapReport, now: int) -> list[str]:
         lines.append(f"seam   {seam.cloud}/{seam.region}: {since} to {until}, {silent}")
 
     for stale in report.stale[:_NAMED_GAPS]:
-        last, ago = format_time(stale.last), age((now - stale.last) / SECOND)
+        last, ago = format_time(stale.start), age((now - stale.start) / SECOND)
         lines.append(f"stale  {stale.market}: last seen {last}, {ago} ago")
     more = len(report.stale) - _NAMED_GAPS
     if more > 0:

@@ -58,7 +58,7 @@ class LinkSchedule(Schedule):
         simulation.cut_link((one, other), lambda _: chance.random() < 0.5)
         # As a fleet does: a node is given up, and another one takes its place.
         for name in {one, other} - {CONTROLLER}:
-            _replace(simulation, name, simulation.now + 30)
+            _replace(simulation, name, simulation.time.now + 30)
         return True
 
 
@@ -66,8 +66,8 @@ def _replace(simulation: Simulation, name: str, until: float) -> None:
     """Starts a machine in place of a node once that is gone, if it goes soon."""
     if name not in simulation.nodes:
         simulation.join(reliable=name.startswith("r"))
-    elif simulation.now < until:
-        simulation.at(simulation.now + 0.05, lambda: _replace(simulation, name, until))
+    elif simulation.time.now < until:
+        simulation.time.at(simulation.time.now + 0.05, lambda: _replace(simulation, name, until))
 
 
 def played(seed: int) -> tuple[str, Counter[str]]:

@@ -61,7 +61,7 @@ def _first_answer_is_enough(self: Epochs) -> bool:
 
 
 def _started_without_reliable(self: Controller) -> None:
-    if self.mode is Mode.GATHERING and self.members.names(*IN_EPOCH):
+    if self.epochs.mode is Mode.GATHERING and self.members.names(*IN_EPOCH):
         self._recover()
 
 

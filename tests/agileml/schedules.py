@@ -17,8 +17,7 @@ from agileml.core.events import CheckpointRules, ControllerSettings, NodeLost
 from agileml.engines.sim.fleet import Simulation
 from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
-from agileml.params.commit import CommitRule
-from agileml.params.declarations import Declarations, name_of
+from agileml.params.commit import CommitRule, Declarations, name_of
 from agileml.params.layout import Layout, Params
 from agileml.params.view import CacheView, ParamCache
 from agileml.policies.stage import LearnedStage, StageByRatio, Thresholds
@@ -96,7 +95,7 @@ def undisturbed(kind: Kind, deterministic: bool) -> Callable[[int], Params]:
     def model(clock: int) -> Params:
         missing = islice(run, max(0, clock + 1 - len(models)))
         models.extend(
-            {name: values.copy() for name, values in one.params.items()} for one in missing
+            {name: values.copy() for name, values in params.items()} for _, params, _ in missing
         )
         return models[clock]
 
@@ -229,7 +228,7 @@ class Schedule:
         early = chance.choice([0, 0, 0, 1, 2, 3]) if self.target is None else 0
         for _ in range(early):
             when = chance.uniform(0, 2.5 * simulation.machines.loading)
-            simulation.at(when, lambda: self._act(simulation))
+            simulation.time.at(when, lambda: self._act(simulation))
         for _ in range(chance.choice([0, 0, 1, 3])):
             self.watch.triggers.append(Trigger(self._forge, chance.randrange(1, 600)))
 
@@ -242,7 +241,7 @@ class Schedule:
         if len(names) < 2:
             return False
         forger, victim = self._chance.sample(names, 2)
-        epoch, stable = simulation.controller.epoch, simulation.controller.stable
+        epoch, stable = simulation.controller.epoch, simulation.controller.clocks.stable
         forged = self._chance.choice(
             [
                 Broken(victim, "this was forged"),
@@ -272,7 +271,7 @@ class Schedule:
         """Repeats events that may lead to the target until it is hit."""
 
         def act(simulation: Simulation, _: str) -> bool:
-            if way.settled and not simulation.controller.stable:
+            if way.settled and not simulation.controller.clocks.stable:
                 return False
             if target not in self.met and left:
                 if not self._restore(simulation) and way.causes:
@@ -331,8 +330,9 @@ class Schedule:
             if simulation.away:
                 return False
             away = chance.choice([0.0, 0.01, 0.2])
-            simulation.lose_controller()
-            simulation.restart_controller(away)
+            simulation.away = True
+            simulation.messages.lose(CONTROLLER)
+            simulation.time.later(away, simulation.take_over)
             return True
         seconds = chance.choice([0.003, 0.03, 1.0])
         if whom == "joining":
@@ -349,12 +349,13 @@ class Schedule:
         if what == "warn":
             simulation.warn(name, seconds)
         elif what == "suspect":
-            simulation.suspect(name)
+            if name in simulation.nodes:
+                simulation._control(NodeLost(name, "it was silent"))
         else:
             simulation.kill(name, lambda _: chance.random() < 0.3)
         if name.startswith("r"):
-            simulation.at(
-                simulation.now + chance.choice([0.0, 0.2]), lambda: _join_reliable(simulation)
+            simulation.time.at(
+                simulation.time.now + chance.choice([0.0, 0.2]), lambda: _join_reliable(simulation)
             )
 
     def _strike_joining(self, simulation: Simulation, what: str, seconds: float) -> None:
@@ -365,14 +366,14 @@ class Schedule:
         name = simulation.join(reliable=chance.random() < 0.3)
         if name.startswith("r"):
             # It may have taken the place of another one by then.
-            simulation.at(simulation.now + 0.2, lambda: _join_reliable(simulation))
+            simulation.time.at(simulation.time.now + 0.2, lambda: _join_reliable(simulation))
         act = (
             partial(simulation.warn, name, seconds)
             if what == "warn"
             else partial(simulation.kill, name)
         )
-        simulation.at(
-            simulation.now
+        simulation.time.at(
+            simulation.time.now
             + chance.choice([0.0, 0.0005, simulation.machines.loading * chance.random()]),
             act,
         )

@@ -20,7 +20,7 @@ import numpy as np
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine
+from agileml.engines.chaos import Act, Evict, Join, KillController, RunningMachine
 from agileml.engines.local import LocalEngine
 from agileml.job import Stopping, Trained, TrainingJob
 from agileml.reference import model_digest, run
@@ -166,9 +166,9 @@ class Storm:
             case "evict":
                 return Evict(self._some(unwarned), chance.choice([0.0, 0.3, 3.0]))
             case "kill":
-                return KillNodes(self._some(transient))
+                return Evict(self._some(transient), None)
             case "kill reliable":
-                return KillNodes(tuple(one.name for one in machines if one.reliable)[:1])
+                return Evict(tuple(one.name for one in machines if one.reliable)[:1], None)
             case "kill controller":
                 return KillController()
         return Join(1 if len(machines) < MAX_MACHINES else 0)

@@ -31,7 +31,7 @@ def phase_of(controller: Controller) -> int:
     if not controller.epoch:
         return START_UP
     return {Mode.RESUMING: RESUMING, Mode.GATHERING: GATHERING}.get(
-        controller.mode, controller.stages.stage
+        controller.epochs.mode, controller.stages.stage
     )
 
 

@@ -52,7 +52,7 @@ def test_every_key_in_its_order(tmp_path: Path) -> None:
         log.write(CLOCK)
         # A dashboard reads the log while it is written.
         assert path.read_text().count("\n") == 1
-        log.end(last_line_of(TRAINED))
+        log.put(last_line_of(TRAINED))
     found = [json.loads(line) for line in path.read_text().splitlines()]
     assert found == [LINE, LAST]
     assert [list(line) for line in found] == [list(LINE), list(LAST)]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from agileml.errors import BadArgument, BadTrainer, TrainerFailed
-from agileml.params.declarations import Declarations, calling
+from agileml.params.commit import Declarations, calling
 from agileml.runtime import node_process
 from agileml.training import parse_nodes, source_of
 from agileml.user_code import (

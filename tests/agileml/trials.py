@@ -71,11 +71,11 @@ def a_job_starts_whatever_happens_to_its_nodes(seed: int) -> None:
     simulation = simulated((1, 2), 2, Machines(loading=0.2), seed)
     match seed % 3:
         case 0:
-            simulation.at(0.23, partial(simulation.warn, "t2", 1.0))
+            simulation.time.at(0.23, partial(simulation.warn, "t2", 1.0))
         case 1:
             simulation.kill("t2", lambda _: True)
         case 2:
-            simulation.at(0.23, partial(simulation.kill, "t2"))
+            simulation.time.at(0.23, partial(simulation.kill, "t2"))
     assert simulation.run().clock == 2
 
 
@@ -85,9 +85,9 @@ def a_warned_node_does_not_wait_for_the_end_of_its_clock(seed: int) -> None:
     """
     machines = Machines(seconds_per_item=0.1 + seed / 10000, loading=0.1)
     simulation = simulated((1, 2), 3, machines, seed, Decades(lengths=(40,) * 8, chunk=1))
-    simulation.at(2.0, partial(_join, simulation, "t3"))
+    simulation.time.at(2.0, partial(_join, simulation, "t3"))
     for name in ("t1", "t2"):
-        simulation.at(3.0, partial(simulation.warn, name, 1.0))
+        simulation.time.at(3.0, partial(simulation.warn, name, 1.0))
     result = simulation.run()
     assert (result.evictions, result.failures) == (2, 0), "a node could not leave in time"
 
@@ -108,9 +108,9 @@ def redone_work_is_counted(seed: int) -> None:
     simulation = simulated((1, 3), 6, Machines(seconds_per_item=0.05, saving=0.01), seed)
     for name in ("t1", "t2", "r0")[: chance.choice([1, 2, 3])]:
         # Just after a heartbeat.
-        simulation.at(0.25 * chance.randint(3, 10) + 0.001, partial(simulation.kill, name))
+        simulation.time.at(0.25 * chance.randint(3, 10) + 0.001, partial(simulation.kill, name))
         if name == "r0":
-            simulation.at(1.0, partial(_join, simulation, "r9"))
+            simulation.time.at(1.0, partial(_join, simulation, "r9"))
     with patch.object(ChunkRunner, "run", counting):
         result = simulation.run()
     wasted, counted = computed - result.clock * CHUNKS, _redone(simulation)
@@ -127,8 +127,8 @@ def a_lost_reliable_node_costs_one_clock(seed: int) -> None:
     )
     times = (chance.uniform(2.0, 4.0), chance.uniform(5.0, 7.0))
     for lost, new, at in zip(("r0", "r9"), ("r9", "r10"), times, strict=True):
-        simulation.at(at, partial(simulation.kill, lost))
-        simulation.at(at + 0.1, partial(_join, simulation, new))
+        simulation.time.at(at, partial(simulation.kill, lost))
+        simulation.time.at(at + 0.1, partial(_join, simulation, new))
     result = simulation.run()
     assert result.failures == 2
     model = model_of(simulation.layout, result.versions)
@@ -163,8 +163,9 @@ def the_loss_is_that_of_the_final_model(seed: int) -> None:
 
     def late(sender: str, receiver: str, message: object) -> None:
         if isinstance(message, Limit | Evaluate):
-            simulation.at(
-                simulation.now + 0.3 + seed / 1000, partial(put_on_wire, sender, receiver, message)
+            simulation.time.at(
+                simulation.time.now + 0.3 + seed / 1000,
+                partial(put_on_wire, sender, receiver, message),
             )
         else:
             put_on_wire(sender, receiver, message)
@@ -349,11 +350,13 @@ def a_node_cannot_speak_for_another(seed: int) -> None:  # noqa: ARG001
             for message in (*forged, Printed("t1", "its own"), Hello("t1", False, "")):
                 node.send(CONTROLLER, message)
             with patch.object(process._mailbox, "send") as send:
-                while controller.members.get("t1") is None and controller.mode is not Mode.OVER:
+                while (
+                    controller.members.get("t1") is None and controller.epochs.mode is not Mode.OVER
+                ):
                     list(node.receive(0.002))
                     process._listen(0.002)
             assert controller.members.get("t2") is None
-            assert controller.mode is Mode.GATHERING
+            assert controller.epochs.mode is Mode.GATHERING
             assert not process._broken_links._reports
             assert not [sent for (_, sent), _ in send.call_args_list if isinstance(sent, Printed)]
             # What it has said for itself comes after that.

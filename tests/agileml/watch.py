@@ -73,7 +73,7 @@ class Watch:
         self._seen = simulation.messages.delivered
         sender, receiver, message = simulation.messages.last
         kind, stage = type(message).__name__, phase_of(simulation.controller)
-        said = f"{self.digest} {simulation.now!r} {sender} {receiver} {kind}"
+        said = f"{self.digest} {simulation.time.now!r} {sender} {receiver} {kind}"
         self.digest = sha256(said.encode()).hexdigest()
         self._check(simulation, receiver)
         match message:
@@ -102,7 +102,7 @@ class Watch:
     def _check(self, simulation: Simulation, receiver: str) -> None:
         controller, node = simulation.controller, simulation.nodes.get(receiver)
         self._reliable.update(name for name in simulation.nodes if name.startswith("r"))
-        if controller.mode is Mode.RUNNING:
+        if controller.epochs.mode is Mode.RUNNING:
             self._check_stable(simulation)
             table = controller.table
             for name in {*table.owners, *table.workers, *table.backups} - {""}:
@@ -126,7 +126,7 @@ class Watch:
         }
         if self._reliable <= simulation.nodes.keys() - simulation.warned - given_up:
             epoch = 0
-        before, stable = self._stable.get(epoch, 0), controller.stable
+        before, stable = self._stable.get(epoch, 0), controller.clocks.stable
         assert stable >= before, "the stable version decreased"
         self._stable[epoch] = stable
         table, now = controller.table, (controller.epoch, stable)
@@ -146,7 +146,7 @@ class Watch:
         """Some node has the stable version of a partition: while its backup changes, a former
         backup or the owner.
         """
-        stable = simulation.controller.stable
+        stable = simulation.controller.clocks.stable
         holders = [
             name for name, node in simulation.nodes.items() if _holds(node, partition, stable)
         ]
@@ -227,7 +227,7 @@ class Watch:
     def _check_left(self, simulation: Simulation, name: str) -> None:
         """A leaving node has answers of all peers, and no message to or from it matters any
         more."""
-        if simulation.away or simulation.controller.mode is not Mode.RUNNING:
+        if simulation.away or simulation.controller.epochs.mode is not Mode.RUNNING:
             return
         unmarked = (
             self._unmarked.get((simulation.controller.epoch, name), set()) & simulation.nodes.keys()

@@ -31,7 +31,7 @@ from functools import partial
 
 import numpy as np
 
-from agileml.pipeline.layers import Dense, squared_error
+from agileml.pipeline.builtin import Dense, squared_error
 from agileml.pipeline.model import PipelineModel
 
 PAUSE = float(os.environ.get("PAUSE", "0"))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, NoAnswer
-from pricing_data.export import export
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.ingest import TaskReport, fetch, ingest
+from pricing_data.query import export
 from pricing_data.sources import files
 from pricing_data.sources.base import FetchRequest, FetchTask
 from pricing_data.store import PriceStore

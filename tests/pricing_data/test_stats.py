@@ -164,7 +164,7 @@ def test_a_silence_of_half_a_region_is_a_seam() -> None:
 
 def test_a_market_that_stopped_is_stale() -> None:
     report = find_gaps(daily({}, ends=20), START + 30 * DAY)
-    assert [(str(one.market), one.last) for one in report.stale] == [
+    assert [(str(one.market), one.start) for one in report.stale] == [
         ("aws/us-east-1/-/t0.large", START + 20 * DAY)
     ]
 

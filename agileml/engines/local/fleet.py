@@ -135,7 +135,16 @@ class Processes:
         ended: list[Gone] = []
         try:
             while self._connection.poll():
-                ended.append(self._gone(*self._connection.recv()))
+                # With its exit status, or the signal by which it ended (negative).
+                name, code = self._connection.recv()
+                status = None if name in self._stopped else code
+                self._stopped.discard(name)
+                files = [self.folder / f"{name}{suffix}" for suffix in (OUTPUT_SUFFIX, LOG_SUFFIX)]
+                output = next(filter(None, map(_end_of, files)), "") if status else ""
+                if not self._keep:
+                    for file in files:
+                        file.unlink(missing_ok=True)
+                ended.append(Gone(name, status, output))
         except (EOFError, OSError) as error:
             raise self._lost() from error
         return ended
@@ -166,17 +175,6 @@ class Processes:
         """Waits until no process of the job is left."""
         ready, _, _ = select.select([self._all_ended], [], [], seconds)
         return bool(ready)
-
-    def _gone(self, name: str, ended: int) -> Gone:
-        """A process has ended, with this exit status or by this signal (negative)."""
-        status = None if name in self._stopped else ended
-        self._stopped.discard(name)
-        files = [self.folder / f"{name}{suffix}" for suffix in (OUTPUT_SUFFIX, LOG_SUFFIX)]
-        output = next(filter(None, map(_end_of, files)), "") if status else ""
-        if not self._keep:
-            for file in files:
-                file.unlink(missing_ok=True)
-        return Gone(name, status, output)
 
     def _send(self, order: Start | str) -> None:
         try:

@@ -94,7 +94,8 @@ class RayCluster:
     @property
     def machines(self) -> list[RayMachine]:
         """The machines that are alive."""
-        return self._view.newest.machines
+        machines, _ = self._view.newest
+        return machines
 
     @property
     def waiting(self) -> Sequence[str]:
@@ -137,7 +138,7 @@ class RayCluster:
         """The nodes on machines that will be taken away: when, in seconds since 1970; 0 if that is
         not known.
         """
-        machines = self._view.newest.draining
+        _, machines = self._view.newest
         return {
             name: machines[machine] / 1000
             for name, machine in self._machines.items()
@@ -299,17 +300,6 @@ class HeadLost(AgileMLError):
     """The machine that holds a Ray cluster together does not answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSnapshot:
-    """The machines that are alive, and the ids of those that will be taken away: when, in
-    milliseconds since 1970.
-    """
-
-    at: float
-    machines: list[RayMachine]
-    draining: Mapping[str, int]
-
-
 class ClusterView:
     """The newest look at the cluster. Raises HeadLost if it is too old."""
 
@@ -321,15 +311,18 @@ class ClusterView:
         threading.Thread(target=self._run, name="ray-view", daemon=True).start()
 
     @property
-    def newest(self) -> ClusterSnapshot:
-        """The head's last answer."""
-        if time.monotonic() - self._newest.at > HEAD_SECONDS:
+    def newest(self) -> tuple[list[RayMachine], Mapping[str, int]]:
+        """The head's last answer: the machines that are alive, and the ids of those that will be
+        taken away with the time of that, in milliseconds since 1970.
+        """
+        looked_at, machines, draining = self._newest
+        if time.monotonic() - looked_at > HEAD_SECONDS:
             # What Ray raised last is for `--debug`: its kinds are many, and its texts are for Ray's
             # developers.
             raise HeadLost(
                 f"the head of the Ray cluster has not answered for {HEAD_SECONDS:g} seconds"
             ) from self._failure
-        return self._newest
+        return machines, draining
 
     def close(self) -> None:
         """No more looks."""
@@ -343,13 +336,12 @@ class ClusterView:
             except Exception as error:  # noqa: BLE001
                 self._failure = error
 
-    def _look(self) -> ClusterSnapshot:
+    def _look(self) -> tuple[float, list[RayMachine], Mapping[str, int]]:
         machines = [
             RayMachine(node["Resources"], node["Labels"])
             for node in self._ray.nodes()
             if node["Alive"]
         ]
         # Ray Train finds out in this way; there is no public one.
-        return ClusterSnapshot(
-            time.monotonic(), machines, self._ray._private.state.state.get_draining_nodes()
-        )
+        draining = self._ray._private.state.state.get_draining_nodes()
+        return time.monotonic(), machines, draining

@@ -59,14 +59,15 @@ class Simulation(JobSimulation[Node, Controller]):
 
     def _node(self, name: str) -> Node:
         return Node(
-            name, self.trainer, self.shards, self.plan, self.job, self.layout, lambda: self.now
+            name, self.trainer, self.shards, self.plan, self.job, self.layout, lambda: self.time.now
         )
 
     def describe(self) -> str:
         """The job's state, for the message that says that it is stuck."""
         controller = self.controller
         return (
-            f"{controller.mode.value} in epoch {controller.epoch}, stable {controller.stable},"
+            f"{controller.epochs.mode.value} in epoch {controller.epoch}, "
+            f"stable {controller.clocks.stable},"
             f" {controller.planned.assignment}, nodes {sorted(self.nodes)}"
         )
 
@@ -74,7 +75,7 @@ class Simulation(JobSimulation[Node, Controller]):
         ledger = self.controller.clocks.ledger
         for name, node in self.nodes.items():
             if self.controller.members.get(name) is not None:
-                ledger.note_underway(name, node.worker.unreported)
+                ledger.note_underway(name, node.worker.contributions.unreported)
         super()._tick()
 
     def _carry_out(self, instruction: ControllerInstruction) -> None:
@@ -85,7 +86,7 @@ class Simulation(JobSimulation[Node, Controller]):
                     slow = dict.fromkeys(owners[: slowdown.count], slowdown.to)
                     self._wire.slow.update(slow)
                     if slowdown.until < inf:
-                        self.at(slowdown.until, self._wire.slow.clear)
+                        self.time.at(slowdown.until, self._wire.slow.clear)
         super()._carry_out(instruction)
 
     def _begin(self, name: str, action: Compute | Save | Fetch) -> None:
@@ -97,13 +98,13 @@ class Simulation(JobSimulation[Node, Controller]):
                 slowness = self._slowness.setdefault(
                     name, Slowness(self._slowdowns, self.job.seed, name)
                 )
-                seconds *= slowness.factor(action.work.clock, seconds, self.now)
+                seconds *= slowness.factor(action.work.clock, seconds, self.time.now)
             node = self.nodes[name]
             work = action.work
 
             def computed() -> None:
                 if self.nodes.get(name) is node:
-                    result = node.chunk_runner.run(work)
+                    result = node.worker.chunk_runner.run(work)
                     self._act(name, node.take_result(replace(result, seconds=seconds)))
 
             self.time.later(seconds, computed)
@@ -198,12 +199,12 @@ class SimulatedFleet(MachineFleet):
     @property
     def seconds(self) -> float:
         """Virtual seconds."""
-        return self._simulation.now
+        return self._simulation.time.now
 
     def start_controller(self) -> None:
         """Has a new controller take over; the first is part of the simulation."""
         if self._simulation.away:
-            self._simulation.restart_controller(RESTART_SECONDS)
+            self._simulation.time.later(RESTART_SECONDS, self._simulation.take_over)
 
     def start_node(self, name: str, *, reliable: bool) -> None:
         """Adds a machine with the trainer's code as it is now."""
@@ -215,7 +216,9 @@ class SimulatedFleet(MachineFleet):
         """Removes a machine; with notice, its node hears the warning before."""
         simulation = self._simulation
         if name == CONTROLLER and not simulation.away:
-            simulation.lose_controller()
+            # With all messages in flight from it or to it.
+            simulation.away = True
+            simulation.messages.lose(CONTROLLER)
             self._events.append(Gone(CONTROLLER))
         elif name in simulation.nodes and notice is None:
             simulation.kill(name)

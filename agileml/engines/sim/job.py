@@ -128,15 +128,6 @@ class JobSimulation(Generic[NodeT, ControlT]):
 
     # -- faults and machines -----------------------------------------------------------------------
 
-    @property
-    def now(self) -> float:
-        """Virtual seconds since the start."""
-        return self.time.now
-
-    def at(self, when: float, act: Callable[[], None]) -> None:
-        """Calls `act` at a virtual time."""
-        self.time.at(when, act)
-
     def join(
         self,
         *,
@@ -169,7 +160,7 @@ class JobSimulation(Generic[NodeT, ControlT]):
         """Warns a node and takes its machine away after `seconds`."""
         if name in self.nodes:
             self.warned.add(name)
-            self._deadlines[name] = self.now + seconds
+            self._deadlines[name] = self.time.now + seconds
             self.messages.send(JOB_LOOP, CONTROLLER, Warned(name, seconds))
             self.time.later(seconds, lambda: self.kill(name))
 
@@ -186,11 +177,6 @@ class JobSimulation(Generic[NodeT, ControlT]):
             self.machines.detection, lambda: self._control(NodeLost(name, "its connection broke"))
         )
 
-    def suspect(self, name: str) -> None:
-        """Makes the controller count a running node as lost, as after a long silence."""
-        if name in self.nodes:
-            self._control(NodeLost(name, "it was silent"))
-
     def cut_link(self, ends: tuple[str, str], lose: Callable[[object], bool]) -> None:
         """Breaks the link between two processes, which connect again at once, as real ones do.
 
@@ -202,7 +188,7 @@ class JobSimulation(Generic[NodeT, ControlT]):
             for node, peer in (ends, ends[::-1]):
                 self._gaps[node, peer] = self.nodes[node].epoch
                 self._broken_links.report(
-                    Unlinked(node, peer, "it was cut"), self.controller.epoch, self.now
+                    Unlinked(node, peer, "it was cut"), self.controller.epoch, self.time.now
                 )
             self.time.later(2 * self.machines.detection, self._give_up_unlinked)
             for node in ends:
@@ -215,7 +201,9 @@ class JobSimulation(Generic[NodeT, ControlT]):
             self._greet(name)
 
     def _give_up_unlinked(self) -> None:
-        victim = self._broken_links.victim(self.controller.members, self.controller.epoch, self.now)
+        victim = self._broken_links.victim(
+            self.controller.members, self.controller.epoch, self.time.now
+        )
         if victim is not None:
             self._control(NodeLost(*victim))
 
@@ -231,23 +219,15 @@ class JobSimulation(Generic[NodeT, ControlT]):
         self._stopped = True
         self._control(StopJob())
 
-    def lose_controller(self) -> None:
-        """Removes the controller, with all messages in flight from it or to it."""
-        self.away = True
-        self.messages.lose(CONTROLLER)
-
-    def restart_controller(self, after: float) -> None:
-        """Lets a new controller take over after `after` seconds."""
-        self.time.later(after, self._take_over)
-
-    def _take_over(self) -> None:
+    def take_over(self) -> None:
+        """Has a new controller go on from what the one before remembered."""
         if self._remembered is None:
-            self.controller = self._new_control(None, self.now)
+            self.controller = self._new_control(None, self.time.now)
         else:
             record = json.loads(json.dumps(self._remembered)) | {"accepted": self._decided}
             if self._remembered_checkpoint is not None:
                 record["checkpoint"] = self._remembered_checkpoint
-            self.controller = self._new_control(record, self.now)
+            self.controller = self._new_control(record, self.time.now)
 
         self.away = False
         if self._stopped:
@@ -260,7 +240,7 @@ class JobSimulation(Generic[NodeT, ControlT]):
             self._greet(name)
             if name in self.warned:
                 # The warning may have been lost with the earlier controller.
-                warned = Warned(name, max(0.0, self._deadlines[name] - self.now))
+                warned = Warned(name, max(0.0, self._deadlines[name] - self.time.now))
                 self.messages.send(JOB_LOOP, CONTROLLER, warned)
 
     # -- running -----------------------------------------------------------------------------------
@@ -316,7 +296,7 @@ class JobSimulation(Generic[NodeT, ControlT]):
             member = self.controller.members.get(name)
             if member is not None:
                 # Heartbeats are not simulated as messages.
-                member.last_heard = self.now
+                member.last_heard = self.time.now
         self._control(Tick())
         self.time.later(TICK_SECONDS, self._tick)
 
@@ -342,10 +322,10 @@ class JobSimulation(Generic[NodeT, ControlT]):
             case RememberDecision():
                 self._decided.append(json.loads(json.dumps(instruction.line)))
             case Iteration():
-                self._progress_at = self.now
+                self._progress_at = self.time.now
                 self.log.append(instruction)
             case ClockRepeated():
-                self._progress_at = self.now
+                self._progress_at = self.time.now
                 self.repeated += 1
             case Finished():
                 self._finished = instruction

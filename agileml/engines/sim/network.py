@@ -273,12 +273,6 @@ class Messages:
                 broken.add(act.receiver)
                 act.lost = True
 
-    def start_receiving(self, delivery: _Delivery) -> None:
-        """A message starts to arrive; it is delivered once the receiver's card has received it."""
-        at = self._wire.received(delivery.receiver, delivery.seconds, self._time.now)
-        delivery.seconds = 0.0
-        self._time.at(at, delivery)
-
     def arrive(self, sender: str, receiver: str, message: object) -> None:
         """A message, or a bucket of one, has arrived."""
         self.delivered += 1
@@ -310,7 +304,11 @@ class _Delivery:
     def __call__(self) -> None:
         if self.lost:
             return
+        messages = self.messages
         if self.seconds:
-            self.messages.start_receiving(self)
+            # It starts to arrive, and is delivered once the receiver's card has received it.
+            at = messages._wire.received(self.receiver, self.seconds, messages._time.now)
+            self.seconds = 0.0
+            messages._time.at(at, self)
         else:
-            self.messages.arrive(self.sender, self.receiver, self.message)
+            messages.arrive(self.sender, self.receiver, self.message)

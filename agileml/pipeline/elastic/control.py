@@ -23,7 +23,6 @@ from agileml.core.events import (
 from agileml.core.members import NodePhase, may_send
 from agileml.core.roll_call import (
     Consequence,
-    Leaving,
     LostNodes,
     NodeAnswer,
     NodeEvent,
@@ -41,7 +40,7 @@ from agileml.pipeline.elastic.controller import (
 from agileml.pipeline.elastic.seats import CopyLayers, NodeReport
 from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import Send
-from agileml.protocol.messages import Broken, Leave
+from agileml.protocol.messages import Broken, Leave, Warned
 
 _SPARE_EPOCHS = 1_000_000
 """More than a controller begins between two records: a later one never uses the number of an epoch
@@ -203,7 +202,7 @@ class PipelineControl:
             case Consequence.GATHER if self.epoch > 0 or all_loaded(self.members, self.settings):
                 for node in self.members.activate_ready():
                     self._carry_out(self.elastic.join(node, now), now)
-            case Leaving(node):
+            case Warned(node=node):
                 self._carry_out(self.elastic.warn(node, now), now)
             case LostNodes(phases, why):
                 for node in phases:

@@ -250,16 +250,7 @@ class ElasticController:
             return self._end()
         if self._changed:
             return self._plan(now)
-        return self._run(now)
 
-    def _end(self) -> Instructions:
-        if self.backup >= self.batch:
-            self.phase = ElasticPhase.FINISHED
-            return [(member, Leave(LEFT_BEHIND)) for member in self._leaving]
-        self.phase = ElasticPhase.SAVING
-        return self._copies(copied=False, saved=True)
-
-    def _run(self, now: float) -> Instructions:
         self.phase = ElasticPhase.RUNNING
         every = self.settings.every
         # The next copies wait for the last ones, so that they never pile up.
@@ -289,6 +280,13 @@ class ElasticController:
             (node, RunBatches(self.epoch, self.batch, self._last, work, keep))
             for node, work in orders.items()
         ]
+
+    def _end(self) -> Instructions:
+        if self.backup >= self.batch:
+            self.phase = ElasticPhase.FINISHED
+            return [(member, Leave(LEFT_BEHIND)) for member in self._leaving]
+        self.phase = ElasticPhase.SAVING
+        return self._copies(copied=False, saved=True)
 
     # -- copies ------------------------------------------------------------------------------------
 

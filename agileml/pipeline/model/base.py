@@ -7,7 +7,7 @@ absent gradients, arithmetic, tensors, names in files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -61,18 +61,11 @@ class BufferedLayer(Protocol):
         """The names of buffers that are known to change."""
 
 
-class MicrobatchLoss(Protocol):
-    """The mean loss of a microbatch."""
-
-    def __call__(self, outputs: Passed, targets: Passed) -> tuple[float, Passed]:
-        """The loss and its gradient."""
-
-
-class Microbatches(Protocol):
-    """The data, by the number of a microbatch; the same number always gives the same samples."""
-
-    def __call__(self, number: int) -> tuple[Passed, Passed]:
-        """Inputs and targets: arrays or tensors, or tuples of them."""
+MicrobatchLoss = Callable[[Passed, Passed], tuple[float, Passed]]
+"""The mean loss of a microbatch, from outputs and targets, and its gradient."""
+Microbatches = Callable[[int], tuple[Passed, Passed]]
+"""Inputs and targets by the number of a microbatch: arrays or tensors, or tuples of them. The same
+number always gives the same samples."""
 
 
 @runtime_checkable

@@ -75,22 +75,20 @@ class FittingSpans:
 
         key = (tuple(held), recompute)
         if key not in self._by_copies:
-            self._by_copies[key] = self._best(
-                [self._fitting(*copies, recompute) for copies in held]
-            )
-
-        return self._by_copies[key]
-
-    def _fitting(self, versions: int, in_flight: float, recompute: bool) -> Matrix:
-        """Seconds of all spans, infinite where a stage with these copies does not fit."""
-        key = versions, in_flight, recompute
-        if key not in self._seconds:
+            # Seconds of all spans, infinite where a stage with these copies does not fit.
             tables = self._tables
             rules = self._rules
             sizes = (tables.weights, tables.stash, self._inputs)
-            needed = bytes_in_use(sizes, versions, in_flight, rules.optimizer, recompute=recompute)
-            self._seconds[key] = np.where(needed <= rules.memory_bytes, tables.seconds, np.inf)
-        return self._seconds[key]
+            for copies in held:
+                if (*copies, recompute) not in self._seconds:
+                    needed = bytes_in_use(sizes, *copies, rules.optimizer, recompute=recompute)
+                    fits = needed <= rules.memory_bytes
+                    self._seconds[*copies, recompute] = np.where(fits, tables.seconds, np.inf)
+            self._by_copies[key] = self._best(
+                [self._seconds[*copies, recompute] for copies in held]
+            )
+
+        return self._by_copies[key]
 
     @staticmethod
     def _best(stages: Sequence[Matrix]) -> LayerSpans | None:

@@ -28,7 +28,6 @@ from agileml.pipeline.profile.model_profile import (
     Matrix,
     ModelProfile,
     SpanTables,
-    Vector,
     stage_seconds,
     versioned_bytes,
 )
@@ -168,16 +167,19 @@ def _losers(
 
 
 @dataclass(frozen=True)
-class _Suffix:
-    """The best pipelines for layers i.. on exactly m workers with r replicas of the first stage,
-    for every i.
+class _Pipelines:
+    """The best pipelines for many spans of layers, and how they split in two.
+
+    The flat search has those of layers i.. on exactly m workers with r replicas of the first stage,
+    for every i; the search by levels those of all spans over a number of components.
     """
 
-    seconds: Vector
-    cut: NDArray[np.int64]
-    """The last layer of the first stage."""
-    next_replicas: NDArray[np.int64]
-    """Replicas of the second stage; 0 if there is none."""
+    seconds: NDArray[np.float64]
+    cuts: NDArray[np.int64]
+    """The last layer of the first stage (flat), or before the last stage; -1 where one stage takes
+    all."""
+    parts: NDArray[np.int64]
+    """Replicas of the second stage, 0 if there is none (flat); or components of the last stage."""
 
 
 def flat_splits(tables: SpanTables, topology: Topology, rules: CostRules) -> list[ModelSplit]:
@@ -195,7 +197,7 @@ class _FlatSearch:
         self._topology = topology
         self._stages_of = StageTables(tables, rules)
         self._count = len(tables.outputs)
-        self._table: dict[tuple[int, int], _Suffix] = {}
+        self._table: dict[tuple[int, int], _Pipelines] = {}
         self._after: dict[int, Matrix] = {}
         """By a number of workers: for each cut, the seconds of what follows on them, the most
         replicas first."""
@@ -217,22 +219,22 @@ class _FlatSearch:
         )
         if not np.isfinite(seconds):
             return None
-        return ModelSplit(tuple(self._stages(workers, -replicas)), float(seconds), "flat")
 
-    def _stages(self, workers: int, replicas: int) -> list[PipelineStage]:
         stages = []
         first = 0
+        replicas = -replicas
         while replicas:
             suffix = self._table[workers, replicas]
-            last = int(suffix.cut[first])
-            following = int(suffix.next_replicas[first])
+            last = int(suffix.cuts[first])
+            following = int(suffix.parts[first])
             stages.append(PipelineStage(first, last, replicas))
             workers -= replicas
             replicas = following
             first = last + 1
-        return stages
 
-    def _solve(self, workers: int, replicas: int) -> _Suffix:
+        return ModelSplit(tuple(stages), float(seconds), "flat")
+
+    def _solve(self, workers: int, replicas: int) -> _Pipelines:
         bandwidth = float(self._slowest[workers - replicas, workers - 1])
         times = self._stages_of.fitting(
             self._stages_of.seconds(replicas, bandwidth), ceil(workers / replicas)
@@ -240,7 +242,7 @@ class _FlatSearch:
         rest = workers - replicas
         if not rest:
             last = np.full(self._count, self._count - 1)
-            return _Suffix(times[:, -1], last, np.zeros(self._count, dtype=np.int64))
+            return _Pipelines(times[:, -1], last, np.zeros(self._count, dtype=np.int64))
 
         # For a cut after each layer: seconds of the cut and all that follows, and the replicas of
         # the next stage. The most replicas first: among equals they make the fewest stages.
@@ -254,23 +256,10 @@ class _FlatSearch:
 
         total = np.maximum(times, following[np.newaxis, :])
         cut = total.argmin(axis=1)
-        return _Suffix(total[np.arange(self._count), cut], cut, chosen[cut])
+        return _Pipelines(total[np.arange(self._count), cut], cut, chosen[cut])
 
 
-Indices = NDArray[np.int64]
 Cube = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class _Pipelines:
-    """The best pipelines over a number of components, for all spans of layers, and how they
-    split."""
-
-    seconds: Matrix
-    cuts: Indices
-    """The last layer before the last stage; -1 where one stage takes all."""
-    last_parts: Indices
-    """Components of the last stage."""
 
 
 @dataclass(frozen=True)
@@ -422,7 +411,7 @@ class _LevelSearch:
             return
         best = self.pipelines(place)
         cut = int(best.cuts[first, last])
-        parts = int(best.last_parts[first, last])
+        parts = int(best.parts[first, last])
         if cut >= 0:
             yield from self.stages(self._before(place, parts), first, cut)
         yield from self.stages(self._within(replace(place, parts=parts)), max(first, cut + 1), last)
@@ -450,4 +439,4 @@ def _improve(best: _Pipelines, heads: Cube, stages: Cube, offset: int) -> None:
         if better.any():
             best.seconds[block][better] = least[better]
             best.cuts[block][better] = s
-            best.last_parts[block][better] = slowest[:, better].argmin(axis=0) + 1
+            best.parts[block][better] = slowest[:, better].argmin(axis=0) + 1

@@ -171,24 +171,26 @@ def profiles_from_json(content: object) -> tuple[ModelProfile, ...]:
     runs = content.get("profiles")
     if not isinstance(runs, list) or not runs:
         raise BadProfile("profiles: expected a list with an entry for each microbatch size")
-    return tuple(
-        _profile(str(content.get("model", "model")), run, f"profiles.{i}")
-        for i, run in enumerate(runs)
-    )
 
+    model = str(content.get("model", "model"))
+    profiles = []
+    for number, run in enumerate(runs):
+        where = f"profiles.{number}"
+        if not isinstance(run, Mapping) or not isinstance(run.get("layers"), list):
+            raise BadProfile(f"{where}.layers: expected a list of layers")
 
-def _profile(model: str, run: object, where: str) -> ModelProfile:
-    if not isinstance(run, Mapping) or not isinstance(run.get("layers"), list):
-        raise BadProfile(f"{where}.layers: expected a list of layers")
+        microbatch = run.get("microbatch")
+        if not isinstance(microbatch, int) or isinstance(microbatch, bool):
+            raise BadProfile(
+                f"{where}.microbatch is {microbatch!r}; it must be a whole number of samples"
+            )
 
-    microbatch = run.get("microbatch")
-    if not isinstance(microbatch, int) or isinstance(microbatch, bool):
-        raise BadProfile(
-            f"{where}.microbatch is {microbatch!r}; it must be a whole number of samples"
-        )
+        entries = enumerate(run["layers"])
+        layers = tuple(_layer(layer, f"{where}.layers.{i}") for i, layer in entries)
+        input_bytes = _figure(run, "input_bytes", where)
+        profiles.append(ModelProfile(model, microbatch, layers, input_bytes))
 
-    layers = tuple(_layer(layer, f"{where}.layers.{i}") for i, layer in enumerate(run["layers"]))
-    return ModelProfile(model, microbatch, layers, _figure(run, "input_bytes", where))
+    return tuple(profiles)
 
 
 def _layer(entry: object, where: str) -> LayerCost:

@@ -24,7 +24,6 @@ from agileml.engines.chaos import (
     Act,
     Evict,
     Join,
-    KillNodes,
     RunningMachine,
 )
 from agileml.engines.local.fleet import (
@@ -174,7 +173,7 @@ class FaultScript:
             if kind == "join":
                 acts.append(Join(1))
             elif kind == "kill":
-                acts.append(KillNodes((nodes.pop(0),)))
+                acts.append(Evict((nodes.pop(0),), None))
             else:
                 acts.append(Evict((nodes.pop(0),), WARNING_SECONDS))
 

@@ -226,7 +226,17 @@ def timeline_page(run: PipelineRun, title: str) -> str:
     for (stage, replica), row in rows.items():
         y = _GAP + row * (_ROW + _GAP) + 17
         shapes.append(f'<text x="4" y="{y}">{stage + 1}.{replica + 1}</text>')
-    shapes += [_box(span, rows[span.stage, span.replica], scale) for span in run.spans]
+    for span in run.spans:
+        x = _LEFT + span.start * scale
+        y = _GAP + rows[span.stage, span.replica] * (_ROW + _GAP)
+        width = max((span.end - span.start) * scale, 0.5)
+        place = f'x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW}"'
+        color = _COLORS[span.step.kind]
+        hint = f"{_label(span)}: {span.start:.6g} to {span.end:.6g} s"
+        shapes.append(f'<rect {place} fill="{color}" stroke="#fff"><title>{hint}</title></rect>')
+        if width > 16:
+            microbatch = span.step.microbatch
+            shapes.append(f'<text class="label" x="{x + 2:.2f}" y="{y + 17}">{microbatch}</text>')
 
     name = escape(title)
     head = f'<meta charset="utf-8"><title>{name}</title><style>{_STYLE}</style>'
@@ -239,19 +249,3 @@ def timeline_page(run: PipelineRun, title: str) -> str:
 def _label(span: PipelineSpan) -> str:
     chunk = f".{span.step.chunk}" if span.step.chunk else ""
     return f"{span.step.kind.value}{span.step.microbatch}{chunk}"
-
-
-def _box(span: PipelineSpan, row: int, scale: float) -> str:
-    x = _LEFT + span.start * scale
-    y = _GAP + row * (_ROW + _GAP)
-    seconds = span.end - span.start
-    width = max(seconds * scale, 0.5)
-    place = f'x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW}"'
-    color = _COLORS[span.step.kind]
-    title = f"{_label(span)}: {span.start:.6g} to {span.end:.6g} s"
-
-    label = ""
-    if width > 16:
-        microbatch = span.step.microbatch
-        label = f'<text class="label" x="{x + 2:.2f}" y="{y + 17}">{microbatch}</text>'
-    return f'<rect {place} fill="{color}" stroke="#fff"><title>{title}</title></rect>{label}'

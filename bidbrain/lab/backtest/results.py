@@ -208,7 +208,23 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
     if unknown:
         raise BadScenario(f"vary: {unknown[0]!r} is unknown (known: {', '.join(OVERHEADS)})")
 
-    listed = [Variant("as it is", scenario), *_windows(scenario, cuts)]
+    listed = [Variant("as it is", scenario)]
+
+    # Consecutive tests, each trained on everything before it: the history in cuts + 1 parts, the
+    # first only for training.
+    begin = scenario.train.start
+    end = scenario.test.end
+    edges = [begin + (end - begin) * part // (cuts + 1) for part in range(cuts + 2)]
+    for cut, after in pairwise(edges[1:]):
+        window = f"test {format_time(cut)[:10]} to {format_time(after)[:10]}"
+        try:
+            moved = replace(scenario, train=Span(begin, cut), test=Span(cut, after))
+            listed.append(Variant(window, moved))
+        except BadScenario as error:
+            raise BadScenario(
+                f"cuts: with {cuts}, {window}: {error}; use fewer cuts or shorter jobs"
+            ) from None
+
     now = scenario.overheads
     for name, factor in product(varied, (0.5, 2.0)):
         part = OVERHEADS[name]
@@ -218,29 +234,6 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
         listed.append(Variant(f"{name} x {factor:g}", varied_scenario))
 
     return listed
-
-
-def _windows(scenario: Scenario, cuts: int) -> list[Variant]:
-    """Consecutive tests, each trained on everything before it: the history in cuts + 1 parts, the
-    first only for training."""
-    begin = scenario.train.start
-    end = scenario.test.end
-    edges = []
-    for part in range(cuts + 2):
-        done = (end - begin) * part
-        edges.append(begin + done // (cuts + 1))
-    windows = []
-    for cut, after in pairwise(edges[1:]):
-        name = f"test {format_time(cut)[:10]} to {format_time(after)[:10]}"
-        try:
-            moved = replace(scenario, train=Span(begin, cut), test=Span(cut, after))
-            windows.append(Variant(name, moved))
-        except BadScenario as error:
-            raise BadScenario(
-                f"cuts: with {cuts}, {name}: {error}; use fewer cuts or shorter jobs"
-            ) from None
-
-    return windows
 
 
 def differences(

@@ -7,7 +7,7 @@ it, from what the training span shows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, inf
 
 import numpy as np
@@ -34,14 +34,8 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND, usd_text
 
-
-@dataclass(frozen=True, slots=True)
-class BacktestPortion:
-    """An independent part of a backtest: one strategy in one zone."""
-
-    scenario: Scenario
-    strategy: str
-    zone: str
+BacktestPortion = tuple[Scenario, str, str]
+"""An independent part of a backtest: one strategy in one zone."""
 
 
 def portions(scenario: Scenario, names: Sequence[str]) -> list[BacktestPortion]:
@@ -54,13 +48,12 @@ def portions(scenario: Scenario, names: Sequence[str]) -> list[BacktestPortion]:
                 f"schemes: {name!r} needs a deadline; write job: {{deadline: 1.5}}, in multiples "
                 "of hours"
             )
-    return [BacktestPortion(scenario, name, zone) for name in names for zone in scenario.zones]
+    return [(scenario, name, zone) for name in names for zone in scenario.zones]
 
 
 def run_portion(portion: BacktestPortion) -> list[JobResult]:
-    scenario = portion.scenario
-    zone = portion.zone
-    if portion.strategy == BOUND:
+    scenario, strategy, zone = portion
+    if strategy == BOUND:
         histories = list(scenario.histories_in(zone).values())
         market = scenario.replay_in(zone)
         offers = scenario.offers_in(zone)
@@ -90,7 +83,7 @@ def run_portion(portion: BacktestPortion) -> list[JobResult]:
 
         return results
 
-    return run_strategy(scenario, zone, set_ups_in(scenario, portion.strategy, zone))
+    return run_strategy(scenario, zone, set_ups_in(scenario, strategy, zone))
 
 
 def run_strategy(

@@ -278,7 +278,9 @@ class _Course:
         listed = newest.least_bid[newest.host == own.host]
         unsaved = 0.0
         if own.runs:
-            unsaved = max(self.market.hour - self.works_from, 0.0) % self._cycle
+            terms = self.job.terms
+            cycle = terms.checkpoint_every_hours + terms.checkpoint_hours
+            unsaved = max(self.market.hour - self.works_from, 0.0) % cycle
         own_host = self.market.hosts[own.host]
         least_bid = None
         if not self.job.terms.pays_bid:
@@ -308,13 +310,10 @@ class _Course:
             ended = OwnRun(own.host, own.bid, since, until, fate)
             self.runs.append(ended)
 
-    @property
-    def _cycle(self) -> float:
-        return self.job.terms.checkpoint_every_hours + self.job.terms.checkpoint_hours
-
     def _saved_hours(self) -> float:
         """The work of whole cycles since the run began to work."""
         worked = self.market.hour - self.works_from
-        all_cycles = max(worked, 0.0) / self._cycle
-        cycles = floor(all_cycles + _DONE)
-        return min(cycles * self.job.terms.checkpoint_every_hours, self.left)
+        terms = self.job.terms
+        cycle = terms.checkpoint_every_hours + terms.checkpoint_hours
+        cycles = floor(max(worked, 0.0) / cycle + _DONE)
+        return min(cycles * terms.checkpoint_every_hours, self.left)

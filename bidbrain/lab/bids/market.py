@@ -170,7 +170,18 @@ class GeneratedMarket:
             if self._arrivals:
                 arrives = self._arrivals[-1].hour
             leaves = self._leaving[0] if self._leaving else inf
-            self._pay(min(arrives, leaves, until))
+
+            # What the own machine costs until then.
+            moment = min(arrives, leaves, until)
+            own = self.own
+            if own is not None and own.runs:
+                since = max(self.hour, own.billed_from)
+                hours = max(moment - since, 0.0) / NANOS_PER_DOLLAR
+                price = self.hosts[own.host].on_demand if own.bid is None else own.bid
+                own.paid += hours * price
+                others_bid = self.least_bid(own.host, ours=False)
+                own.cleared += hours * min(price, others_bid)
+            self.hour = moment
 
             if self.hour == leaves:
                 heappop(self._leaving)
@@ -185,18 +196,6 @@ class GeneratedMarket:
                     break
 
         return self.hour
-
-    def _pay(self, until: float) -> None:
-        own = self.own
-        if own is not None and own.runs:
-            since = max(self.hour, own.billed_from)
-            billed = max(until - since, 0.0)
-            hours = billed / NANOS_PER_DOLLAR
-            price = self.hosts[own.host].on_demand if own.bid is None else own.bid
-            own.paid += hours * price
-            others_bid = self.least_bid(own.host, ours=False)
-            own.cleared += hours * min(price, others_bid)
-        self.hour = until
 
     def _admit(self, arrival: Arrival) -> None:
         """A renter looks at some hosts and takes the one that is cheapest to it, if it can pay."""
@@ -240,7 +239,18 @@ class GeneratedMarket:
 
 def _arrivals(assumed: Assumptions, hours: float, chance: np.random.Generator) -> list[Arrival]:
     """All renters of some hours, in order."""
-    demand = _demand(assumed, hours, chance)
+    # Demand by hour, relative to its mean: the exponential of a process that forgets itself within
+    # `swing_hours`.
+    size = int(np.ceil(hours)) + 1
+    keeps = exp(-1 / assumed.swing_hours)
+    log = np.empty(size)
+    log[0] = chance.normal()
+    for hour in range(1, size):
+        kept = keeps * log[hour - 1]
+        noise = (1 - keeps**2) ** 0.5
+        log[hour] = kept + noise * chance.normal()
+    demand: Floats = np.exp(assumed.swing * log - assumed.swing**2 / 2)
+
     arrivals = list[Arrival]()
     for rate, on_demand in ((assumed.rivals, False), (assumed.on_demand, True)):
         counts = chance.poisson(rate * assumed.hosts * demand)
@@ -272,21 +282,3 @@ def _arrival(
     bidding = assumed.minimum + assumed.margin
     added = adds if style < bidding else None
     return Arrival(hour, looks, pays, added, stays)
-
-
-def _demand(assumed: Assumptions, hours: float, chance: np.random.Generator) -> Floats:
-    """Demand by hour, relative to its mean: the exponential of a process that forgets itself within
-    `swing_hours`.
-    """
-    size = int(np.ceil(hours)) + 1
-    keeps = exp(-1 / assumed.swing_hours)
-    log = np.empty(size)
-    log[0] = chance.normal()
-    for hour in range(1, size):
-        kept = keeps * log[hour - 1]
-        noise = (1 - keeps**2) ** 0.5
-        log[hour] = kept + noise * chance.normal()
-    swing = assumed.swing * log
-    mean = assumed.swing**2 / 2
-    demand: Floats = np.exp(swing - mean)
-    return demand

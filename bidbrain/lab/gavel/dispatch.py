@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.gavel.base import Policy
 from bidbrain.gavel.baselines import (
     Agnostic,
+    Policy,
     isolated_policy,
     isolated_shares,
     proportional_policy,
@@ -44,13 +44,10 @@ _ORDER_SEED = 5
 class Dispatcher(Protocol):
     """A way of running a cluster."""
 
-    @property
-    def allocations(self) -> int:
-        """Number of allocations computed."""
-
-    @property
-    def patience(self) -> float:
-        """Seconds after which the dispatcher may reallocate although no job came or went."""
+    allocations: int
+    """Number of allocations computed."""
+    patience: float
+    """Seconds after which the dispatcher may reallocate although no job came or went."""
 
     def dispatch(
         self, now: float, active: Ints, steps_left: Floats, *, changed: bool
@@ -504,7 +501,7 @@ class InOrder:
             free[type_] -= self._scale[job]
 
 
-class WithinBudget:
+class WithinBudget(ByShares):
     """Runs a cluster by `makespan-within-budget`; each allocation gets the remaining dollars.
 
     A round may exceed its part of the plan, by less than the cost of one round of the whole
@@ -514,44 +511,34 @@ class WithinBudget:
     """
 
     def __init__(self, scenario: ClusterSimulation, policy: Policy, budget_usd: float) -> None:
-        self._policy = policy
-        self._left = budget_usd
+        # Idle workers are intended by this policy, so they stay idle.
+        super().__init__(scenario, self._within_budget, DispatchRules(beyond_shares=False))
+        self._budgeted = policy
+        self._usd_left = budget_usd
         price = scenario.cluster.usd_per_hour
         self._usd_per_second = (
             np.zeros(len(scenario.cluster.types)) if price is None else price / 3600
         )
         usd_per_second = self._usd_per_second @ scenario.cluster.workers
         self._kept = float(usd_per_second) * scenario.round_seconds
-
-        # Idle workers are intended by this policy, so they stay idle.
-        self._shares = ByShares(scenario, self._allocate, DispatchRules(beyond_shares=False))
         self._running: RoundCandidates | None = None
 
-    @property
-    def allocations(self) -> int:
-        return self._shares.allocations
-
-    @property
-    def patience(self) -> float:
-        """Seconds after which the dispatcher may reallocate although no job came or went."""
-        return self._shares.patience
-
-    def _allocate(self, problem: AllocationProblem, /) -> ClusterAllocation:
+    def _within_budget(self, problem: AllocationProblem, /) -> ClusterAllocation:
         """The policy's shares within the remaining budget, or at the least cost of all jobs."""
         try:
-            left = max(self._left - self._kept, _MIN_BUDGET)
-            return self._policy(replace(problem, budget_usd=left))
+            left = max(self._usd_left - self._kept, _MIN_BUDGET)
+            return self._budgeted(replace(problem, budget_usd=left))
         except BudgetTooLow as error:
             usd = error.least_usd * _MIN_COST_MARGIN
-            if self._running is None and error.least_usd > self._left:
-                usd = self._left
-            return self._policy(replace(problem, budget_usd=max(usd, _MIN_BUDGET)))
+            if self._running is None and error.least_usd > self._usd_left:
+                usd = self._usd_left
+            return self._budgeted(replace(problem, budget_usd=max(usd, _MIN_BUDGET)))
 
     def dispatch(
         self, now: float, active: Ints, steps_left: Floats, *, changed: bool
     ) -> RoundCandidates:
         """The candidates that run in the round that begins now."""
-        self._running = self._shares.dispatch(now, active, steps_left, changed=changed)
+        self._running = super().dispatch(now, active, steps_left, changed=changed)
         return self._running
 
     def book_round(self, seconds: Floats, finished: Ints) -> None:
@@ -559,5 +546,5 @@ class WithinBudget:
         assert self._running is not None
         price = self._usd_per_second[self._running.type]
         spent = (seconds * self._running.scale) @ price
-        self._left -= float(spent)
-        self._shares.book_round(seconds, finished)
+        self._usd_left -= float(spent)
+        super().book_round(seconds, finished)

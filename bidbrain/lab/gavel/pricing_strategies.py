@@ -329,7 +329,20 @@ class _Walk:
                 usd_now = prices[:, moment]
                 steps_now = steps[:, moment]
                 self._look(here, usd_now, steps_now)
-                self._run(here, prices[:, moment], edges[moment], edges[moment + 1])
+
+                # They run from the later of this moment and their start, to the next or their end.
+                end = edges[moment + 1]
+                start = np.maximum(self.runs.start[here], edges[moment])
+                pace = self.pace[here, self.at[here]]
+                needed = self.busy[here] + self.left[here] * pace
+                spent = np.minimum(needed, end - start)
+                done = needed <= (end - start) * (1 + _ROUNDING)
+                self.usd[here] += spent * usd_now[self.at[here]]
+                worked = np.maximum(0.0, spent - self.busy[here])
+                self.busy[here] = np.maximum(0.0, self.busy[here] - spent)
+                left = self.left[here] - worked / pace
+                self.left[here] = np.where(done, 0.0, left)
+                self.stop[here[done]] = (start + spent)[done]
 
         is_running = np.isnan(self.stop)
         usd = np.where(is_running, np.nan, self.usd)
@@ -390,22 +403,6 @@ class _Walk:
         self.usd[jobs] += moved_usd
         self.moved[jobs] += moved_usd
         self.held[jobs] |= 1 << self.cloud_of[offers]
-
-    def _run(self, jobs: Ints, usd_per_hour: Floats, begin: float, end: float) -> None:
-        """Runs these jobs from the later of `begin` and their start, to `end` or their own end."""
-        start = np.maximum(self.runs.start[jobs], begin)
-        pace = self.pace[jobs, self.at[jobs]]
-        price = usd_per_hour[self.at[jobs]]
-        needed = self.busy[jobs] + self.left[jobs] * pace
-        spent = np.minimum(needed, end - start)
-        done = needed <= (end - start) * (1 + _ROUNDING)
-        self.usd[jobs] += spent * price
-        worked = np.maximum(0.0, spent - self.busy[jobs])
-        still_busy = self.busy[jobs] - spent
-        self.busy[jobs] = np.maximum(0.0, still_busy)
-        left = self.left[jobs] - worked / pace
-        self.left[jobs] = np.where(done, 0.0, left)
-        self.stop[jobs[done]] = (start + spent)[done]
 
 
 def _checkpoint_costs(offers: list[AcceleratorOffer], movement: Movement) -> Floats:

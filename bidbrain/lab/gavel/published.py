@@ -12,8 +12,7 @@ from random import Random
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.base import Policy, allocation, require_prices
-from bidbrain.gavel.baselines import Agnostic, isolated_shares
+from bidbrain.gavel.baselines import Agnostic, Policy, allocation, isolated_shares, require_prices
 from bidbrain.gavel.fairness import makespan_policy
 from bidbrain.gavel.linear import normalized_worth
 from bidbrain.gavel.policies import policy_named

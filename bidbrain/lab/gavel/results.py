@@ -202,7 +202,15 @@ def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
     rates = np.where(fits, workload.rates, 0.0)
     rate = rates @ (workers / total)
     rho = np.full(len(rate), np.inf)
-    times, there = _population(outcome)
+
+    # The number of active jobs, from each time before the end at which it changed.
+    came = workload.arrival[workload.arrival < outcome.end]
+    went = outcome.finish[outcome.finish < outcome.end]
+    events = np.concatenate([came, went])
+    order = np.argsort(events, kind="stable")
+    changes = np.concatenate([np.ones(len(came)), -np.ones(len(went))])
+    times = events[order]
+    there = np.cumsum(changes[order])
 
     for scale in np.unique(workload.scale).tolist():
         shared = np.maximum(there, 1) * scale
@@ -222,16 +230,3 @@ def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
         rho[finished] = (outcome.finish[finished] - arrival) / alone
 
     return rho
-
-
-def _population(outcome: SimulationOutcome) -> tuple[Floats, Floats]:
-    """Number of active jobs, from each time before the end at which it changed."""
-    arrival = outcome.scenario.workload.arrival
-    came = arrival[arrival < outcome.end]
-    went = outcome.finish[outcome.finish < outcome.end]
-    events = np.concatenate([came, went])
-    order = np.argsort(events, kind="stable")
-    unit_steps = np.ones(len(came))
-    changes = np.concatenate([unit_steps, -np.ones(len(went))])
-    there = np.cumsum(changes[order])
-    return events[order], there

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.gavel.base import Policy
+from bidbrain.gavel.baselines import Policy
 from bidbrain.gavel.problem import (
     AllocationProblem,
     Cluster,

@@ -105,9 +105,9 @@ class _Search:
     def run(self) -> Steps:
         """The cheapest schedule; empty if none meets the deadline."""
         best = np.inf
-        cheapest_steps: Steps = ()
+        cheapest_end: tuple[int, int, int, int] | None = None
         if self._slack < 0:
-            return cheapest_steps
+            return ()
 
         for step in range(self._steps):
             before = self._costs
@@ -121,11 +121,27 @@ class _Search:
             if ends.size and (cost := float(ends.min())) < best:
                 kind, zone, lost = map(int, np.unravel_index(ends.argmin(), ends.shape))
                 best = cost
-                cheapest_steps = self._followed(step, kind + 1, zone, lost)
+                cheapest_end = (step, kind + 1, zone, lost)
 
             self._costs[:, :, : done + 1] = np.inf
 
-        return cheapest_steps
+        if cheapest_end is None:
+            return ()
+
+        # The schedule that ends there, from its last step back to its first.
+        last, kind, zone, lost = cheapest_end
+        held = list[Running | None]()
+        for at in range(last, -1, -1):
+            held.append(Running(zone, spot=kind == 1) if kind else None)
+            came = int(self._came[at, kind, zone, lost])
+            if kind == 0:
+                lost -= self._parts
+            elif came >= 0:
+                lost -= int(self._delay[came // 3, zone])
+            if came >= 0:
+                zone, kind = divmod(came, 3)
+
+        return tuple(reversed(held))
 
     def _after(self, step: int, before: Floats) -> Floats:
         zones = self._zones
@@ -194,24 +210,6 @@ class _Search:
             self._came[step, kind, :-1, :count] = np.where(stays, -1, source)
 
         return np.where(np.isfinite(costs), ends, np.inf)
-
-    def _followed(self, step: int, kind: int, zone: int, lost: int) -> Steps:
-        """The schedule that ends in a state, from its last step back to its first."""
-        held = list[Running | None]()
-        for at in range(step, -1, -1):
-            there = None
-            if kind:
-                there = Running(zone, spot=kind == 1)
-            held.append(there)
-            came = int(self._came[at, kind, zone, lost])
-            if kind == 0:
-                lost -= self._parts
-            elif came >= 0:
-                lost -= int(self._delay[came // 3, zone])
-            if came >= 0:
-                zone, kind = divmod(came, 3)
-
-        return tuple(reversed(held))
 
 
 class BestSchedule:

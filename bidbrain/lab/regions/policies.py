@@ -68,11 +68,7 @@ def played(window: Window, name: str) -> list[PlayedWindow]:
         spending = Spending(machines=usd)
         return [PlayedWindow(name, window, spending, 0, 0, missed=missed, course=())]
 
-    return [play(window, _policy(name, window), name)]
-
-
-def _policy(name: str, window: Window) -> ZonePolicy:
-    """A new policy for one window; those with foresight read all of it."""
+    # A new policy for one window; those with foresight read all of it.
     policy: ZonePolicy
     match name:
         case "on-demand":
@@ -90,7 +86,7 @@ def _policy(name: str, window: Window) -> ZonePolicy:
         case _:
             policy = BestSchedule(published_plan(window))
 
-    return policy
+    return [play(window, policy, name)]
 
 
 _ON_DEMAND, _SPOT, _NOTHING = "on-demand", "spot", "nothing"
@@ -191,7 +187,6 @@ class UniformInOneZone:
             field.stop()
 
 
-@dataclass(slots=True)
 class UniformWithFailover:
     """Uniform progress that looks for spot by price, and last in the region that it lost spot
     in."""

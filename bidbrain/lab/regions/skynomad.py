@@ -189,11 +189,6 @@ class SkyNomad:
     bills_last_step = False
 
     def step(self, field: Field) -> None:
-        self._look(field)
-        decided = self._act(field, value_of_progress(field))
-        self._probe(field, decided)
-
-    def _look(self, field: Field) -> None:
         now = _hours(field)
         gap = field.gap / HOUR
         if not self.lives:
@@ -213,6 +208,9 @@ class SkyNomad:
             life.observe(now, gap)
         if held is not None:
             self.origin = held.zone
+
+        decided = self._act(field, value_of_progress(field))
+        self._probe(field, decided)
 
     def _spot_value(self, field: Field, zone: int, usd: float) -> float:
         left = (field.job.deadline - field.now * field.gap) / HOUR

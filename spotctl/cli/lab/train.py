@@ -249,7 +249,7 @@ def train(
         )
         ending |= train.plain_fields(request, history, trained)
         if written is not None and not trained.interrupted:
-            written.end(ending)
+            written.put(ending)
 
     if out is not None:
         save_model(trained.model, out)

@@ -124,6 +124,7 @@ def _list(
     from rich.text import Text
 
     from pricing_data.library import freshness_of_stored
+    from pricing_data.store.facts import LOST
     from spotctl.show.columns import as_json
     from spotctl.show.freshness import fetch_command
     from spotctl.show.prices import price_answers
@@ -133,7 +134,7 @@ def _list(
     if json_:
         clouds = freshness_of_stored(library, markets)
         now = wall_us()
-        lost = library.store.lost()
+        lost = library.store.facts(LOST)
         answer = {
             "markets": markets,
             "clouds": clouds,
@@ -142,7 +143,7 @@ def _list(
         }
         session.answer_json(as_json(price_answers.MARKETS, answer, now))
     elif markets:
-        session.remark(*price_answers.lost_remarks(library.store.lost()))
+        session.remark(*price_answers.lost_remarks(library.store.facts(LOST)))
         session.out.print(Text("\n").join(map(market_name, markets)), soft_wrap=True)
     else:
         check_regions("ls", regions)
@@ -154,6 +155,7 @@ def _list(
 
 def _stats(session: Session, markets: Sequence[Market], last: str, *, json_: bool) -> None:
     from pricing_data.stats import describe
+    from pricing_data.store.facts import LOST
     from spotctl.show.columns import as_json
     from spotctl.show.prices import price_answers
 
@@ -166,7 +168,7 @@ def _stats(session: Session, markets: Sequence[Market], last: str, *, json_: boo
         all_stats = library.statistics(markets)
 
     now = wall_us()
-    lost = library.store.lost()
+    lost = library.store.facts(LOST)
     session.answer(
         json_,
         as_json(price_answers.STATISTICS, {"markets": all_stats, "lost": lost}, now),
@@ -191,7 +193,7 @@ def _gaps(session: Session, markets: Sequence[Market], *, json_: bool) -> None:
 
 def _check(session: Session, *, set_aside: bool, json_: bool) -> int:
     """Checks the store's files; returns the exit code."""
-    from pricing_data.store.facts import FOLDER
+    from pricing_data.store.facts import FOLDER, LOST
     from spotctl.cli.prices.fetch import writable_store
     from spotctl.show.columns import as_json
     from spotctl.show.prices import price_answers
@@ -200,7 +202,7 @@ def _check(session: Session, *, set_aside: bool, json_: bool) -> int:
     store = writable_store(session)
     gone = store.set_aside() if set_aside else ()
     inspection = store.inspect()
-    lost = [] if inspection.flaws else store.lost()
+    lost = [] if inspection.flaws else store.facts(LOST)
 
     if json_:
         figures = {
@@ -363,7 +365,7 @@ def export(
 
     Example: spotctl lab prices export 'aws/us-east-1' --out history.csv.gz
     """
-    from pricing_data.export import export as write, objects, write_csv
+    from pricing_data.query import export as write, objects, write_csv
     from spotctl.show.columns import as_json
     from spotctl.show.prices import price_answers
 

@@ -126,6 +126,7 @@ def best(
     Example: spotctl prices best --gpu A100:8 --below 1.25 && spotctl launch job.yaml
     """
     from pricing_data.library import STALE
+    from pricing_data.store.facts import LOST
     from spotctl.lab.best import offers as analysis, results
     from spotctl.show.columns import as_json
     from spotctl.show.freshness import fetch_command, freshness_remarks
@@ -171,13 +172,14 @@ def best(
             "clouds": clouds,
             "fetch": fetch_command(clouds, now, region or ()),
             "removed_by": removed_by,
-            "lost": session.library.store.lost(),
+            "lost": session.library.store.facts(LOST),
         }
         session.answer_json(as_json(results.BEST, answer, now))
         return NOT_IN_TIME if removed_by else DONE
 
     session.remark(
-        *freshness_remarks(clouds, now, region or ()), *lost_remarks(session.library.store.lost())
+        *freshness_remarks(clouds, now, region or ()),
+        *lost_remarks(session.library.store.facts(LOST)),
     )
     if len(offers) > len(current):
         session.remark(

@@ -17,6 +17,7 @@ from pricing_data.library import STALE, CloudPrices, Library, Selection, freshne
 from pricing_data.list_prices import CsvRow, rows_of, saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market, is_region_of
 from pricing_data.stats import on_demand_of
+from pricing_data.store.facts import INTERRUPTIONS
 from pricing_data.units import SECOND, parse_time, parse_usd, to_usd
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
@@ -149,7 +150,7 @@ def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[Ranke
     """All offers that fit the wish: every spot market with its last price, an estimate where AWS
     publishes only the saving against the on-demand price, and one by the shipped lists for a cloud
     of which no price is stored."""
-    catalog, figures = library.catalog, _InterruptionFigures(library.store.interruptions())
+    catalog, figures = library.catalog, _InterruptionFigures(library.store.facts(INTERRUPTIONS))
     fitting = list[RankedOffer]()
     for series in library.table(_spot_markets(library, wish)):
         last = (series.market, int(series.prices[-1]), series.last, False)
@@ -395,7 +396,7 @@ def _newest(library: Library, cloud: str) -> int | None:
     for prices in freshness_of_stored(library, markets):
         if prices.newest is not None:
             moments.append(prices.newest)
-    for figure in library.store.interruptions(cloud):
+    for figure in library.store.facts(INTERRUPTIONS, cloud):
         if figure.measure == "saving":
             moments.append(figure.as_of)
     return max(moments, default=None)
@@ -405,7 +406,7 @@ def last_filter(library: Library, wish: MachineWish) -> tuple[str, int] | None:
     """The filter, as an option, that no market passes, and how many passed those before it; None if
     some pass all.
     """
-    figures, catalog = _InterruptionFigures(library.store.interruptions()), library.catalog
+    figures, catalog = _InterruptionFigures(library.store.facts(INTERRUPTIONS)), library.catalog
     stored, before = {market.cloud for market in library.store.markets()}, 0
     for option, looser in _steps(wish):
         passing = set(_spot_markets(library, looser))

@@ -17,6 +17,7 @@ from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.stats import on_demand_of
+from pricing_data.store.facts import AVAILABILITY, INTERRUPTIONS
 from pricing_data.units import format_time, parse_duration, parse_time, parse_usd
 from spotctl.home.errors import BadRequest
 from spotctl.lab.option_values import names
@@ -120,9 +121,9 @@ def hazard_of_market(query: BetaQuery) -> Hazard | None:
     market, at, store = query.market, query.at, query.library.store
     # An earlier moment may only use figures published before it.
     is_latest = at == query.series.last
-    figures = store.interruptions(market.cloud)
+    figures = store.facts(INTERRUPTIONS, market.cloud)
     published = [figure for figure in figures if figure.as_of <= at or is_latest]
-    stored = evidence_of_spans(store.availability(market.cloud), at)
+    stored = evidence_of_spans(store.facts(AVAILABILITY, market.cloud), at)
     return in_force(market, hazard_of(market, stored, published), at)
 
 

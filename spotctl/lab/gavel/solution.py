@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.base import usd_per_hour
+from bidbrain.gavel.baselines import usd_per_hour
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, best_throughput
 from bidbrain.lab.gavel.rounds import PlannedPiece, timetable
 from spotctl.lab.gavel.problem_file import EstimatePart, Estimates

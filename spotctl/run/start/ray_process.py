@@ -58,7 +58,7 @@ def main(folder: str, state: str) -> int:
             trained = RayEngine(program.address, state=Path(state)).run(job, QUIET, log.write)
             check_nothing_lost(trained.counters)
             save_model(trained.model, results / MODEL_FILE)
-            log.end(last_line_of(trained))
+            log.put(last_line_of(trained))
         if "://" in (published := spec.outputs.get("model", "")):
             deliver(results, published, LAUNCHER)
     except GaveUp as error:

@@ -17,6 +17,7 @@ from bidbrain.outbid.bid import HostMarket
 from pricing_data.availability import AvailabilitySpan, Interruption
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market
+from pricing_data.store.facts import AVAILABILITY, INTERRUPTIONS
 from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, age
 from spotctl.clouds.wiring import library, recorded_hosts
@@ -200,8 +201,9 @@ def records_of_evictions(
     """Published interruption figures, and observed availability, of the clouds that jobs may
     use."""
     clouds = _clouds_of(specs)
-    figures = tuple(figure for cloud in clouds for figure in library.store.interruptions(cloud))
-    return figures, tuple(span for cloud in clouds for span in library.store.availability(cloud))
+    stored = library.store.facts
+    figures = tuple(figure for cloud in clouds for figure in stored(INTERRUPTIONS, cloud))
+    return figures, tuple(span for cloud in clouds for span in stored(AVAILABILITY, cloud))
 
 
 def host_markets(

@@ -306,7 +306,8 @@ class TrainingWorkload(Workload):
         until = time.monotonic() + LISTEN_SECONDS
         while self._last_line is None and (left := until - time.monotonic()) > 0:
             trained = self._controller.turn(left)
-            self._crashes.advance(self._controller.last_clock, self._controller.progress)
+            client = self._controller.client
+            self._crashes.advance(client.last_clock, client.progress)
             if trained is not None:
                 # The model is written first, then the line that reports it.
                 save_model(trained.model, self._environment.results / MODEL_FILE)

@@ -311,11 +311,11 @@ GAPS: tuple[Column[GapReport], ...] = (
         "markets not observed for longer than usual",
         each=(
             Column("market", "the market", form=str),
-            Column("last", "last observation", form=format_time),
+            Column("last", "last observation", "start", form=format_time),
             Column(
                 "newest_of_region",
                 "last observation of any market of the region",
-                "newest",
+                "end",
                 form=format_time,
             ),
         ),

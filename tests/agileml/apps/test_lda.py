@@ -27,10 +27,10 @@ def recounted(params: Params, corpus: Corpus) -> Params:
 def test_topics_are_found_and_counts_stay_exact() -> None:
     corpus = generate_corpus(90, 60, 30, 4, 10, 0)
     seen = []
-    for each in islice(iterate(SMALL_LDA, 7, partitions=4), 31):
-        seen.append(each.loss)
-        for name, counts in recounted(each.params, corpus).items():
-            assert np.array_equal(each.params[name], counts)
+    for _, params, loss in islice(iterate(SMALL_LDA, 7, partitions=4), 31):
+        seen.append(loss)
+        for name, counts in recounted(params, corpus).items():
+            assert np.array_equal(params[name], counts)
     assert seen[0] > 3
     assert seen[-1] < 2.4
 

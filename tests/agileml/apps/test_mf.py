@@ -24,7 +24,7 @@ SMALL_MF = MatrixFactorization(rank=3, users=30, items=20, ratings=900, parts=3,
 
 
 def losses(trainer: Trainer, clocks: int) -> list[float]:
-    return [each.loss for each in islice(iterate(trainer, 7), clocks + 1)]
+    return [loss for _, _, loss in islice(iterate(trainer, 7), clocks + 1)]
 
 
 def cache_of(params: Params) -> ParamCache:
@@ -126,7 +126,7 @@ def test_the_ratings_of_a_file_are_learned_in_their_units(tmp_path: Path) -> Non
     # In random order, so that every batch is representative, and the same on every node.
     assert not (np.diff(shards[0].ratings.items) >= 0).all()
     assert (app.shards()[0].ratings.items == shards[0].ratings.items).all()
-    losses = [seen.loss for seen, _ in zip(iterate(app, 0), range(60), strict=False)]
+    losses = [loss for _, _, loss in islice(iterate(app, 0), 60)]
     variance = np.var([float(row.rpartition(",")[2]) for row in rows])
     assert losses[0] == pytest.approx(variance, rel=0.3)
     assert losses[-1] < 0.2 * variance

@@ -82,7 +82,8 @@ def test_training_with_batches_converges(trainer: Trainer) -> None:
 
 def contents(shard: object) -> list[Array]:
     seen = shard.ratings if hasattr(shard, "ratings") else shard.examples  # type: ignore[attr-defined]
-    return [getattr(seen, name) for name in type(seen).__slots__]
+    values = (getattr(seen, name) for name in type(seen).__slots__)
+    return [value for value in values if isinstance(value, np.ndarray)]
 
 
 @pytest.mark.parametrize("app", [MatrixFactorization, LogisticRegression])

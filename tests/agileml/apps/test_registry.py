@@ -18,7 +18,7 @@ from agileml.errors import (
     TrainerFailed,
     UnknownApp,
 )
-from agileml.params.declarations import Declarations
+from agileml.params.commit import Declarations
 
 METHODS = """
     def init(self, rng): return {"w": 0}

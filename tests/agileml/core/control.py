@@ -42,7 +42,7 @@ def controller(
 
 
 def mode_of(control: Controller) -> Mode:
-    return control.mode
+    return control.epochs.mode
 
 
 def without_records(instructions: list[ControllerInstruction]) -> list[ControllerInstruction]:

@@ -54,13 +54,13 @@ EVENTS = st.one_of(
 def check(control: Controller) -> None:
     table = control.table
     placed = {*table.owners, *table.backups, *table.workers} - {""}
-    if control.mode in (Mode.RUNNING, Mode.RECOVERING):
+    if control.epochs.mode in (Mode.RUNNING, Mode.RECOVERING):
         assert all(table.owners)
         assert all(table.workers)
         assert all(control.members.alive(name) for name in placed)
         assert all(control.members[name].phase is not NodePhase.DRAINING for name in placed)
         assert control.members.names(*IN_EPOCH)
-    assert control.stable <= control.last_clock.limit
+    assert control.clocks.stable <= control.last_clock.limit
     assert all(
         backup != owner for owner, backup in zip(table.owners, table.backups, strict=True) if backup
     )
@@ -74,7 +74,7 @@ def test_any_order_of_events_leaves_a_valid_state_or_raises_with_the_recent_even
     control = controller(reliable, transient)
     join(control, *[f"r{n}" for n in range(reliable)], *[f"t{n}" for n in range(transient)])
     for event in events:
-        stable, epoch = control.stable, control.epoch
+        stable, epoch = control.clocks.stable, control.epoch
         try:
             control.handle(event, 0.0)
         except Implausible:
@@ -85,4 +85,4 @@ def test_any_order_of_events_leaves_a_valid_state_or_raises_with_the_recent_even
                 raise
             return
         check(control)
-        assert control.epoch > epoch or control.stable >= stable
+        assert control.epoch > epoch or control.clocks.stable >= stable

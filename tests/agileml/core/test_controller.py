@@ -118,7 +118,7 @@ def test_a_version_is_stable_once_all_backups_have_it() -> None:
     assert handle(control, PartitionProgress("r", 1, 0, 1, backup=True)) == []
     sent = handle(control, PartitionProgress("r", 1, 1, 1, backup=True))
     assert sent == [Send(name, Stable(1, 1, checkpoint=True)) for name in "rt"]
-    assert control.stable == 1
+    assert control.clocks.stable == 1
 
 
 def test_a_lost_active_server_rolls_all_nodes_back_to_the_backups() -> None:
@@ -135,7 +135,7 @@ def test_a_lost_active_server_rolls_all_nodes_back_to_the_backups() -> None:
     # Two transient nodes are left; the half that serves is `u`. It gets the shard of `t`, too.
     table = Table(2 * FIRST, ("u", "u"), ("r", "r"), ("r", "u", "u", "v"))
     assert sent == [Send(name, Recover(2, 1, table, ("r", "r"), 5)) for name in "ruv"]
-    assert (control.mode, control.members.failures) == (Mode.RECOVERING, 1)
+    assert (control.epochs.mode, control.members.failures) == (Mode.RECOVERING, 1)
 
 
 def test_reports_of_an_earlier_epoch_are_ignored() -> None:
@@ -148,7 +148,7 @@ def test_reports_of_an_earlier_epoch_are_ignored() -> None:
         )
         == []
     )
-    assert (control.table, control.stable) == (before, 0)
+    assert (control.table, control.clocks.stable) == (before, 0)
     assert handle(control, Restored("r", 1), Restored("t", 1)) == []
     assert mode_of(control) is Mode.RECOVERING
 
@@ -339,7 +339,7 @@ def test_a_job_does_not_end_with_an_earlier_version_than_the_stable_one() -> Non
     for clock in (1, 2, 3):
         for partition in range(2):
             handle(control, PartitionProgress("r", 1, partition, clock, backup=True))
-    assert control.stable == 3
+    assert control.clocks.stable == 3
     handle(control, WorkDone("t", 1, 1, 8, 0.1, 0, 0.0, 0))
     for partition, owner in enumerate(control.table.owners):
         handle(control, PartitionProgress(owner, 1, partition, 1, backup=False))

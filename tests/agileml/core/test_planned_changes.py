@@ -5,7 +5,7 @@ from __future__ import annotations
 from agileml.core.placement import Footprint
 from agileml.core.planned_changes import PlannedChanges
 from agileml.policies.psld import MEASUREMENTS_BEFORE_MOVE
-from agileml.protocol.messages import Move, ServerTimed, Table
+from agileml.protocol.messages import Move, Table
 
 PARTITIONS = 40
 SERVERS = ("r0", "r1", "r2", "r3")
@@ -18,7 +18,8 @@ def measured() -> PlannedChanges:
     planned.assignment.table = Table(1, owners, ("",) * PARTITIONS, SERVERS)
     for _ in range(2 * MEASUREMENTS_BEFORE_MOVE):
         for name in SERVERS:
-            planned.add_measurement(ServerTimed("r1", 1, name, 10, 10.0 if name == "r0" else 1.0))
+            seconds = 10.0 if name == "r0" else 1.0
+            planned.policy = planned.policy.with_measurement(name, 10, seconds)
     return planned
 
 

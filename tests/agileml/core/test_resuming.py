@@ -32,7 +32,7 @@ def test_a_restarted_controller_rolls_back_to_the_common_version() -> None:
     control = running("r", "t", "u")
     committed(control, 1)
     after = restarted(control)
-    assert (after.mode, after.epoch, after.table) == (Mode.RESUMING, 1, control.table)
+    assert (after.epochs.mode, after.epoch, after.table) == (Mode.RESUMING, 1, control.table)
     # Both partitions have version 2, but partition 1 only on `t`, which may be lost; version 1 is
     # safe.
     holding = [((0, 1), (0, 2), (1, 1)), ((0, 2), (1, 1), (1, 2)), ((0, 2),)]
@@ -76,7 +76,7 @@ def test_a_stopped_job_ends_at_the_clock_it_has_reached() -> None:
     # The nodes had not received the limit and have worked beyond it.
     held = tuple((partition, clock) for partition in (0, 1) for clock in (4, 5))
     handle(after, *(Hello(name, name == "r", "", 1, 4, held) for name in "rtu"))
-    assert (after.stable, after.last_clock.limit) == (5, 5)
+    assert (after.clocks.stable, after.last_clock.limit) == (5, 5)
 
 
 def test_reports_of_moves_are_ignored_while_waiting_for_a_reliable_node() -> None:
@@ -93,4 +93,4 @@ def test_versions_held_from_an_earlier_epoch_count_up_to_the_start_of_the_last()
     after = restarted(control)
     stale = ((0, 0), (0, 1), (0, 7), (1, 0), (1, 1), (1, 7))
     handle(after, Hello("r", True, "", 1, 1, stale), Hello("t", False, "", 1, 1, stale))
-    assert after.stable == 1
+    assert after.clocks.stable == 1

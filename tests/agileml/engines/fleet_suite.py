@@ -23,7 +23,6 @@ from agileml.engines.chaos import (
     Evict,
     Join,
     KillController,
-    KillNodes,
     RunningMachine,
     Script,
 )
@@ -188,7 +187,7 @@ class FleetSuite:
     ) -> None:
         def again(machines: Sequence[RunningMachine]) -> Act:
             assert "t1" not in {machine.name for machine in machines}
-            return KillNodes(("t1", "unknown"))
+            return Evict(("t1", "unknown"), None)
 
         def notice_again(_: Sequence[RunningMachine]) -> Act:
             return Evict(("t1", "unknown"), 1.0)
@@ -241,7 +240,7 @@ class ReplacingFleetSuite(FleetSuite):
         self, run: Callable[..., tuple[Trained, Log, Recorder]]
     ) -> None:
         def first_and_last(_: Sequence[RunningMachine]) -> Act:
-            return KillNodes(("r0", "t3"))
+            return Evict(("r0", "t3"), None)
 
         trained, _, recorder = run(
             {0: [first_and_last]}, replace(JOB, stopping=Stopping(clocks=40))
@@ -253,7 +252,7 @@ class ReplacingFleetSuite(FleetSuite):
         self, run: Callable[..., tuple[Trained, Log, Recorder]]
     ) -> None:
         def everything(machines: Sequence[RunningMachine]) -> Act:
-            return KillNodes(tuple(machine.name for machine in machines))
+            return Evict(tuple(machine.name for machine in machines), None)
 
         def controller(_: Sequence[RunningMachine]) -> Act:
             return KillController()

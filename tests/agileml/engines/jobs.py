@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine
+from agileml.engines.chaos import Act, Evict, Join, KillController, RunningMachine
 
 Choice = Callable[[Sequence[RunningMachine]], Act]
 
@@ -33,7 +33,7 @@ def reliable(machines: Sequence[RunningMachine]) -> list[str]:
 
 
 def kill(pick: slice, of: Callable[[Sequence[RunningMachine]], list[str]] = transient) -> Choice:
-    return lambda machines: KillNodes(tuple(of(machines)[pick]))
+    return lambda machines: Evict(tuple(of(machines)[pick]), None)
 
 
 def evict(pick: slice, seconds: float) -> Choice:

@@ -20,7 +20,6 @@ from agileml.engines.chaos import (
     Evict,
     Join,
     KillController,
-    KillNodes,
     RunningMachine,
     Script,
 )
@@ -125,10 +124,11 @@ class Caller:
                     self._start(
                         f"{'r' if act.reliable else 't'}{self._started}", reliable=act.reliable
                     )
-            case KillNodes():
+            case Evict(seconds=None):
                 for name in set(act.names) & self._nodes.keys():
                     self._remove(name)
             case Evict():
+                assert act.seconds is not None
                 for name in set(act.names) & self._nodes.keys():
                     self._machines[name] = RunningMachine(
                         name, self._machines[name].reliable, warned=True

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agileml.pipeline.layers import Dense, Dropout, squared_error
+from agileml.pipeline.builtin import Dense, Dropout, squared_error
 from agileml.pipeline.model.base import Array, PipelineModel, Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.tensor_parts import TensorPart, pieces, split_layer

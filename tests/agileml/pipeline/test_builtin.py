@@ -5,17 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from agileml.errors import AgileMLError, BadArgument, TrainerFailed
-from agileml.pipeline.builtin import model_factory
+from agileml.errors import AgileMLError, BadArgument, JobFailed, TrainerFailed
+from agileml.pipeline.builtin import Dense, cross_entropy, model_factory, squared_error
 from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.model.base import PipelineModel
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE, profiles_from_json
 from agileml.pipeline.run.local import train_local, train_simulated
 from agileml.pipeline.run.training import PipelinePlan
 from spotctl.lab.profiler import profiled, profiles_to_json
-from tests.agileml.pipeline.oracle import same, trained
+from tests.agileml.pipeline.oracle import Waves, same, trained
+
+
+def test_a_diverging_run_names_the_node_and_the_microbatch() -> None:
+    model = PipelineModel(
+        (Dense(5, 5, squash=False), Dense(5, 1, squash=False)), squared_error, Waves()
+    )
+    with (
+        pytest.raises(JobFailed, match=r"t\d: microbatch \d+: the loss is (inf|nan)"),
+        np.errstate(all="ignore"),
+    ):
+        train_simulated(model, Optimizer("sgd", 1e80), PipelinePlan(20, 2), 2)
+
+
+def test_cross_entropy_of_known_shares() -> None:
+    loss, gradient = cross_entropy(np.log(np.array([[1.0, 3.0]])), np.array([1]))
+    assert loss == pytest.approx(-np.log(0.75))
+    np.testing.assert_allclose(gradient, [[0.25, -0.25]])
 
 
 @pytest.fixture
@@ -62,7 +81,7 @@ def test_a_profile_is_what_the_planner_reads() -> None:
 
 
 MODEL = """
-from agileml.pipeline.layers import Dense, squared_error
+from agileml.pipeline.builtin import Dense, squared_error
 from agileml.pipeline.model.base import PipelineModel
 import numpy as np
 

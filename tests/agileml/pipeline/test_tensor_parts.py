@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from agileml.errors import BadArgument
+from agileml.pipeline.builtin import Dense, squared_error
 from agileml.pipeline.elastic.layouts import over_layers
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.model.base import Array, PipelineModel
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.plan.parallel_plan import SplitRequest, Topology

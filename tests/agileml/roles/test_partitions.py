@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from agileml.errors import InvalidTransition
-from agileml.params.commit import CommitRule
-from agileml.params.declarations import Declarations
+from agileml.params.commit import CommitRule, Declarations
 from agileml.params.deltas import RowDelta, Rows, assigned
 from agileml.params.layout import Layout, PartitionState
 from agileml.protocol.messages import (

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from agileml.errors import InvalidTransition
-from agileml.params.commit import CommitRule
-from agileml.params.declarations import Declarations
+from agileml.params.commit import CommitRule, Declarations
 from agileml.params.deltas import Delta, RowDelta
 from agileml.params.layout import Layout
 from agileml.params.reads import WantedRows

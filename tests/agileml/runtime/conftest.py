@@ -10,7 +10,7 @@ import pytest
 
 from agileml.runtime.mailbox import Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
-from agileml.transport.settings import TransportSettings
+from agileml.transport.link import TransportSettings
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 

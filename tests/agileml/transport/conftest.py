@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agileml.transport.framing import FrameLimits
-from agileml.transport.settings import Lost, Received, TransportSettings
+from agileml.transport.link import Lost, Received, TransportSettings
 from tests.agileml.transport.links import Meeting
 
 

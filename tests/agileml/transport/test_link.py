@@ -12,6 +12,8 @@ from agileml.transport import (
     Received,
 )
 from agileml.transport.framing import encode
+from agileml.transport.link import TransportSettings
+from agileml.transport.sockets import TcpAddress, UnixAddress
 from tests.agileml.transport.links import Clock, Meeting
 from tests.agileml.transport.test_hostile import ended, member
 
@@ -84,3 +86,9 @@ def test_a_slow_large_frame_is_accepted_while_it_gains(meeting: Meeting) -> None
             meeting.turn()
             clock.passed += 35
         assert meeting.first("a", Received).arrays[0].all()
+
+
+def test_each_kind_of_address_has_its_own_buffers() -> None:
+    settings = TransportSettings(unix_buffer_bytes=1, tcp_buffer_bytes=2)
+    assert settings.buffer_bytes(UnixAddress("/tmp/link")) == 1
+    assert settings.buffer_bytes(TcpAddress("127.0.0.1", 1)) == 2

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.base import Policy
-from bidbrain.gavel.baselines import Agnostic
+from bidbrain.gavel.baselines import Agnostic, Policy
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs
 from bidbrain.lab.gavel.dispatch import PLAN_ROUNDS, DispatchRules, good_pairs
 from bidbrain.lab.gavel.workload import (

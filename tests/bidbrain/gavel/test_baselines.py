@@ -15,8 +15,17 @@ from bidbrain.gavel.baselines import (
     proportional_policy,
     random_packing_policy,
 )
+from bidbrain.gavel.policies import POLICIES, UnknownPolicy, policy_named
 from bidbrain.gavel.problem import BadProblem, Pairs
 from tests.bidbrain.gavel.problems import assert_valid, problem
+
+
+def test_every_policy_is_found_by_its_name() -> None:
+    assert len(POLICIES) == 14
+    with pytest.raises(
+        UnknownPolicy, match="policy 'best' is unknown \\(known: max-min-fairness, makespan"
+    ):
+        policy_named("best")
 
 
 def least_total_completion(duration: Floats, workers: list[int]) -> float:

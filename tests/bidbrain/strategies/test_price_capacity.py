@@ -207,8 +207,7 @@ class Watched:
 
 
 def test_a_strategy_is_rebuilt_for_the_open_offers() -> None:
-    chosen = AmongOpen(Watched, OFFERS)
-    assert chosen.name == "a+b+c+d"
+    chosen = AmongOpen(Watched, OFFERS, "watched")
     everything = chosen.decide(situation(dict.fromkeys(OFFERS, 1)))
     assert (everything.reason, everything.wake_at) == ("a+b+c+d", START + HOUR)
     some = chosen.decide(situation({A: 1, C: 1}))

@@ -13,6 +13,7 @@ from pricing_data.fetched_rows import FetchedRows
 from pricing_data.ingest import ingest
 from pricing_data.market import Market
 from pricing_data.store import PriceStore
+from pricing_data.store.facts import AVAILABILITY
 from pricing_data.units import HOUR, MINUTE, parse_time
 
 MARKET = Market("aws", "us-east-1", "us-east-1a", "p3.2xlarge")
@@ -31,7 +32,7 @@ def test_a_trace_that_is_named_after_its_zone_becomes_spans_of_its_market(tmp_pa
     store = PriceStore(tmp_path / "prices")
     report = ingest(store, trace(tmp_path / NAME))
     assert (report.failure, report.layout, report.facts) == (None, "availability", 3)
-    down, up, gone = store.availability("aws")
+    down, up, gone = store.facts(AVAILABILITY, "aws")
     assert (down.market, down.since, down.until, down.up) == (
         MARKET,
         START,
@@ -40,9 +41,9 @@ def test_a_trace_that_is_named_after_its_zone_becomes_spans_of_its_market(tmp_pa
     )
     assert (up.since, up.until, up.ended) == (START + 20 * MINUTE, START + 50 * MINUTE, "evicted")
     assert (gone.until, gone.ended) == (START + HOUR, "")
-    assert store.availability("gcp") == []
+    assert store.facts(AVAILABILITY, "gcp") == []
     ingest(store, tmp_path / NAME)
-    assert len(store.availability()) == 3, "imported twice equals once"
+    assert len(store.facts(AVAILABILITY)) == 3, "imported twice equals once"
 
 
 def test_a_trace_may_name_its_market_itself(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_a_trace_may_name_its_market_itself(tmp_path: Path) -> None:
     ingest(
         store, trace(tmp_path / "mine.json", market=market, start="2023-04-30T10:00:00Z", wanted=2)
     )
-    spans = store.availability("gcp")
+    spans = store.facts(AVAILABILITY, "gcp")
     assert {str(span.market) for span in spans} == {market}
     assert spans[0].since == parse_time("2023-04-30T10:00:00Z")
     assert spans[1].wanted == 2
@@ -94,11 +95,13 @@ def test_lives_become_spans_that_end_in_an_eviction_or_are_censored(tmp_path: Pa
     store = PriceStore(tmp_path / "prices")
     report = ingest(store, table)
     assert [str(row) for row in report.bad] == ["line 4: preempted is 'maybe', not 0 or 1"]
-    assert [(span.ended, (span.until - span.since) / HOUR) for span in store.availability()] == [
+    assert [
+        (span.ended, (span.until - span.since) / HOUR) for span in store.facts(AVAILABILITY)
+    ] == [
         ("evicted", 2.0),
         ("returned", 3.0),
     ]
-    assert {span.market for span in store.availability()} == {MARKET}
+    assert {span.market for span in store.facts(AVAILABILITY)} == {MARKET}
 
 
 def test_what_was_observed_survives_the_loss_of_the_manifest(tmp_path: Path) -> None:
@@ -106,4 +109,4 @@ def test_what_was_observed_survives_the_loss_of_the_manifest(tmp_path: Path) -> 
     store = PriceStore(tmp_path)
     store.commit(FetchedRows(availability=(span,)))
     (tmp_path / "manifest.json").unlink()
-    assert PriceStore(tmp_path).availability() == [span]
+    assert PriceStore(tmp_path).facts(AVAILABILITY) == [span]

@@ -22,6 +22,7 @@ from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.library import Library
 from pricing_data.series import WatchRecord
 from pricing_data.store import PriceStore, upkeep
+from pricing_data.store.facts import INTERRUPTIONS
 from pricing_data.store.segments import write_segment
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR, Span
@@ -61,7 +62,7 @@ def answers(store: PriceStore) -> tuple[Any, ...]:
         [list(series.watched or ()) for series in store.table()],
         library.statistics(markets),
         store.catalog().types,
-        store.interruptions(),
+        store.facts(INTERRUPTIONS),
         store.covered,
         store.size()[0],
     )

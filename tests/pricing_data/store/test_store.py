@@ -15,6 +15,7 @@ from pricing_data.errors import StoreError
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.query import QueryResult, query
 from pricing_data.store import Committed, PriceStore
+from pricing_data.store.facts import INTERRUPTIONS
 from pricing_data.store.table import CorrectedPrices
 from pricing_data.units import SECOND, Span
 from tests.pricing_data.histories import START, events, market, random_batch, segment_paths, stored
@@ -75,7 +76,7 @@ def test_a_newer_fact_replaces_one_with_the_same_key(store: PriceStore) -> None:
     catalog = store.catalog()
     assert catalog.types == (large,)
     assert catalog.prices == (price,)
-    assert store.interruptions("aws") == [band]
+    assert store.facts(INTERRUPTIONS, "aws") == [band]
     assert store.catalog("gcp").types == ()
 
 

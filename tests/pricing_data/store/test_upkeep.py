@@ -12,6 +12,7 @@ from pricing_data.errors import BadInput, StoreError
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
+from pricing_data.store.facts import LOST
 from tests.pricing_data.histories import START, market, segment_paths, stored
 from tests.pricing_data.store.test_damage import answers, filled
 
@@ -89,16 +90,16 @@ def test_a_damaged_segment_is_set_aside_and_the_rest_can_be_read(
     ]
     assert lost.rows >= len(gone) > 0
     assert all(lost.first <= time <= lost.last for time in gone)
-    assert store.lost() == [lost]
+    assert store.facts(LOST) == [lost]
     assert store.covered == {}, "a fetch brings again what the cloud still offers"
     assert (store.root / "set-aside" / damaged.name).exists() == (damage == "changed")
     (store.root / "manifest.json").unlink()
     again = PriceStore(store.root)
     assert {str(series.market): list(series.times) for series in again.table()} == rest
-    assert again.lost() == [lost]
+    assert again.facts(LOST) == [lost]
     assert again.set_aside() == ()
     again.commit(FetchedRows(prices=PriceBatch.of([PriceEvent(market("newer.large"), START, 5)])))
-    assert again.lost() == [lost]
+    assert again.facts(LOST) == [lost]
 
 
 def test_a_file_that_the_manifest_does_not_name_is_listed(store: PriceStore) -> None:

@@ -18,7 +18,7 @@ import pytest
 from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Act, KillNodes, RunningMachine, Script
+from agileml.engines.chaos import Act, Evict, RunningMachine, Script
 from agileml.engines.local import LocalEngine
 from agileml.job import Stopping, Trained, TrainingJob
 from agileml.roles.node import JobSettings
@@ -136,7 +136,7 @@ class OnceCheckpointed:
         if self.done or not written or "c2.checkpoint" in written:
             return ()
         self.done = True
-        return (KillNodes(tuple(machine.name for machine in machines)),)
+        return (Evict(tuple(machine.name for machine in machines), None),)
 
 
 def test_all_nodes_are_lost_and_the_checkpoint_brings_a_reliable_one_back(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agileml.pipeline.layers import squared_error
+from agileml.pipeline.builtin import squared_error
 from agileml.pipeline.model.base import Array, DrawKey, PipelineLayer, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.local import train_simulated

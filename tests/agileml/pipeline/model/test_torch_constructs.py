@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from torch import nn  # noqa: E402  # torch may be missing
 
 from agileml.errors import BadArgument, JobFailed  # noqa: E402
+from agileml.pipeline.builtin import squared_error  # noqa: E402
 from agileml.pipeline.elastic.seats import PipelineLayout  # noqa: E402
-from agileml.pipeline.layers import squared_error  # noqa: E402
 from agileml.pipeline.model.base import PipelineModel, UpdateRule  # noqa: E402
 from agileml.pipeline.optimizers import Optimizer, TorchOptimizer  # noqa: E402
 from agileml.pipeline.run.local import train_local, train_simulated  # noqa: E402

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Act, Evict, KillController, KillNodes, RunningMachine, Script
+from agileml.engines.chaos import Act, Evict, KillController, RunningMachine, Script
 from agileml.engines.local import LocalEngine
 from agileml.errors import AgileMLError
 from agileml.job import Stopping, Trained, TrainingJob
-from agileml.pipeline.layers import Dense
+from agileml.pipeline.builtin import Dense
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.fleet_job import (
@@ -89,8 +89,8 @@ class Faults:
             return KillController()
         if kind == "warn":
             return Evict((machines[0].name,), 60.0)
-        return KillNodes(
-            tuple(machine.name for machine in (machines if kind == "all" else machines[:1]))
+        return Evict(
+            tuple(machine.name for machine in (machines if kind == "all" else machines[:1])), None
         )
 
 

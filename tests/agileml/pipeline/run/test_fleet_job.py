@@ -17,7 +17,7 @@ from agileml.engines.attached import AttachEngine
 from agileml.engines.chaos import QUIET
 from agileml.errors import AgileMLError, BadArgument
 from agileml.job import Stopping, TrainingJob
-from agileml.pipeline.layers import Dense, squared_error
+from agileml.pipeline.builtin import Dense, squared_error
 from agileml.pipeline.model.base import PipelineModel
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.fleet_job import ModelSource, copied_source, load_model, prepare_pipeline

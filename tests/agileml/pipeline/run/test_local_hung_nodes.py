@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agileml.pipeline.builtin import Dense
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.layers import Dense
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.local import train_local

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from agileml.pipeline.layers import squared_error
+from agileml.pipeline.builtin import squared_error
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.stage_state import StageState, initial_state

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agileml.errors import JobFailed, TrainerFailed
-from agileml.pipeline.layers import Dense, squared_error
+from agileml.pipeline.builtin import Dense, squared_error
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.local import train_local, train_simulated

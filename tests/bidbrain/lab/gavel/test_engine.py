@@ -67,15 +67,13 @@ class Watched:
     def __init__(self, inner: ByShares | InOrder, asked: ClusterSimulation) -> None:
         self.inner, self.asked = inner, asked
         self.patience = inner.patience
-
-    @property
-    def allocations(self) -> int:
-        return self.inner.allocations
+        self.allocations = 0
 
     def dispatch(
         self, now: float, active: Ints, steps_left: Floats, *, changed: bool
     ) -> RoundCandidates:
         chosen = self.inner.dispatch(now, active, steps_left, changed=changed)
+        self.allocations = self.inner.allocations
         held = np.bincount(chosen.type, chosen.scale, len(self.asked.cluster.types))
         assert (held <= self.asked.cluster.workers).all()
         jobs = [m for m in [*chosen.first.tolist(), *chosen.second.tolist()] if m >= 0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from bidbrain.gavel.base import Policy
+from bidbrain.gavel.baselines import Policy
 from bidbrain.gavel.policies import policy_named
 from bidbrain.lab.gavel.dispatch import ByShares, DispatchRules
 from bidbrain.lab.gavel.engine import simulate

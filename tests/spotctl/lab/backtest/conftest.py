@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pricing_data.export import export
+from pricing_data.query import export
 from pricing_data.store.table import PriceTable
 from tests.bidbrain.lab.backtest.worlds import restless
 from tests.bidbrain.lab.regions.worlds import ZONES, flapping

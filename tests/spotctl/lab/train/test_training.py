@@ -42,8 +42,10 @@ def trainer(tmp_path: Path) -> Path:
 def undisturbed(clocks: int, seed: int = 0) -> tuple[str, float]:
     arguments: dict[str, object] = {"ratings": 4000, "users": 200, "items": 100, "rank": 4}
     trainer, sample = TrainerSource("mf", arguments).load(), JobSettings().loss_sample
-    end = next(islice(iterate(trainer, seed, partitions=8, sample_items=sample), clocks, None))
-    return model_digest(end.params), end.loss
+    _, params, loss = next(
+        islice(iterate(trainer, seed, partitions=8, sample_items=sample), clocks, None)
+    )
+    return model_digest(params), loss
 
 
 @pytest.mark.parametrize("engine", ["sim", "local"])
