@@ -84,15 +84,12 @@ def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
         progress = event
         if event.clock > done:
             done = event.clock
-            _add_pace(paces, last.at, done)
+            if len(paces) >= MAX_PACES:
+                del paces[1::2]
+            paces.append((last.at, done))
 
     state = _changed(state, progress=progress, paces=tuple(paces))
     return state if last is None else _changed(state, run=last.run, at=at, last_row=last.id)
-
-
-def after(state: RunState, row: LogRow) -> RunState:
-    """The state after one more event."""
-    return _changed(_step(state, row), run=row.run, at=max(state.at, row.at), last_row=row.id)
 
 
 def _step(state: RunState, row: LogRow) -> RunState:
@@ -159,7 +156,7 @@ def _kept(state: RunState, event: Any, at: int) -> RunState:  # noqa: ANN401
 
     if kind in _OF_STATE:
         return _changed(state, **changes)
-    return _machine(state, event.id, **changes)
+    return _machines(state, (event.id,), **changes)
 
 
 def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
@@ -184,7 +181,7 @@ def _intended(state: RunState, event: Intended, at: int) -> RunState:
     elif isinstance(event, ev.BidIntended):
         # The raised bid counts before it is sent.
         bids = (*state.machines[event.id].bids, (at, event.bid))
-        state = _changed(_machine(state, event.id, bids=bids), reason=event.why)
+        state = _changed(_machines(state, (event.id,), bids=bids), reason=event.why)
 
     intents = max(state.intents, event.intent)
     return _changed(state, intents=intents, open={**state.open, event.intent: event})
@@ -301,7 +298,7 @@ def _bid_changed(state: RunState, event: ev.BidChanged, at: int) -> RunState:
         bids = tuple(before)
     if event.bid != bids[-1][1]:
         bids = (*bids, (at, event.bid))
-    return _machine(_closed(state, event), event.id, bids=bids)
+    return _machines(_closed(state, event), (event.id,), bids=bids)
 
 
 def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
@@ -313,7 +310,7 @@ def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
 
 def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     first = state.machines[event.id].warned_until is None
-    state = _machine(state, event.id, warned_until=event.deadline)
+    state = _machines(state, (event.id,), warned_until=event.deadline)
     # The back-off begins with the eviction: until then, the market would sell the same machines
     # again.
     until = max(at, event.deadline)
@@ -325,7 +322,7 @@ def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
 
 def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
     warned = state.machines[event.id].warned_until is not None
-    state = _machine(state, event.id, ended=event.at, end_reason=event.reason)
+    state = _machines(state, (event.id,), ended=event.at, end_reason=event.reason)
     if state.machines[event.id].silence:
         return state
     if state.machines[event.id].useless:
@@ -338,7 +335,7 @@ def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
 
 
 def _silent(state: RunState, event: ev.BootSilent, at: int) -> RunState:
-    state = _machine(state, event.id, silence=event.why, silent_at=at, console=event.console)
+    state = _machines(state, (event.id,), silence=event.why, silent_at=at, console=event.console)
     return _avoided(state, event.id, at, useless=True)
 
 
@@ -360,12 +357,6 @@ def _avoided(state: RunState, machine: str, at: int, **together: object) -> RunS
     return _backed_off(state, market, sides, at, eviction=is_eviction)
 
 
-def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
-    paces = list(state.paces)
-    _add_pace(paces, at, event.clock)
-    return _changed(_turns(state, event), progress=event, paces=tuple(paces))
-
-
 def _turns(state: RunState, event: ev.Progressed) -> RunState:
     """Machines that began or stopped to work, and work that was repeated."""
     for works, moments in ((True, event.ready), (False, event.left)):
@@ -382,13 +373,6 @@ def _turns(state: RunState, event: ev.Progressed) -> RunState:
     if state.resumed_clock is None:
         state = _changed(state, resumed_clock=event.resumed_clock)
     return _changed(state, redone=(*state.redone, *event.redone)) if event.redone else state
-
-
-def _add_pace(paces: list[tuple[int, int]], at: int, clock: int) -> None:
-    if clock > (paces[-1][1] if paces else 0):
-        if len(paces) >= MAX_PACES:
-            del paces[1::2]
-        paces.append((at, clock))
 
 
 def _attempt_began(state: RunState, event: ev.AttemptBegan, at: int) -> RunState:
@@ -460,10 +444,6 @@ def _closed(state: RunState, event: _Outcome, _: int = 0) -> RunState:
     return _changed(state, open=still_open)
 
 
-def _machine(state: RunState, name: str, **changes: Any) -> RunState:  # noqa: ANN401 - of any field
-    return _machines(state, (name,), **changes)
-
-
 # Of any field.
 def _machines(state: RunState, ids: Iterable[str], **changes: Any) -> RunState:  # noqa: ANN401
     """Gives fields of machines the same new values; a machine that is not known is left out."""
@@ -523,7 +503,6 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.MachineEnded: _ended,
     ev.MachineListedAgain: _kept,
     ev.Sent: _kept,
-    ev.Progressed: _progressed,
     ev.AttemptBegan: _attempt_began,
     ev.AttemptStopped: _attempt_stopped,
     ev.Checkpointed: _checkpointed,
@@ -541,5 +520,5 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.Corrected: _kept,
     ev.RowsLost: _kept,
 }
-"""The change that each event makes to the state. Other events are for reports and the ledger, and
-change nothing."""
+"""The change that each event makes to the state, besides `Progressed`, which `fold` applies itself.
+Other events are for reports and the ledger, and change nothing."""

@@ -235,7 +235,13 @@ def stop_signals(stopped: Event) -> Iterator[None]:
 
     def received(number: int, _: object) -> None:
         if number == signal.SIGHUP:
-            _leave_terminal()
+            # What is printed from now on goes nowhere: writing to a terminal that is closed fails.
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for descriptor in range(3):
+                # A closed terminal is none any more, but still a device.
+                if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+                    os.dup2(nowhere, descriptor)
+            os.close(nowhere)
         elif stopped.is_set():
             raise KeyboardInterrupt
         stopped.set()
@@ -250,16 +256,6 @@ def stop_signals(stopped: Event) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _leave_terminal() -> None:
-    """Sends what is printed from now on nowhere: writing to a terminal that is closed fails."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in range(3):
-        # A closed terminal is none any more, but still a device.
-        if stat.S_ISCHR(os.fstat(descriptor).st_mode):
-            os.dup2(nowhere, descriptor)
-    os.close(nowhere)
 
 
 @contextmanager

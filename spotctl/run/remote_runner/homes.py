@@ -174,17 +174,16 @@ class LogCopy:
         """All rows so far. Raises StoreRefused or UnreadableBlob."""
         segments = dict[tuple[int, int], list[LogRow]]()
         for name in self._store.list(_FOLDER):
-            epoch, _, first = name.removeprefix(_FOLDER).partition("-")
-            segments[int(epoch), int(first)] = self._segment(name)
-        return join_segments(segments)
+            rows = self._full.get(name)
+            if rows is None:
+                rows = [from_line(line) for line in b"".join(self._store.get(name)).splitlines()]
+            if len(rows) == SEGMENT_ROWS:
+                # Nothing is added to a full segment, so it is read once.
+                self._full[name] = rows
 
-    def _segment(self, name: str) -> list[LogRow]:
-        if name in self._full:
-            return self._full[name]
-        rows = [from_line(line) for line in b"".join(self._store.get(name)).splitlines()]
-        if len(rows) == SEGMENT_ROWS:
-            self._full[name] = rows
-        return rows
+            epoch, _, first = name.removeprefix(_FOLDER).partition("-")
+            segments[int(epoch), int(first)] = rows
+        return join_segments(segments)
 
 
 def join_segments(segments: Mapping[tuple[int, int], Sequence[LogRow]]) -> list[LogRow]:

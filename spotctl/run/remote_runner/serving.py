@@ -61,7 +61,7 @@ from spotctl.run.remote_runner.homes import (
 )
 from spotctl.run.remote_runner.installing import RunnerArchives, RunnerMachine
 from spotctl.run.remote_runner.place import Admission, RunPlace
-from spotctl.run.remote_runner.start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, RunnerStart
+from spotctl.run.remote_runner.service import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, RunnerStart
 from spotctl.run.start import runs
 
 COPY_SECONDS = 5.0
@@ -226,14 +226,14 @@ def host_of(state: RunState, runner: str, now_on: str | None) -> str | None:
     """The machine that should hold the standby: the present one while it lasts, else a reliable or
     the oldest one.
     """
-
-    def lasts(held: Held) -> bool:
+    able = list[Held]()
+    for held in state.alive:
         leaves = (
             held.returning or held.warned_until is not None or state.leaves_at(held) is not None
         )
-        return held.running and not leaves and held.id != runner
+        if held.running and not leaves and held.id != runner:
+            able.append(held)
 
-    able = [held for held in state.alive if lasts(held)]
     if any(held.id == now_on for held in able):
         return now_on
 

@@ -142,22 +142,16 @@ def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
                     (finding.about, finding.what, finding.detail): finding for finding in of_order
                 }
 
-    return CheckedOrders(tuple(findings.values()), _obstacles(plan, failing))
-
-
-def _obstacles(
-    plan: JobPlan, failing: Sequence[tuple[Market, Sequence[Finding]]]
-) -> tuple[Finding, ...]:
-    """The problems of the first order, if all orders fail, and for reasons that reach all markets
-    of the plan.
-    """
+    # The problems of the first order count, if all orders fail, and for reasons that reach all
+    # markets of the plan.
     barred = [(finding.scope.value, market) for market, problems in failing for finding in problems]
     markets = {market for market, _ in failing} | {offer.market for offer in plan.decider.offers}
     fail = all(problems for _, problems in failing)
     fail = fail and all(
         any(covers(scope, refused, market) for scope, refused in barred) for market in markets
     )
-    return tuple(failing[0][1]) if failing and fail else ()
+    obstacles = tuple(failing[0][1]) if failing and fail else ()
+    return CheckedOrders(tuple(findings.values()), obstacles)
 
 
 def _requests(plan: JobPlan, installation: str) -> Sequence[MachineRequest]:
@@ -204,7 +198,17 @@ def check_machine_packages(
     folder = settings.home / "machines" / "archives"
     for names in filter(None, (of_nodes, tuple(of_runner))):
         for alternatives in possible_platforms(spec, own_images(settings), here()):
-            if why := _refusal(folder, names, alternatives):
+            # Machines of one of these platforms must be able to get theirs.
+            why = ""
+            for machine in alternatives:
+                try:
+                    packages_for(folder, names, machine)
+                except ProviderError as error:
+                    why = why or str(error)
+                else:
+                    why = ""
+                    break
+            if why:
                 raise BadRequest(f"{spec.name}: {why}")
 
 
@@ -231,20 +235,6 @@ def possible_platforms(
             yield tuple(
                 sorted(any_python, key=lambda machine: not machine.runs_packages_of(launcher))
             )
-
-
-def _refusal(folder: Path, names: Sequence[str], alternatives: Sequence[MachinePlatform]) -> str:
-    """Why machines of none of these platforms could get packages; empty if those of some can."""
-    why = ""
-    for machine in alternatives:
-        try:
-            packages_for(folder, names, machine)
-        except ProviderError as error:
-            why = why or str(error)
-        else:
-            return ""
-
-    return why
 
 
 RegionOf = Callable[[str], Location | None]

@@ -80,9 +80,14 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
             raise BadRequest(f"step {name!r} is not one of {', '.join(STEPS)}")
         wanted |= {name, _NEEDED.get(name, name)}
 
+    # Each step begins when its first result is asked for.
     machines, results = BareMachines(kit), list[StepResult]()
+    bare = (machines.boot(), machines.repeat_token(), machines.let_lease_end())
+    with_jobs = (jobs.kill_launcher(kit), jobs.evict(kit), jobs.train(kit), jobs.move_runner(kit))
+    checks, left = (check_account(kit), check_orders(kit)), _find_left(kit, machines)
+
     try:
-        for name, step in _steps(kit, machines).items():
+        for name, step in zip(STEPS, (*checks, *bare, *with_jobs, left), strict=True):
             if name not in wanted:
                 continue
             if name in ("launcher", "eviction"):
@@ -105,14 +110,6 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
         steps=tuple(results),
         most_usd=kit.spent_usd,
     )
-
-
-def _steps(kit: Kit, machines: BareMachines) -> Mapping[str, KitStep]:
-    # Each begins when its first result is asked for.
-    bare = (machines.boot(), machines.repeat_token(), machines.let_lease_end())
-    with_jobs = (jobs.kill_launcher(kit), jobs.evict(kit), jobs.train(kit), jobs.move_runner(kit))
-    checks, left = (check_account(kit), check_orders(kit)), _find_left(kit, machines)
-    return dict(zip(STEPS, (*checks, *bare, *with_jobs, left), strict=True))
 
 
 def _carried_out(kit: Kit, name: str, step: KitStep) -> Iterator[StepResult]:
@@ -194,19 +191,18 @@ def _kinds(
         named = [known.catalog.instance_type(cloud, name) for name in types]
         return named[0], named[-1]
 
-    fitting = fitting_types(_spec(cloud, region), cloud, [region], known)
+    file = Path("try.yaml")
+    any_type = loads(_ANY.format(cloud=cloud, region=region, arch=""), file)
+    fitting = fitting_types(any_type, cloud, [region], known)
     first = fitting[0]
     others = [machine for machine in fitting if machine.name != first.name] or fitting
     table: Any = settings.table(cloud, cloud_of(cloud).settings_of_machines.table)
     if getattr(table, "image", None) is None:
         with suppress(BadRequest):  # no price of an ARM machine may be known
-            others = fitting_types(_spec(cloud, region, ", arch: arm64"), cloud, [region], known)
+            arm_type = loads(_ANY.format(cloud=cloud, region=region, arch=", arch: arm64"), file)
+            others = fitting_types(arm_type, cloud, [region], known)
 
     return first, others[0]
-
-
-def _spec(cloud: str, region: str, arch: str = "") -> JobSpec:
-    return loads(_ANY.format(cloud=cloud, region=region, arch=arch), Path("try.yaml"))
 
 
 def keep(kit: Kit, record: TrialRecord) -> Path:

@@ -48,11 +48,27 @@ def news(
 
     Nothing is known of machines whose ids begin with one of `unlisted`.
     """
+    # Machines with the run's tag that no logged answer names: the answer was lost.
+    events = list[Event]()
+    for machine in machines:
+        intent = int(machine.tags.get(INTENT_TAG, "0"))
+        # While the order is open it is repeated, and its answer names all its machines; not so when
+        # the run ends.
+        awaited = intent in state.open and state.stopping is None
+        if machine.id not in state.machines and intent in state.orders and not awaited:
+            granted = ev.Granted(machine.id, machine.started, machine.host)
+            events.append(ev.Rented(intent, (granted,)))
+
+    # Machines that were missing in earlier lists, and are not gone.
+    for machine in machines:
+        missed = state.machines.get(machine.id)
+        was_missing = missed is not None and missed.end_reason == NOT_LISTED
+        if was_missing and machine.state is not MachineState.GONE:
+            events.append(ev.MachineListedAgain(machine.id))
+
     alive = {held.id for held in state.alive}
     known = [machine for machine in machines if machine.id in alive]
-    events = [
-        *_unlogged(state, machines),
-        *_listed_again(state, machines),
+    events += [
         *_booting(state, known, now),
         *_changed(state, known, now),
         *_warned(state, known, source),
@@ -183,26 +199,3 @@ def _traffic(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Ev
         before = 0 if held.traffic is None else held.traffic.received + held.traffic.sent
         if is_.received + is_.sent - before >= max(_TRAFFIC_LEAST, before // _TRAFFIC_SHARE):
             yield ev.TrafficCounted(machine.id, is_.received, is_.sent)
-
-
-def _unlogged(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
-    """Machines with the run's tag that no logged answer names: the answer was lost."""
-    for machine in machines:
-        intent = int(machine.tags.get(INTENT_TAG, "0"))
-        # While the order is open it is repeated, and its answer names all its machines; not so when
-        # the run ends.
-        awaited = intent in state.open and state.stopping is None
-        if machine.id not in state.machines and intent in state.orders and not awaited:
-            yield ev.Rented(intent, (ev.Granted(machine.id, machine.started, machine.host),))
-
-
-def _listed_again(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
-    """Machines that were missing in earlier lists, and are not gone."""
-    for machine in machines:
-        held = state.machines.get(machine.id)
-        if (
-            held is not None
-            and held.end_reason == NOT_LISTED
-            and machine.state is not MachineState.GONE
-        ):
-            yield ev.MachineListedAgain(machine.id)
