@@ -375,44 +375,51 @@ def _turns(state: RunState, event: ev.Progressed) -> RunState:
     return _changed(state, redone=(*state.redone, *event.redone)) if event.redone else state
 
 
-def _attempt_began(state: RunState, event: ev.AttemptBegan, at: int) -> RunState:
+def _command_work(
+    state: RunState,
+    event: ev.AttemptBegan | ev.AttemptStopped | ev.Checkpointed | ev.SetupFailed,
+    at: int,
+) -> RunState:
+    """The work of a command, of which an attempt began or stopped, a checkpoint was stored, or a
+    setup failed. Only checkpoints of the first node count.
+    """
     work = state.work
-    lost = 0 if work.stopped is None else max(work.until(work.stopped_at) - work.safe, 0)
-    return _worked(state, attempt=event, since=at, stopped=None, base=work.safe, lost=lost)
+    match event:
+        case ev.AttemptBegan():
+            lost = 0 if work.stopped is None else max(work.until(work.stopped_at) - work.safe, 0)
+            work = replace(work, attempt=event, since=at, stopped=None, base=work.safe, lost=lost)
 
+        case ev.AttemptStopped():
+            span = AttemptSpan(work.since, at, work.safe - work.base, work.share)
+            moves = work.moves + 1 if event.by_program else 0
+            failures = dict(work.failures)
+            if event.code is not None:
+                failures[event.code] = failures.get(event.code, 0) + 1
+            work = replace(
+                work,
+                stopped=event,
+                stopped_at=at,
+                spells=(*work.spells, span),
+                moves=moves,
+                failures=failures,
+            )
 
-def _attempt_stopped(state: RunState, event: ev.AttemptStopped, at: int) -> RunState:
-    work = state.work
-    spells = (*work.spells, AttemptSpan(work.since, at, work.safe - work.base, work.share))
-    moves = work.moves + 1 if event.by_program else 0
-    failures = work.failures
-    if event.code is not None:
-        failures = {**failures, event.code: failures.get(event.code, 0) + 1}
+        case ev.Checkpointed(rank=0) if event.attempt != work.number:
+            work = replace(work, checkpoint=event, checkpointed_at=at)
 
-    return _worked(
-        state, stopped=event, stopped_at=at, spells=spells, moves=moves, failures=failures
-    )
+        case ev.Checkpointed(rank=0):
+            # A checkpoint stored after the stop was written at the stop.
+            until = at if work.stopped is None else min(at, work.stopped_at)
+            safe = max(work.safe, work.until(until))
+            spells = work.spells
+            if work.stopped is not None:
+                spells = (*spells[:-1], replace(spells[-1], kept=safe - work.base))
+            work = replace(work, checkpoint=event, checkpointed_at=at, safe=safe, spells=spells)
 
+        case ev.SetupFailed():
+            work = replace(work, setups_failed=work.setups_failed + 1)
 
-def _checkpointed(state: RunState, event: ev.Checkpointed, at: int) -> RunState:
-    work = state.work
-    if event.rank:
-        return state
-    if event.attempt != work.number:
-        return _worked(state, checkpoint=event, checkpointed_at=at)
-
-    # A checkpoint stored after the stop was written at the stop.
-    until = at if work.stopped is None else min(at, work.stopped_at)
-    safe = max(work.safe, work.until(until))
-    spells = work.spells
-    if work.stopped is not None:
-        spells = (*spells[:-1], replace(spells[-1], kept=safe - work.base))
-
-    return _worked(state, checkpoint=event, checkpointed_at=at, safe=safe, spells=spells)
-
-
-def _worked(state: RunState, **changes: Any) -> RunState:  # noqa: ANN401 - of any field
-    return _changed(state, work=replace(state.work, **changes))
+    return _changed(state, work=work)
 
 
 def _budget_set(state: RunState, event: ev.BudgetSet, _: int) -> RunState:
@@ -503,10 +510,10 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.MachineEnded: _ended,
     ev.MachineListedAgain: _kept,
     ev.Sent: _kept,
-    ev.AttemptBegan: _attempt_began,
-    ev.AttemptStopped: _attempt_stopped,
-    ev.Checkpointed: _checkpointed,
-    ev.SetupFailed: lambda state, *_: _worked(state, setups_failed=state.work.setups_failed + 1),
+    ev.AttemptBegan: _command_work,
+    ev.AttemptStopped: _command_work,
+    ev.Checkpointed: _command_work,
+    ev.SetupFailed: _command_work,
     ev.BudgetExceeded: lambda state, event, _: _changed(
         state, over_budget={**state.over_budget, event.action: event}
     ),

@@ -44,7 +44,6 @@ from spotctl.nightly.hours import (
 from spotctl.nightly.night_message import (
     MISSED,
     SKIPPED,
-    NightPaths,
     NightResult,
     NightTotals,
     night_message,
@@ -99,13 +98,9 @@ class NightRunner:
             is_own = record is not None and record.begin >= night.begin and not record.reported
             if self.scheduled and not is_own and self.state_dir.skipped != night.begin:
                 result = NightResult(SKIPPED, str(error))
-                paths = NightPaths(
-                    self.nightly.name,
-                    str(self.nightly.file),
-                    str(self.state_dir.environment),
-                    str(self.log.path),
-                )
-                self.reporter.send(night_message(result, (), night.day, paths), "/fail")
+                places = (self.state_dir.environment, self.log.path)
+                message = night_message(result, (), night.day, self.nightly, *places)
+                self.reporter.send(message, "/fail")
                 self.state_dir.record_skipped(night.begin)
             raise
 
@@ -312,18 +307,12 @@ class NightRunner:
         """Logs and posts the message, then records that: a message sent twice is better than
         none."""
         runs = runs_since(self._runs(), record.since)
-        page, figures = self._cost_report(record) if runs else (None, None)
-        paths = NightPaths(
-            self.nightly.name,
-            str(self.nightly.file),
-            str(self.state_dir.environment),
-            str(self.log.path),
-            page,
-        )
+        report = self._cost_report(record) if runs else None
+        places = (self.state_dir.environment, self.log.path)
+        message = night_message(result, runs, record.day, self.nightly, *places, report)
 
         spec = self.reporter.job()
-        secrets = [] if spec is None else secret_values(spec.secrets, os.environ)
-        message = night_message(result, runs, record.day, paths, figures).without(secrets)
+        message = message.without([] if spec is None else secret_values(spec.secrets, os.environ))
         starts, _ = self.state_dir.starts.read()
 
         # The last line is that of this start, unless it is made by hand.
@@ -372,7 +361,7 @@ class NightRunner:
             )
         self.publish_night(figures)
 
-    def _cost_report(self, record: NightRecord) -> tuple[str | None, Mapping[str, Any] | None]:
+    def _cost_report(self, record: NightRecord) -> tuple[str, Mapping[str, Any]] | None:
         """The path and the figures of the night's cost report; None if it cannot be made."""
         from spotctl.nightly.reporting import write_report
 
@@ -383,7 +372,7 @@ class NightRunner:
             )
         except Exception as error:  # noqa: BLE001 - a failing report must not prevent the message
             self.log.write([f"no cost report: {type(error).__name__}: {error}"])
-            return None, None
+            return None
 
 
 def with_night_deadline(spec: JobSpec, night: Night, now: int, zone: tzinfo) -> JobSpec:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from pricing_data.catalog import ARM, X86
@@ -101,30 +100,25 @@ def check_checkpoint_is_free(spec: JobSpec, log: EventLog) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedOrders:
-    """The findings about a plan's orders, each once. If no order of the plan can succeed, why the
-    first one fails.
+def refuse(obstacles: Sequence[Finding]) -> None:
+    """Raises the first reason why no order of a plan can succeed. NotPermitted: permissions are
+    missing.
     """
-
-    findings: tuple[Finding, ...]
-    obstacles: tuple[Finding, ...]
-
-    def refuse(self) -> None:
-        """Raises the first reason why no order of the plan can succeed. NotPermitted: permissions
-        are missing.
-        """
-        # Problems that only an administrator can solve come first.
-        for finding in self.obstacles:
-            if finding.level is Level.NO_ACCESS:
-                raise NotPermitted(str(finding))
-        for finding in self.obstacles:
-            raise ProviderError(str(finding))
+    # Problems that only an administrator can solve come first.
+    for finding in obstacles:
+        if finding.level is Level.NO_ACCESS:
+            raise NotPermitted(str(finding))
+    for finding in obstacles:
+        raise ProviderError(str(finding))
 
 
-def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
+def checked(plan: JobPlan, settings: Settings) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Asks the clouds of a plan about the orders that it begins with, all at the same time. A zone
-    without a network is no reason against orders in others."""
+    without a network is no reason against orders in others.
+
+    Returns the findings, each once; and if no order of the plan can succeed, why the first one
+    fails.
+    """
     findings = dict[tuple[str, str, str], Finding]()
     failing = list[tuple[Market, list[Finding]]]()
     requests = _requests(plan, installation_id(settings.home))
@@ -151,7 +145,7 @@ def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
         any(covers(scope, refused, market) for scope, refused in barred) for market in markets
     )
     obstacles = tuple(failing[0][1]) if failing and fail else ()
-    return CheckedOrders(tuple(findings.values()), obstacles)
+    return tuple(findings.values()), obstacles
 
 
 def _requests(plan: JobPlan, installation: str) -> Sequence[MachineRequest]:

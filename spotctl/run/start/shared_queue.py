@@ -93,7 +93,7 @@ class SharedQueue:
                 for each in jobs:
                     self._check_terms(known, each.terms, each.job.name)
                 again = [JobLeft(each.job.name) for each in jobs if each.job.name in known.joined]
-                now = self._now()
+                now = self._clock() / SECOND
                 fresh = [
                     replace(each, job=replace(each.job, arrival=now, since=now)) for each in jobs
                 ]
@@ -124,7 +124,7 @@ class SharedQueue:
             if not jobs:
                 return JobQueue(0.0, (), (), terms)
             self._check_terms(known, terms, besides[0])
-            now = self._now()
+            now = self._clock() / SECOND
             queued = [self._present(known, name, now, log) for name in jobs]
             return known.queue_of(queued, now, known.quotas_of(jobs))
 
@@ -227,9 +227,6 @@ class SharedQueue:
 
         return tuple(names)
 
-    def _now(self) -> float:
-        return self._clock() / SECOND
-
     def _read(self, log: EventLog) -> JobsQueued:
         self._known = log.queued(self._name, self._known)
         return self._known
@@ -241,7 +238,7 @@ class SharedQueue:
                 known = self._read(log)
                 if not known.joined:
                     return known
-                now = self._now()
+                now = self._clock() / SECOND
                 jobs = [name for name in known.joined if self._counts(name, log)]
                 last = known.last
                 is_changed = (

@@ -80,14 +80,9 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
             raise BadRequest(f"step {name!r} is not one of {', '.join(STEPS)}")
         wanted |= {name, _NEEDED.get(name, name)}
 
-    # Each step begins when its first result is asked for.
     machines, results = BareMachines(kit), list[StepResult]()
-    bare = (machines.boot(), machines.repeat_token(), machines.let_lease_end())
-    with_jobs = (jobs.kill_launcher(kit), jobs.evict(kit), jobs.train(kit), jobs.move_runner(kit))
-    checks, left = (check_account(kit), check_orders(kit)), _find_left(kit, machines)
-
     try:
-        for name, step in zip(STEPS, (*checks, *bare, *with_jobs, left), strict=True):
+        for name, step in _steps(kit, machines).items():
             if name not in wanted:
                 continue
             if name in ("launcher", "eviction"):
@@ -110,6 +105,14 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
         steps=tuple(results),
         most_usd=kit.spent_usd,
     )
+
+
+def _steps(kit: Kit, machines: BareMachines) -> Mapping[str, KitStep]:
+    # Each begins when its first result is asked for.
+    bare = (machines.boot(), machines.repeat_token(), machines.let_lease_end())
+    with_jobs = (jobs.kill_launcher(kit), jobs.evict(kit), jobs.train(kit), jobs.move_runner(kit))
+    checks, left = (check_account(kit), check_orders(kit)), _find_left(kit, machines)
+    return dict(zip(STEPS, (*checks, *bare, *with_jobs, left), strict=True))
 
 
 def _carried_out(kit: Kit, name: str, step: KitStep) -> Iterator[StepResult]:

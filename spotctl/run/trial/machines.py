@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import CloudError, PricingDataError
-from pricing_data.units import MINUTE, SECOND, counted
+from pricing_data.units import MINUTE, NANOS_PER_DOLLAR, SECOND, counted
 from spotctl.clouds.doctor import Level, all_found
 from spotctl.clouds.errors import Answers, NoCapacity, NotFound, Throttled, TokenTaken, Unanswered
 from spotctl.clouds.link import MachineSupplies
@@ -145,7 +145,8 @@ class BareMachines:
 
         for kind, rented in zip(self._kit.kinds, self._rented, strict=False):
             hours = (time.monotonic() - rented.since) / HOUR_SECONDS
-            self._kit.spent_usd += self._kit.usd_per_hour(kind.name) * hours
+            usd_per_hour = self._kit.list_price(kind.name) / NANOS_PER_DOLLAR
+            self._kit.spent_usd += usd_per_hour * hours
 
         left = _patiently(provider.resources, self._kit.tags)
         _patiently(provider.remove, left)
@@ -252,7 +253,18 @@ def check_orders(kit: Kit) -> Iterator[StepResult]:
     absent: list[str] = []
     unusable: list[str] = []
     refused: list[str] = []
-    for number, machine in enumerate(_one_of_each_family(kit)):
+
+    # The smallest type of each family.
+    smallest: dict[str, InstanceType] = {}
+    for machine in sorted(kit.types, key=attrgetter("vcpus", "memory_gib", "name")):
+        smallest.setdefault(family_of(machine.name), machine)
+    if not smallest:
+        raise StepSkipped(
+            f"no prices are stored; run spotctl prices fetch --cloud {kit.cloud} --region "
+            f"{kit.region}"
+        )
+
+    for number, machine in enumerate(list(smallest.values())[:MAX_FAMILIES]):
         name = machine.name
         try:
             asked = order(kit, name, number, "check", spot=True)
@@ -305,15 +317,3 @@ def family_of(name: str) -> str:
     if "." in name:
         return name.partition(".")[0]
     return _SIZE.sub("", name, count=1) if "_" in name else name.rpartition("-")[0]
-
-
-def _one_of_each_family(kit: Kit) -> list[InstanceType]:
-    smallest: dict[str, InstanceType] = {}
-    for machine in sorted(kit.types, key=attrgetter("vcpus", "memory_gib", "name")):
-        smallest.setdefault(family_of(machine.name), machine)
-    if not smallest:
-        raise StepSkipped(
-            f"no prices are stored; run spotctl prices fetch --cloud {kit.cloud} --region "
-            f"{kit.region}"
-        )
-    return list(smallest.values())[:MAX_FAMILIES]
