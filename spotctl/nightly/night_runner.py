@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, MissingSecret
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
-from spotctl.log.events import Alarm, RunEnded, StopRequested
+from spotctl.log.events import RunEnded, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.jobs import JobLock
 from spotctl.log.outcomes import DONE, NO_CAPACITY, AlreadyRunning
@@ -32,15 +33,7 @@ from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
 from spotctl.nightly import environment
 from spotctl.nightly.health import ending_text, unreported
-from spotctl.nightly.hours import (
-    CANNOT_RESUME,
-    TOO_LATE,
-    Night,
-    NightStep,
-    clock_text,
-    next_step,
-    runs_since,
-)
+from spotctl.nightly.hours import Night, clock_text
 from spotctl.nightly.night_message import (
     MISSED,
     SKIPPED,
@@ -50,6 +43,7 @@ from spotctl.nightly.night_message import (
 )
 from spotctl.nightly.reporting import NightLog, NightReporter, StartReport
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
+from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightStep, next_step, runs_since
 from spotctl.run.following import RunEnd, RunObserver, stop_signals
 from spotctl.run.notify import hidden, notify_of_alarm, secret_values
 from spotctl.run.start import runs
@@ -296,9 +290,7 @@ class NightRunner:
             )
             last.append(state)
 
-        def alarmed(spec: JobSpec, state: RunState, alarm: Alarm) -> None:
-            notify_of_alarm(spec, state, alarm, lambda delivery: self.log.write([delivery.text]))
-
+        alarmed = partial(notify_of_alarm, done=lambda delivery: self.log.write([delivery.text]))
         return RunObserver(on_turn=turned, on_alarm=alarmed)
 
     # -- report ------------------------------------------------------------------------------------

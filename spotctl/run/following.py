@@ -183,7 +183,7 @@ class RunObserver:
 def turn_reports(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callable[[], None]:
     """Reports each turn; each alarm once, unless an earlier process reported it; and what machines
     wait for until they work, now and then, if there is something new to say."""
-    reported = set(_alarms(runner.state))
+    reported = {runner.state.over_budget.get(FINISH), runner.state.login}
     due: float | None = None
     said = ""
 
@@ -203,17 +203,12 @@ def turn_reports(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callab
             said = starting
             observer.on_remark(spec.name, starting)
 
-        for alarm in _alarms(state):
-            if alarm not in reported:
+        for alarm in (state.over_budget.get(FINISH), state.login):
+            if alarm is not None and alarm not in reported:
                 reported.add(alarm)
                 observer.on_alarm(spec, state, alarm)
 
     return report
-
-
-def _alarms(state: RunState) -> list[Alarm]:
-    short = state.over_budget.get(FINISH)
-    return [alarm for alarm in (short, state.login) if alarm is not None]
 
 
 _NOTICE_SECONDS = 0.1

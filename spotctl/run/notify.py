@@ -86,7 +86,7 @@ def send(message: Message, address: str) -> Delivery:
     """Sends a message through Apprise to an address or to that in a variable. Never raises for what
     a service does.
     """
-    url = _value_of(address)
+    url = os.environ.get(address[1:], "") if address.startswith("$") else address
     if not url:
         return Delivery(address, f"{address[1:]} is not in the environment")
 
@@ -128,7 +128,7 @@ def post(content: Message | str, address: str) -> Delivery:
     import httpx
     import stamina
 
-    url = _value_of(address)
+    url = os.environ.get(address[1:], "") if address.startswith("$") else address
     if not url:
         return Delivery(address, f"{address[1:]} is not in the environment")
 
@@ -158,10 +158,6 @@ def post(content: Message | str, address: str) -> Delivery:
         return Delivery(host, f"{type(error).__name__} ({_ATTEMPTS} attempts)")
 
     return Delivery(host)
-
-
-def _value_of(address: str) -> str:
-    return os.environ.get(address[1:], "") if address.startswith("$") else address
 
 
 _CLIENTS = ("httpx", "httpcore.connection", "httpcore.http11", "urllib3.connectionpool")

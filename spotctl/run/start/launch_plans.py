@@ -173,9 +173,7 @@ def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Marke
     """The markets without a quota that was read in the last day; spot and on-demand quotas are read
     together.
     """
-    stated = [
-        entry.quota for entry in account_quotas.read_lately(settings, wall_us()) if entry.quota.spot
-    ]
+    stated = [quota for quota in account_quotas.read_lately(settings, wall_us()) if quota.spot]
 
     # A cloud with quotas by region may state one of all regions, too, which says nothing of a
     # region's own.

@@ -88,12 +88,10 @@ def read_facts(
         before = now = wall_us()
         # A remark for each quota that the jobs' clouds stated, with its age.
         clouds = {cloud for spec in specs for cloud in spec.resources.clouds}
-        read_quotas = [
-            read for read in account_quotas.stated(settings, now) if read.quota.cloud in clouds
-        ]
         stated = tuple(
-            f"quota {read.quota}, as read {age((now - read.read) / SECOND)} ago"
-            for read in read_quotas
+            f"quota {quota}, as read {age((now - read) / SECOND)} ago"
+            for quota, read in account_quotas.stated(settings, now).items()
+            if quota.cloud in clouds
         )
         account = read_account(settings, now)
         market = market_now(specs, settings) if terms.at is None else None

@@ -64,8 +64,25 @@ class BareMachines:
         """Rents a spot machine, and one on demand of the other kind if there is one, until their
         agents answer.
         """
-        for number, kind in enumerate(self._kit.kinds):
-            self._rented.append(self._rent(number, kind.name))
+        kit = self._kit
+        for number, kind in enumerate(kit.kinds):
+            # In the first market of its type that has one.
+            refusal = NoCapacity(f"{kind.name} is not sold in {kit.region}")
+            for place, market in enumerate(kit.markets(kind.name)):
+                request = order(kit, kind.name, number, f"boot-{place}", spot=number == 0)
+                request = replace(request, market=market)
+                began = time.monotonic()
+                try:
+                    (machine,) = _patiently(kit.provider.create, request)
+                except NoCapacity as error:
+                    refusal = error
+                else:
+                    granted_after = time.monotonic() - began
+                    self._rented.append(_Rented(request, machine, began, granted_after))
+                    break
+            else:
+                raise refusal
+
         _wait(self._all_answer, BOOT_SECONDS, self._late)
 
         for kind, rented in zip(self._kit.kinds, self._rented, strict=True):
@@ -78,23 +95,6 @@ class BareMachines:
             granted = f"{kind.name}, {what}: granted after {rented.granted:.0f} s"
             answers = f"console {rented.console:.0f} s, agent {rented.agent:.0f} s"
             yield StepResult("machines", PASSED, f"{granted}, {answers}", figures=figures)
-
-    def _rent(self, number: int, type_: str) -> _Rented:
-        """A machine in the first market of its type that has one."""
-        kit, refusal = self._kit, NoCapacity(f"{type_} is not sold in {self._kit.region}")
-        for place, market in enumerate(kit.markets(type_)):
-            request = replace(
-                order(kit, type_, number, f"boot-{place}", spot=number == 0), market=market
-            )
-            began = time.monotonic()
-            try:
-                (machine,) = _patiently(kit.provider.create, request)
-            except NoCapacity as error:
-                refusal = error
-            else:
-                return _Rented(request, machine, began, time.monotonic() - began)
-
-        raise refusal
 
     def repeat_token(self) -> Iterator[StepResult]:
         """Sends an order again: the cloud must return the machine that it has granted, and refuse

@@ -445,8 +445,19 @@ class Executor:
             case ev.ReturnIntended():
                 returned = self.retry(self._return, intent)
                 outcome = None if returned is None else ev.Returned(intent.intent)
-            case ev.BidIntended():
-                outcome = self._raise_bid(intent)
+            case ev.BidIntended(number, machine, wanted):
+                (_, before), _ = self._journal.state.machines[machine].bids[-2:]
+                try:
+                    bid = self.retry(
+                        self._provider.raise_bid, machine, wanted, refusals=(ProviderError,)
+                    )
+                except (ProviderError, BadRequest) as error:
+                    self._journal.write(ev.BidChanged(number, machine, before, str(error)))
+                    if action_for(error) is ErrorAction.STOP:
+                        raise
+                    return
+                outcome = None if bid is None else ev.BidChanged(number, machine, bid)
+
         if outcome is not None:
             self._journal.write(outcome)
 
@@ -529,20 +540,6 @@ class Executor:
             return True
 
         return None if self.retry(call) is None else ev.Renewed(intent.intent)
-
-    def _raise_bid(self, intent: ev.BidIntended) -> Event | None:
-        (_, before), _ = self._journal.state.machines[intent.id].bids[-2:]
-        try:
-            bid = self.retry(
-                self._provider.raise_bid, intent.id, intent.bid, refusals=(ProviderError,)
-            )
-        except (ProviderError, BadRequest) as error:
-            self._journal.write(ev.BidChanged(intent.intent, intent.id, before, str(error)))
-            if action_for(error) is ErrorAction.STOP:
-                raise
-            return None
-
-        return None if bid is None else ev.BidChanged(intent.intent, intent.id, bid)
 
     def _return(self, intent: ev.ReturnIntended) -> bool:
         if self._kept is not None:

@@ -175,16 +175,16 @@ def _gpus(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event
         held = state.machines[machine.id]
         if machine.state is not MachineState.RUNNING or now - held.gpus_at < _CARDS_EVERY:
             continue
-        is_ = machine.gpus
-        was = held.gpus
-        busy, memory = (None, None) if is_ is None else (is_.busy, is_.memory)
-        before = (None, None) if was is None else (was.busy, was.memory)
-        if _differs(busy, before[0]) or _differs(memory, before[1]):
-            yield ev.CardsUsed(machine.id, busy, memory)
-
-
-def _differs(is_: int | None, was: int | None) -> bool:
-    return is_ != was and (is_ is None or was is None or abs(is_ - was) >= _CARDS_CHANGE)
+        cards = machine.gpus
+        noted = held.gpus
+        use = (None, None) if cards is None else (cards.busy, cards.memory)
+        before = (None, None) if noted is None else (noted.busy, noted.memory)
+        differs = False
+        for is_, was in zip(use, before, strict=True):
+            is_far = is_ is None or was is None or abs(is_ - was) >= _CARDS_CHANGE
+            differs |= is_ != was and is_far
+        if differs:
+            yield ev.CardsUsed(machine.id, *use)
 
 
 def _traffic(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
