@@ -170,7 +170,7 @@ def launched(given: Scenario, chosen: StrategySetup, job: ReplayedJob, market: R
     tariff = Tariff(lambda _: given.billing, lambda rented, _: market.histories[rented])
     times, here = LeaseTimes(startup=OVERHEADS.startup), Path()
     environment = RunEnvironment(
-        "run", "bench", cloud, cloud.now, times, here, here, here, MachinePaths.here(here, here)
+        "run", "bench", cloud, cloud.now, times, here, here, here, MachinePaths("", "", "")
     )
     with tempfile.TemporaryDirectory() as folder, EventLog(Path(folder) / "log.sqlite") as log:
         journal = Journal(log, "run", cloud.now)

@@ -40,7 +40,7 @@ from pricing_data.market import Market
 from spotctl.files.job.programs import Stop, Training
 from spotctl.lab.backtest.deadline import jobs_of
 from spotctl.log import events as ev
-from spotctl.log.folding import NO_MACHINES, after
+from spotctl.log.folding import NO_MACHINES, fold
 from spotctl.log.state import EVICTED, LogRow, RunState
 from spotctl.run.turn.live_strategy import LiveStrategy
 
@@ -81,7 +81,7 @@ class _Log:
 
     def write(self, event: ev.Event) -> None:
         self.rows += 1
-        self.state = after(self.state, LogRow(self.rows, "r", self.now, event))
+        self.state = fold([LogRow(self.rows, "r", self.now, event)], self.state)
 
     def decide(self, situation: Situation, done: float) -> Decision:
         self.write(ev.Progressed(round(done * _CLOCKS), None, 1))

@@ -65,7 +65,7 @@ SAMPLES = (
     Sample("a report column", ("usd_per_million_samples",)),
     Sample("a billing rule", ("FIRST_HOUR_FREE", "per-second-first-hour-free"), "aws"),
     Sample("a built-in trainer", ("MLR", "mlr"), "mlr"),
-    Sample("a webhook shape", ("_discord", "discord.com")),
+    Sample("a webhook shape", ("_DISCORD_LIMIT", "discord.com")),
     Sample("a flag of `launch`", ("max_cost",)),
     Sample("a lease time", ("LeaseTimes",), calls=True),
     Sample(

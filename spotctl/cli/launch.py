@@ -211,12 +211,12 @@ def _set_budget(session: Session, job: str, amount: str, *, json_: bool) -> None
     remote_runner.pass_on(
         session, job, "resume", job, "--budget", amount, *(["--json"] if json_ else [])
     )
-    changed = set_budget(job, session.settings, limit)
-    earlier = "no budget" if changed.earlier is None else usd_text(usd(changed.earlier))
+    run, before = set_budget(job, session.settings, limit)
+    earlier = "no budget" if before is None else usd_text(usd(before))
     session.answer(
         json_,
-        as_json(BUDGET_SET, changed),
-        f"run {changed.run}: budget {usd_text(usd(limit))}, earlier {earlier}",
+        as_json(BUDGET_SET, {"run": run, "limit": limit, "earlier": before}),
+        f"run {run}: budget {usd_text(usd(limit))}, earlier {earlier}",
     )
 
 

@@ -108,7 +108,7 @@ def plan(
     checks: list[Sequence[Finding]] = [()] * len(planned.plans)
     if check:
         with waiting(session, "asking the clouds"):
-            checks = [checked(plan, session.settings).findings for plan in planned.plans]
+            checks = [checked(plan, session.settings)[0] for plan in planned.plans]
 
     if json_:
         answers = plan_answers.answers(planned)

@@ -64,10 +64,10 @@ def exec_(
 
     if json_:
         session.answer_json(as_json(run_answers.EXECUTED, (machine, result)))
-    elif result.err:
-        session.remark(f"spotctl: {result.err}")
+    elif result.stderr:
+        session.remark(f"spotctl: {result.stderr}")
 
-    raise typer.Exit(result.code)
+    raise typer.Exit(result.returncode)
 
 
 def ssh(
@@ -129,7 +129,7 @@ def ssh(
         f"{machine}: a shell on this computer; exit leaves the shell, and releasing the machine "
         "ends it"
     )
-    raise typer.Exit(remote.run(machine, provider, [shell]).code)
+    raise typer.Exit(remote.run(machine, provider, [shell]).returncode)
 
 
 def _admit(session: Session, job: str, addresses: Sequence[str]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def status(
         return
 
     from spotctl.cli.runs import remote_runner
-    from spotctl.log.jobs import waiting_jobs
+    from spotctl.log.jobs import is_running, waiting_jobs
     from spotctl.show.runs import status as run_status
     from spotctl.show.runs.reading import latest_views
 
@@ -79,7 +79,7 @@ def status(
             session.out.print(run_status.status_table(shown, session.out.width))
         session.say(
             *(
-                run_status.waiting_text(known, paths, attended=known.is_attended(paths))
+                run_status.waiting_text(known, paths, attended=is_running(paths.locks, known.name))
                 for known in waits
             )
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
@@ -15,44 +14,28 @@ KEPT_DAYS = 400
 """Logs and reports of older nights are deleted, and the output of older runs; results never are."""
 
 
-@dataclass(frozen=True, slots=True)
 class Paths:
     """Where runs keep their files."""
 
-    home: Path
-
-    @property
-    def log(self) -> Path:
-        return self.home / "log.sqlite"
-
-    @property
-    def locks(self) -> Path:
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.log = home / "log.sqlite"
+        self.locks = home / "locks"
         """One lock per job, held by the process that runs it."""
-        return self.home / "locks"
-
-    @property
-    def waiting(self) -> Path:
+        self.waiting = home / "waiting"
         """A file for each job that was launched and has not begun."""
-        return self.home / "waiting"
+        self.quotas = home / "quotas.json"
+        """The quotas that clouds stated for the account."""
+        self.cache = home / "cache"
+        """Copies of input data for machines on this computer."""
+        self.data = home / "data"
+        """The digests of data folders' files, and where they are stored."""
+        self.runs = home / "runs"
+        """A folder for each run."""
 
     def runner_output(self, process: int) -> Path:
         """The output of a runner in a process of its own; it is kept if the runner fails."""
         return self.home / "runners" / f"{process}.log"
-
-    @property
-    def quotas(self) -> Path:
-        """The quotas that clouds stated for the account."""
-        return self.home / "quotas.json"
-
-    @property
-    def cache(self) -> Path:
-        """Copies of input data for machines on this computer."""
-        return self.home / "cache"
-
-    @property
-    def data(self) -> Path:
-        """The digests of data folders' files, and where they are stored."""
-        return self.home / "data"
 
     def elsewhere(self, job: str) -> Path:
         """The home of a run whose runner lives on a rented machine, as its launcher made it."""
@@ -61,11 +44,6 @@ class Paths:
     def kept(self, job: str) -> Path:
         """The state of a job's training that ended early, from which the next run resumes."""
         return self.home / "kept" / job
-
-    @property
-    def runs(self) -> Path:
-        """A folder for each run."""
-        return self.home / "runs"
 
     def output(self, run: str) -> Path:
         """The output of the rented machines of a run."""

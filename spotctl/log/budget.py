@@ -52,22 +52,22 @@ class Tariff:
     def paid(self, allocation: Allocation, held: Held, now: int) -> Prices:
         """The price of a machine of an allocation: constant on demand, its bids where these are
         paid, otherwise the history of its market."""
-        fixed = fixed_price(allocation.market.cloud, held.bid, allocation.on_demand)
+        market = allocation.market
+        fixed = fixed_price(market.cloud, held.bid, allocation.on_demand)
         if fixed is None:
-            return self.prices(allocation.market, now)
-        return bids_paid(allocation.market, held, now) if len(held.bids) > 1 else fixed
+            return self.prices(market, now)
+        if len(held.bids) <= 1:
+            return fixed
 
-
-def bids_paid(market: Market, held: Held, now: int) -> PriceSeries:
-    """The bids of a machine until now, as the history of its price. A raised bid counts for all of
-    the second in which it was raised: the bill has one price for each second, and must not be below
-    that of the cloud."""
-    steps = {_second_of(held, at): bid for at, bid in sorted(held.bids)}
-    _, newest = held.bids[-1]
-    steps.setdefault(max(now, held.ended or 0, *steps), newest)
-    times = np.array(list(steps), dtype=np.int64)
-    prices = np.array(list(steps.values()), dtype=np.int64)
-    return PriceSeries(market, times, prices)
+        # Its bids until now are the history of its price. A raised bid counts for all of the second
+        # in which it was raised: the bill has one price for each second, and must not be below that
+        # of the cloud.
+        steps = {_second_of(held, at): bid for at, bid in sorted(held.bids)}
+        _, newest = held.bids[-1]
+        steps.setdefault(max(now, held.ended or 0, *steps), newest)
+        times = np.array(list(steps), dtype=np.int64)
+        prices = np.array(list(steps.values()), dtype=np.int64)
+        return PriceSeries(market, times, prices)
 
 
 def tariff_of(provider: CloudProvider, started: int) -> Tariff:
@@ -122,7 +122,7 @@ def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
     """
     amount = spent(state, now, tariff)
     for held in state.alive:
-        gone = _gone_at(held, now, teardown)
+        gone = max(now, held.lease_until + teardown)
         amount += _flat(state, held, gone, tariff)
         amount -= _flat(state, held, now, tariff)
 
@@ -168,7 +168,7 @@ def renewed(
     for name in machines:
         held = state.machines[name]
         if held.alive:
-            gone = _gone_at(held, now, teardown)
+            gone = max(now, held.lease_until + teardown)
             later = max(until + teardown, gone)
             added += _flat(state, held, later, tariff)
             added -= _flat(state, held, gone, tariff)
@@ -182,7 +182,7 @@ def raised(state: RunState, machine: str, bid: int, now: int, tariff: Tariff, te
     held = state.machines[machine]
     higher = replace(held, bids=(*held.bids, (now, bid)))
     since = _second_of(held, now)
-    gone = _gone_at(held, now, teardown)
+    gone = max(now, held.lease_until + teardown)
     after = _flat(state, higher, gone, tariff) - _flat(state, higher, since, tariff)
     before = _flat(state, held, gone, tariff) - _flat(state, held, since, tariff)
     return after - before
@@ -244,10 +244,6 @@ def sent_amount(sent: Sent) -> int:
 def _extra(state: RunState, held: Held, end: int) -> int:
     allocation = state.allocations[held.allocation]
     return (allocation.disk + allocation.address) * seconds_of(held, end)
-
-
-def _gone_at(held: Held, now: int, teardown: int) -> int:
-    return max(now, held.lease_until + teardown)
 
 
 def _flat(state: RunState, held: Held, end: int, tariff: Tariff) -> int:

@@ -91,27 +91,13 @@ def _plain_base(value: object) -> float | str:
 
 
 def log_rows(stored: Sequence[StoredRow]) -> list[LogRow]:
-    """The rows with their events."""
-    if not stored:
-        return []
-    positions, runs, times, kinds, bodies, *_ = zip(*stored, strict=True)
-    return list(map(LogRow, positions, runs, times, all_from_json(kinds, bodies)))
-
-
-def job_of(rows: Sequence[StoredRow]) -> str:
-    """The job of a run. BrokenLog: the run has lost its beginning."""
-    (began,) = log_rows(rows[:1])
-    if not isinstance(began.event, RunBegan):
-        raise BrokenLog(
-            f"event log is damaged: the beginning of run {began.run} is lost (spotctl log check)"
-        )
-    return began.event.job
-
-
-def all_from_json(kinds: Sequence[str], bodies: Sequence[str]) -> list[Event]:
-    """The events of kinds and bodies. Each kind is read in one go, faster than by a `from_json` for
+    """The rows with their events. Each kind is read in one go, faster than by a `from_json` for
     each row.
     """
+    if not stored:
+        return []
+
+    positions, runs, times, kinds, bodies, *_ = zip(*stored, strict=True)
     of_kind: defaultdict[str, list[str]] = defaultdict(list)
     for kind, body in zip(kinds, bodies, strict=True):
         of_kind[kind].append(body)
@@ -129,7 +115,18 @@ def all_from_json(kinds: Sequence[str], bodies: Sequence[str]) -> list[Event]:
             decoded = [from_json(kind, text) for text in texts]
         events[kind] = iter(decoded)
 
-    return [next(events[kind]) for kind in kinds]
+    in_order = [next(events[kind]) for kind in kinds]
+    return list(map(LogRow, positions, runs, times, in_order))
+
+
+def job_of(rows: Sequence[StoredRow]) -> str:
+    """The job of a run. BrokenLog: the run has lost its beginning."""
+    (began,) = log_rows(rows[:1])
+    if not isinstance(began.event, RunBegan):
+        raise BrokenLog(
+            f"event log is damaged: the beginning of run {began.run} is lost (spotctl log check)"
+        )
+    return began.event.job
 
 
 def from_json(kind: str, body: str) -> Event:

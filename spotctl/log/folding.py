@@ -84,15 +84,12 @@ def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
         progress = event
         if event.clock > done:
             done = event.clock
-            _add_pace(paces, last.at, done)
+            if len(paces) >= MAX_PACES:
+                del paces[1::2]
+            paces.append((last.at, done))
 
     state = _changed(state, progress=progress, paces=tuple(paces))
     return state if last is None else _changed(state, run=last.run, at=at, last_row=last.id)
-
-
-def after(state: RunState, row: LogRow) -> RunState:
-    """The state after one more event."""
-    return _changed(_step(state, row), run=row.run, at=max(state.at, row.at), last_row=row.id)
 
 
 def _step(state: RunState, row: LogRow) -> RunState:
@@ -159,7 +156,7 @@ def _kept(state: RunState, event: Any, at: int) -> RunState:  # noqa: ANN401
 
     if kind in _OF_STATE:
         return _changed(state, **changes)
-    return _machine(state, event.id, **changes)
+    return _machines(state, (event.id,), **changes)
 
 
 def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
@@ -184,7 +181,7 @@ def _intended(state: RunState, event: Intended, at: int) -> RunState:
     elif isinstance(event, ev.BidIntended):
         # The raised bid counts before it is sent.
         bids = (*state.machines[event.id].bids, (at, event.bid))
-        state = _changed(_machine(state, event.id, bids=bids), reason=event.why)
+        state = _changed(_machines(state, (event.id,), bids=bids), reason=event.why)
 
     intents = max(state.intents, event.intent)
     return _changed(state, intents=intents, open={**state.open, event.intent: event})
@@ -301,7 +298,7 @@ def _bid_changed(state: RunState, event: ev.BidChanged, at: int) -> RunState:
         bids = tuple(before)
     if event.bid != bids[-1][1]:
         bids = (*bids, (at, event.bid))
-    return _machine(_closed(state, event), event.id, bids=bids)
+    return _machines(_closed(state, event), (event.id,), bids=bids)
 
 
 def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
@@ -313,7 +310,7 @@ def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
 
 def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     first = state.machines[event.id].warned_until is None
-    state = _machine(state, event.id, warned_until=event.deadline)
+    state = _machines(state, (event.id,), warned_until=event.deadline)
     # The back-off begins with the eviction: until then, the market would sell the same machines
     # again.
     until = max(at, event.deadline)
@@ -325,7 +322,7 @@ def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
 
 def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
     warned = state.machines[event.id].warned_until is not None
-    state = _machine(state, event.id, ended=event.at, end_reason=event.reason)
+    state = _machines(state, (event.id,), ended=event.at, end_reason=event.reason)
     if state.machines[event.id].silence:
         return state
     if state.machines[event.id].useless:
@@ -338,7 +335,7 @@ def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
 
 
 def _silent(state: RunState, event: ev.BootSilent, at: int) -> RunState:
-    state = _machine(state, event.id, silence=event.why, silent_at=at, console=event.console)
+    state = _machines(state, (event.id,), silence=event.why, silent_at=at, console=event.console)
     return _avoided(state, event.id, at, useless=True)
 
 
@@ -360,12 +357,6 @@ def _avoided(state: RunState, machine: str, at: int, **together: object) -> RunS
     return _backed_off(state, market, sides, at, eviction=is_eviction)
 
 
-def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
-    paces = list(state.paces)
-    _add_pace(paces, at, event.clock)
-    return _changed(_turns(state, event), progress=event, paces=tuple(paces))
-
-
 def _turns(state: RunState, event: ev.Progressed) -> RunState:
     """Machines that began or stopped to work, and work that was repeated."""
     for works, moments in ((True, event.ready), (False, event.left)):
@@ -384,51 +375,51 @@ def _turns(state: RunState, event: ev.Progressed) -> RunState:
     return _changed(state, redone=(*state.redone, *event.redone)) if event.redone else state
 
 
-def _add_pace(paces: list[tuple[int, int]], at: int, clock: int) -> None:
-    if clock > (paces[-1][1] if paces else 0):
-        if len(paces) >= MAX_PACES:
-            del paces[1::2]
-        paces.append((at, clock))
-
-
-def _attempt_began(state: RunState, event: ev.AttemptBegan, at: int) -> RunState:
+def _command_work(
+    state: RunState,
+    event: ev.AttemptBegan | ev.AttemptStopped | ev.Checkpointed | ev.SetupFailed,
+    at: int,
+) -> RunState:
+    """The work of a command, of which an attempt began or stopped, a checkpoint was stored, or a
+    setup failed. Only checkpoints of the first node count.
+    """
     work = state.work
-    lost = 0 if work.stopped is None else max(work.until(work.stopped_at) - work.safe, 0)
-    return _worked(state, attempt=event, since=at, stopped=None, base=work.safe, lost=lost)
+    match event:
+        case ev.AttemptBegan():
+            lost = 0 if work.stopped is None else max(work.until(work.stopped_at) - work.safe, 0)
+            work = replace(work, attempt=event, since=at, stopped=None, base=work.safe, lost=lost)
 
+        case ev.AttemptStopped():
+            span = AttemptSpan(work.since, at, work.safe - work.base, work.share)
+            moves = work.moves + 1 if event.by_program else 0
+            failures = dict(work.failures)
+            if event.code is not None:
+                failures[event.code] = failures.get(event.code, 0) + 1
+            work = replace(
+                work,
+                stopped=event,
+                stopped_at=at,
+                spells=(*work.spells, span),
+                moves=moves,
+                failures=failures,
+            )
 
-def _attempt_stopped(state: RunState, event: ev.AttemptStopped, at: int) -> RunState:
-    work = state.work
-    spells = (*work.spells, AttemptSpan(work.since, at, work.safe - work.base, work.share))
-    moves = work.moves + 1 if event.by_program else 0
-    failures = work.failures
-    if event.code is not None:
-        failures = {**failures, event.code: failures.get(event.code, 0) + 1}
+        case ev.Checkpointed(rank=0) if event.attempt != work.number:
+            work = replace(work, checkpoint=event, checkpointed_at=at)
 
-    return _worked(
-        state, stopped=event, stopped_at=at, spells=spells, moves=moves, failures=failures
-    )
+        case ev.Checkpointed(rank=0):
+            # A checkpoint stored after the stop was written at the stop.
+            until = at if work.stopped is None else min(at, work.stopped_at)
+            safe = max(work.safe, work.until(until))
+            spells = work.spells
+            if work.stopped is not None:
+                spells = (*spells[:-1], replace(spells[-1], kept=safe - work.base))
+            work = replace(work, checkpoint=event, checkpointed_at=at, safe=safe, spells=spells)
 
+        case ev.SetupFailed():
+            work = replace(work, setups_failed=work.setups_failed + 1)
 
-def _checkpointed(state: RunState, event: ev.Checkpointed, at: int) -> RunState:
-    work = state.work
-    if event.rank:
-        return state
-    if event.attempt != work.number:
-        return _worked(state, checkpoint=event, checkpointed_at=at)
-
-    # A checkpoint stored after the stop was written at the stop.
-    until = at if work.stopped is None else min(at, work.stopped_at)
-    safe = max(work.safe, work.until(until))
-    spells = work.spells
-    if work.stopped is not None:
-        spells = (*spells[:-1], replace(spells[-1], kept=safe - work.base))
-
-    return _worked(state, checkpoint=event, checkpointed_at=at, safe=safe, spells=spells)
-
-
-def _worked(state: RunState, **changes: Any) -> RunState:  # noqa: ANN401 - of any field
-    return _changed(state, work=replace(state.work, **changes))
+    return _changed(state, work=work)
 
 
 def _budget_set(state: RunState, event: ev.BudgetSet, _: int) -> RunState:
@@ -458,10 +449,6 @@ def _closed(state: RunState, event: _Outcome, _: int = 0) -> RunState:
     """An intent is no longer open once its outcome is known."""
     still_open = {number: intent for number, intent in state.open.items() if number != event.intent}
     return _changed(state, open=still_open)
-
-
-def _machine(state: RunState, name: str, **changes: Any) -> RunState:  # noqa: ANN401 - of any field
-    return _machines(state, (name,), **changes)
 
 
 # Of any field.
@@ -523,11 +510,10 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.MachineEnded: _ended,
     ev.MachineListedAgain: _kept,
     ev.Sent: _kept,
-    ev.Progressed: _progressed,
-    ev.AttemptBegan: _attempt_began,
-    ev.AttemptStopped: _attempt_stopped,
-    ev.Checkpointed: _checkpointed,
-    ev.SetupFailed: lambda state, *_: _worked(state, setups_failed=state.work.setups_failed + 1),
+    ev.AttemptBegan: _command_work,
+    ev.AttemptStopped: _command_work,
+    ev.Checkpointed: _command_work,
+    ev.SetupFailed: _command_work,
     ev.BudgetExceeded: lambda state, event, _: _changed(
         state, over_budget={**state.over_budget, event.action: event}
     ),
@@ -541,5 +527,5 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.Corrected: _kept,
     ev.RowsLost: _kept,
 }
-"""The change that each event makes to the state. Other events are for reports and the ledger, and
-change nothing."""
+"""The change that each event makes to the state, besides `Progressed`, which `fold` applies itself.
+Other events are for reports and the ledger, and change nothing."""

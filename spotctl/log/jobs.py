@@ -85,10 +85,6 @@ class WaitingJob:
     begins: int | None
     file: str
 
-    def is_attended(self, paths: Paths) -> bool:
-        """Whether the launcher that will begin the job is at work."""
-        return is_running(paths.locks, self.name)
-
     def awaited(self, paths: Paths) -> list[str]:
         """The jobs that it still waits for."""
         return [name for name in self.after if is_running(paths.locks, name)]
@@ -134,7 +130,7 @@ def left_behind(paths: Paths, name: str) -> WaitingJob | None:
     and will begin it.
     """
     job = next((job for job in waiting_jobs(paths) if job.name == name), None)
-    if job is not None and job.is_attended(paths):
+    if job is not None and is_running(paths.locks, name):
         raise BadRequest(
             f"job {name} has not begun, so it has no run yet ('spotctl status {name}' says why)"
         )

@@ -72,28 +72,22 @@ class Loss:
     positions: Sequence[int]
     kinds: tuple[str, ...] = ()
 
-    @property
-    def first(self) -> int:
-        return self.positions[0]
-
 
 def rows_written(rows: Sequence[LogRow]) -> int:
     """How many rows of a run have been written to a log: those that it has, without those of a
     repair, and those that a repair has dropped."""
-    own = sum(_is_of_repair(row.event) for row in rows)
-    return len(rows) - own + sum(row.event.rows for row in rows if isinstance(row.event, RowsLost))
+    of_repair = dropped = 0
+    for row in rows:
+        match row.event:
+            case RowsLost(rows=lost):
+                of_repair += 1
+                dropped += lost
+            case StopRequested(message=message) | RunEnded(message=message):
+                of_repair += message == LOST
+            case RunBegan(spec=spec):
+                of_repair += spec.get("run") == _UNKNOWN_PROGRAM
 
-
-def _is_of_repair(event: Event) -> bool:
-    match event:
-        case RowsLost():
-            return True
-        case StopRequested(message=message) | RunEnded(message=message):
-            return message == LOST
-        case RunBegan(spec=spec):
-            return spec.get("run") == _UNKNOWN_PROGRAM
-        case _:
-            return False
+    return len(rows) - of_repair + dropped
 
 
 def foreign_rows(raw: RawLog) -> set[int]:
@@ -153,7 +147,15 @@ def losses_of(raw: RawLog, unusable: Sequence[RawRow]) -> list[Loss]:
     usable = {row.id for row in raw.rows}.difference(row.id for row in unusable)
     end = max([raw.last, *(row.id for row in raw.rows), *raw.run_of], default=0) + 1
     free = sorted(set(range(1, end)) - usable)
-    owner = _owners(raw, unusable)
+
+    # The runs of lost rows, as far as the index or the row says it.
+    runs = {row.run for row in raw.rows if row.sound}.union(raw.run_of.values(), raw.written)
+    there = {row.id for row in raw.rows}
+    owner = {position: run for position, run in raw.run_of.items() if position not in there}
+    for row in unusable:
+        run = row.run if row.sound else raw.run_of.get(row.id, row.run)
+        owner[row.id] = run if run in runs else ""
+
     of_run = _of_chains(raw, usable, free, owner)
 
     # Numbered rows whose chains lack none are foreign, and their loss is none.
@@ -180,17 +182,6 @@ def losses_of(raw: RawLog, unusable: Sequence[RawRow]) -> list[Loss]:
         losses.append(Loss("", [end]))
 
     return losses
-
-
-def _owners(raw: RawLog, unusable: Sequence[RawRow]) -> dict[int, str]:
-    """The runs of lost rows, as far as the index or the row says it."""
-    known = {row.run for row in raw.rows if row.sound}.union(raw.run_of.values(), raw.written)
-    there = {row.id for row in raw.rows}
-    owner = {position: run for position, run in raw.run_of.items() if position not in there}
-    for row in unusable:
-        run = row.run if row.sound else raw.run_of.get(row.id, row.run)
-        owner[row.id] = run if run in known else ""
-    return owner
 
 
 def _of_chains(
@@ -259,37 +250,69 @@ def left(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[Raw
     first_of = {
         run: rows[0].id for run, rows in runs.items() if run and rows[0].kind != RunBegan.__name__
     }
-    first_of |= {loss.run: loss.first for loss in losses if loss.run and loss.run not in runs}
+    first_of |= {
+        loss.run: loss.positions[0] for loss in losses if loss.run and loss.run not in runs
+    }
     for run, first in first_of.items():
         whole.append(_beginning(run, first, runs.get(run, ()), usable))
     whole.sort(key=lambda row: (row.id, row.kind != RunBegan.__name__))
 
     for loss in losses:
-        for run in _runs_of(loss, usable):
-            last = loss.positions[-1]
+        first = loss.positions[0]
+        last = loss.positions[-1]
+        # The runs that the loss may concern; empty text stands for a run that left nothing else.
+        going = dict[str, None]()
+        for row in () if loss.run else usable:
+            if row.id < first and row.run:
+                if row.kind == RunEnded.__name__:
+                    going.pop(row.run, None)
+                elif row.kind == RunBegan.__name__:
+                    going[row.run] = None
+
+        for run in [loss.run] if loss.run else [*going, ""]:
             rows = runs.get(run, ())
             if not run:
-                since, until = _wall(usable, loss.first, now)
+                since, until = _wall(usable, first, now)
                 at = until
             else:
-                before = [row.at for row in rows if row.id < loss.first]
+                before = [row.at for row in rows if row.id < first]
                 later = [row.at for row in rows if row.id > last]
-                at = max([row.at for row in rows], default=_wall(usable, loss.first)[0])
+                at = max([row.at for row in rows], default=_wall(usable, first)[0])
                 since = max(before, default=min(later, default=at))
                 until = min(later, default=at)
-            mark = RowsLost(len(loss.positions), loss.first, last, since, until, loss.kinds)
+            mark = RowsLost(len(loss.positions), first, last, since, until, loss.kinds)
             whole.append(_raw(run, at, mark))
 
     return whole
 
 
 def repaired(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[RawRow]:
-    """The rows of the repaired log: those that are left, and an end for each run that has lost rows
-    and has none.
+    """The rows of the repaired log: those that are left, and for each run that has lost rows and
+    has not ended an end if a later run of the job has begun, else a request to end.
     """
     whole = left(usable, losses, now)
-    lossy = dict.fromkeys(row.run for row in whole if not row.id and row.run)
-    return [*whole, *_ends(lossy, whole)]
+    newest = dict[str, RawRow]()
+    job_of = dict[str, str]()
+    for row in whole:
+        if row.kind == RunBegan.__name__:
+            job = json.loads(row.body)["job"]
+            newest[job] = row
+            job_of[row.run] = job
+
+    ends = list[RawRow]()
+    for run in dict.fromkeys(row.run for row in whole if not row.id and row.run):
+        rows = [row for row in whole if row.run == run]
+        if any(row.kind == RunEnded.__name__ for row in rows):
+            continue
+        at = max(row.at for row in rows)
+        later = newest[job_of[run]]
+        if later.run == run:
+            ends.append(_raw(run, at, StopRequested(FAILED, LOST)))
+        else:
+            wall = json.loads(later.body)["wall_us"]
+            ends.append(_raw(run, at, RunEnded(STOPPED, LOST, wall)))
+
+    return [*whole, *ends]
 
 
 def _beginning(run: str, first: int, rows: Sequence[RawRow], usable: Sequence[RawRow]) -> RawRow:
@@ -327,47 +350,6 @@ def _beginning(run: str, first: int, rows: Sequence[RawRow], usable: Sequence[Ra
 
     began = RunBegan(job, "+".join(clouds), {**spec, "resources": {"clouds": clouds}}, "", wall)
     return _raw(run, at, began, first)
-
-
-def _runs_of(loss: Loss, usable: Iterable[RawRow]) -> list[str]:
-    """The runs that a loss may concern; empty text stands for a run that left nothing else."""
-    if loss.run:
-        return [loss.run]
-
-    going = dict[str, None]()
-    for row in usable:
-        if row.id < loss.first and row.run:
-            if row.kind == RunEnded.__name__:
-                going.pop(row.run, None)
-            elif row.kind == RunBegan.__name__:
-                going[row.run] = None
-
-    return [*going, ""]
-
-
-def _ends(lossy: Iterable[str], whole: Sequence[RawRow]) -> Iterator[RawRow]:
-    """For lossy runs that have not ended: an end if a later run of the job has begun, else a
-    request to end.
-    """
-    newest = dict[str, RawRow]()
-    job_of = dict[str, str]()
-    for row in whole:
-        if row.kind == RunBegan.__name__:
-            job = json.loads(row.body)["job"]
-            newest[job] = row
-            job_of[row.run] = job
-
-    for run in lossy:
-        rows = [row for row in whole if row.run == run]
-        if any(row.kind == RunEnded.__name__ for row in rows):
-            continue
-        at = max(row.at for row in rows)
-        later = newest[job_of[run]]
-        if later.run == run:
-            yield _raw(run, at, StopRequested(FAILED, LOST))
-        else:
-            wall = json.loads(later.body)["wall_us"]
-            yield _raw(run, at, RunEnded(STOPPED, LOST, wall))
 
 
 def _wall(rows: Iterable[RawRow], position: int, otherwise: int = 0) -> tuple[int, int]:

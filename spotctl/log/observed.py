@@ -8,7 +8,7 @@ from agileml.core.events import Iteration
 from pricing_data.availability import AvailabilitySpan, Ending, run_of_job
 from pricing_data.units import SECOND
 from spotctl.log.events import Moment, Progressed, Stretch
-from spotctl.log.state import EVICTED, Held, RunState
+from spotctl.log.state import EVICTED, RunState
 
 
 def availability_of(state: RunState, now: int) -> tuple[AvailabilitySpan, ...]:
@@ -30,7 +30,22 @@ def availability_of(state: RunState, now: int) -> tuple[AvailabilitySpan, ...]:
             )
         came = [held for held in state.machines.values() if held.allocation == number]
         if came:
-            since, (until, ended) = min(held.started for held in came), _end(came, now)
+            # When they were first evicted, or had all ended, or until when they are known to be
+            # held.
+            evicted = [
+                held.ended for held in came if held.ended is not None and held.end_reason == EVICTED
+            ]
+            ended: Ending = "returned"
+            if evicted:
+                until = min(evicted)
+                ended = "evicted"
+            elif any(held.alive for held in came):
+                until = now
+                ended = "warned" if any(held.warned_until is not None for held in came) else ""
+            else:
+                until = max(held.ended or 0 for held in came)
+
+            since = min(held.started for held in came)
             granted = min(len(came), order.machines)
             until = max(until, since)
             spans.append(
@@ -38,20 +53,6 @@ def availability_of(state: RunState, now: int) -> tuple[AvailabilitySpan, ...]:
             )
 
     return tuple(sorted(spans))
-
-
-def _end(machines: list[Held], now: int) -> tuple[int, Ending]:
-    """When the machines of an order were first evicted, or had all ended, or until when they are
-    known to be held.
-    """
-    evicted = [
-        held.ended for held in machines if held.ended is not None and held.end_reason == EVICTED
-    ]
-    if evicted:
-        return min(evicted), "evicted"
-    if any(held.alive for held in machines):
-        return now, "warned" if any(held.warned_until is not None for held in machines) else ""
-    return max(held.ended or 0 for held in machines), "returned"
 
 
 _READY, _LEFT = re.compile(r"(\S+) ready"), re.compile(r"(\S+) left")

@@ -19,7 +19,7 @@ from spotctl.home.wall_clock import wall_us
 from spotctl.log import schema, store
 from spotctl.log.event_json import from_json
 from spotctl.log.events import RowsLost, RunBegan
-from spotctl.log.folding import after, fold
+from spotctl.log.folding import fold
 from spotctl.log.jobs import is_running
 from spotctl.log.loss import (
     Loss,
@@ -98,7 +98,7 @@ def salvage(path: Path) -> Salvaged:
             if stored.id in foreign:
                 raise BrokenLog("the row is not the one that the run wrote")
             row = _checked(stored)
-            runs[row.run] = after(runs.get(row.run, RunState()), row)
+            runs[row.run] = fold([row], runs.get(row.run))
             usable.append(stored)
         except BrokenLog as error:
             unusable.append(stored)
@@ -199,7 +199,10 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     for end in ("", "-wal", "-shm"):
         new.with_name(new.name + end).unlink(missing_ok=True)
 
-    write_rows(new, repaired(salvaged.rows, salvaged.losses, wall_us()))
+    with closing(EventLog(new)) as log:
+        rows = repaired(salvaged.rows, salvaged.losses, wall_us())
+        log.restore((row.run, row.at, row.kind, row.body) for row in rows)
+
     # What was kept of a run belongs to the last link of its rows, and so stays right where none of
     # them is lost.
     with (
@@ -240,8 +243,16 @@ def _read(path: Path) -> RawLog:
     raw = raw_log(path) if path.exists() else RawLog(failure="the file does not exist")
     if raw.failure and not raw.rows and path.exists() and path.stat().st_size > FIRST_PAGE:
         with tempfile.TemporaryDirectory() as folder:
+            # A copy gets the first page that every log of this version has.
+            model = Path(folder) / "model.sqlite"
+            EventLog(model).close()
+            content = model.read_bytes()[:FIRST_PAGE] + path.read_bytes()[FIRST_PAGE:]
+            pages = len(content) // FIRST_PAGE
             copy = Path(folder) / "log.sqlite"
-            restore_first_page(path, copy)
+            copy.write_bytes(content[:28] + pages.to_bytes(4, "big") + content[32:])
+            wal = path.with_name(f"{path.name}-wal")
+            if wal.exists():
+                copy.with_name(f"{copy.name}-wal").write_bytes(wal.read_bytes())
             again = raw_log(copy)
         if again.rows:
             return replace(again, failure=f"{raw.failure}; its first page was restored")
@@ -342,23 +353,3 @@ def _row(stored: tuple[Any, ...]) -> RawRow:
 
 def _text(stored: bytes | None) -> str:
     return (stored or b"").decode(errors="replace")
-
-
-def write_rows(path: Path, rows: Iterable[RawRow]) -> None:
-    """Writes a new log with these rows."""
-    with closing(EventLog(path)) as log:
-        log.restore((row.run, row.at, row.kind, row.body) for row in rows)
-
-
-def restore_first_page(damaged: Path, copy: Path) -> None:
-    """Copies a log whose first page is damaged, with the one that every log of this version has."""
-    model = copy.with_name(f"{copy.name}.model")
-    EventLog(model).close()
-    content = model.read_bytes()[:FIRST_PAGE] + damaged.read_bytes()[FIRST_PAGE:]
-    pages = len(content) // FIRST_PAGE
-    copy.write_bytes(content[:28] + pages.to_bytes(4, "big") + content[32:])
-    for end in ("", "-wal", "-shm"):
-        model.with_name(model.name + end).unlink(missing_ok=True)
-    wal = damaged.with_name(f"{damaged.name}-wal")
-    if wal.exists():
-        copy.with_name(f"{copy.name}-wal").write_bytes(wal.read_bytes())

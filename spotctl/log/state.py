@@ -198,16 +198,6 @@ class AttemptSpan:
     kept: int
     share: float = 1.0
 
-    @property
-    def worked(self) -> int:
-        """The work that the attempt did, kept or not."""
-        return round((self.end - self.begin) * self.share)
-
-    @property
-    def lasting(self) -> int:
-        """The time in which the attempt did the work that checkpoints kept."""
-        return round(self.kept / self.share)
-
 
 @dataclass(frozen=True, slots=True)
 class CommandWork:
@@ -331,11 +321,6 @@ class RunState:
         assert self.began is not None
         return self.began.job
 
-    @property
-    def rows_lost(self) -> int:
-        """How many rows of the run the log has lost."""
-        return sum(loss.rows for loss in self.lost)
-
     def limit(self, stated: int | None) -> int | None:
         """The most that the run may cost, in nano-dollar-seconds: as it was set last, or as its job
         has `stated` it.
@@ -357,13 +342,8 @@ class RunState:
         return tuple(m for m in self.alive if m.allocation == allocation and not m.returning)
 
     @property
-    def has_open_order(self) -> bool:
-        """Whether an order may still bring machines; open renewals and returns do not matter."""
-        return bool(self.open_orders)
-
-    @property
     def open_orders(self) -> list[ev.RentIntended]:
-        """The orders that may still bring machines."""
+        """The orders that may still bring machines; open renewals and returns do not matter."""
         asked = [intent for intent in self.open.values() if isinstance(intent, ev.RentIntended)]
         return [*asked, *(self.orders[intent] for intent in self.unclear)]
 
@@ -391,15 +371,6 @@ class RunState:
     def has_answered(self) -> bool:
         """Whether the agent of any machine has ever answered."""
         return any(held.ran is not None for held in self.machines.values())
-
-    def is_unproven(self, since: int) -> bool:
-        """Whether a machine, of an order after number `since`, has ended before its agent answered,
-        and none of the others has answered yet."""
-        return (
-            self.useless(since) > 0
-            and not self.has_answered
-            and any(not m.returning for m in self.alive)
-        )
 
     def useless(self, since: int) -> int:
         """How many machines in a row, of orders after number `since`, were `Held.useless`."""

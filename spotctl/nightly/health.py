@@ -52,10 +52,6 @@ class NightHistory:
     locked: bool
 
     @property
-    def latest(self) -> NightStart | None:
-        return self.starts[-1] if self.starts else None
-
-    @property
     def running_since(self) -> int | None:
         """The begin of the start that is going on (microseconds UTC); None if none is."""
         alive = [start.began_us for start in self.starts if start.is_alive]
@@ -65,7 +61,7 @@ class NightHistory:
             return None
         if self.last is not None and not self.last.reported:
             return self.last.since
-        return None if self.latest is None else self.latest.began_us
+        return self.starts[-1].began_us if self.starts else None
 
     @property
     def is_running(self) -> bool:
@@ -76,7 +72,7 @@ class NightHistory:
         """The latest start if it failed, or did not end, and the record of the last night does not
         say how.
         """
-        start = self.latest
+        start = self.starts[-1] if self.starts else None
         if start is None or start.is_alive or (start.ended is None and self.locked):
             return None
         if self.reported_at > (start.began if start.ended is None else start.ended) * SECOND:
@@ -135,7 +131,7 @@ def problems(state_dir: StateDir, hours: Hours, now: int, zone: tzinfo) -> list[
         problem_texts.append(failed)
     for start in unreported(nights.starts, nights.reported_at):
         # The latest start that failed has been named above.
-        if start is not nights.latest or start.status == 0:
+        if start is not nights.starts[-1] or start.status == 0:
             words = (
                 "and no message could be sent; check the webhook and the health check of the job "
                 "file"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 from bidbrain.billing import usd
@@ -20,6 +21,7 @@ from spotctl.log.outcomes import (
     STOPPED,
 )
 from spotctl.log.state import RunState
+from spotctl.nightly.state_dir import Installed
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.run.notify import Message, cost_text
 
@@ -64,17 +66,6 @@ _ADVICE = {
     NO_SECRET: "add a line NAME=value to {environment}; then run: spotctl nightly run {name}",
     NOT_STARTED: "fix the problem above; then run: spotctl nightly run {name}",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class NightPaths:
-    """The job, and the paths that the message mentions."""
-
-    name: str
-    file: str
-    environment: str
-    log: str
-    report: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +121,16 @@ def night_message(
     result: NightResult,
     runs: Sequence[RunState],
     day: date,
-    paths: NightPaths,
-    figures: Mapping[str, Any] | None = None,
+    nightly: Installed,
+    environment: Path,
+    log: Path,
+    report: tuple[str, Mapping[str, Any]] | None = None,
 ) -> Message:
-    """The message about a night; `figures` are those of its cost report."""
+    """The message about a night of a job, which mentions its `environment` file and its `log`;
+    `report` is the path of its cost report, and the figures in it.
+    """
+    name = nightly.name
+    page, figures = (None, None) if report is None else report
     good = result.outcome == DONE
     totals = NightTotals.of(runs)
     spent = None if totals.spent is None else usd(totals.spent)
@@ -144,7 +141,7 @@ def night_message(
         on_demand = figures["on_demand_usd"]
 
     model: str | None = None
-    key = f"{paths.name}-{day.isoformat()}"
+    key = f"{name}-{day.isoformat()}"
     cost = "nothing; no machines were rented"
     if runs:
         last = runs[-1]
@@ -156,14 +153,14 @@ def night_message(
         model = None if kept is None else str(kept)
 
     if totals.alive:
-        stop = f"spotctl stop {paths.name}"
+        stop = f"spotctl stop {name}"
         machines = counted(totals.alive, "machine")
         held = f"{machines}, until the leases end; to return them now: {stop}"
-        advice = f"continue it: spotctl nightly run {paths.name}; or return its machines: {stop}"
+        advice = f"continue it: spotctl nightly run {name}; or return its machines: {stop}"
     else:
         held = "nothing"
         advice = _ADVICE.get(result.outcome, "")
-        advice = advice.format(name=paths.name, file=paths.file, environment=paths.environment)
+        advice = advice.format(name=name, file=nightly.file, environment=environment)
 
     happened = result.message or "the job is done"
     if len(runs) > 1:
@@ -177,13 +174,13 @@ def night_message(
     lines["Still running"] = held
     lines["What to do"] = advice
     lines["Model"] = model or ""
-    lines["Report"] = paths.report or ""
-    lines["Log"] = paths.log
+    lines["Report"] = page or ""
+    lines["Log"] = str(log)
     shown = {name: text for name, text in lines.items() if text}
 
     facts = {
         "event": "night ended",
-        "name": paths.name,
+        "name": name,
         "night": day.isoformat(),
         "outcome": result.outcome,
         "message": result.message,
@@ -194,12 +191,12 @@ def night_message(
         "evictions": totals.evictions,
         "left_running": totals.alive,
         "model": model,
-        "log": paths.log,
-        "report": paths.report,
+        "log": str(log),
+        "report": page,
         "cost_report": None if figures is None else dict(figures),
     }
 
-    title = _title(paths.name, day, result.outcome)
+    title = _title(name, day, result.outcome)
     return Message(key, title, good, shown, facts)
 
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, MissingSecret
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
-from spotctl.log.events import Alarm, RunEnded, StopRequested
+from spotctl.log.events import RunEnded, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.jobs import JobLock
 from spotctl.log.outcomes import DONE, NO_CAPACITY, AlreadyRunning
@@ -36,21 +37,13 @@ from spotctl.nightly.hours import Night, clock_text
 from spotctl.nightly.night_message import (
     MISSED,
     SKIPPED,
-    NightPaths,
     NightResult,
     NightTotals,
     night_message,
 )
 from spotctl.nightly.reporting import NightLog, NightReporter, StartReport
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
-from spotctl.nightly.steps import (
-    CANNOT_RESUME,
-    TOO_LATE,
-    NightState,
-    NightStep,
-    next_step,
-    runs_since,
-)
+from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightStep, next_step, runs_since
 from spotctl.run.following import RunEnd, RunObserver, stop_signals
 from spotctl.run.notify import hidden, notify_of_alarm, secret_values
 from spotctl.run.start import runs
@@ -77,10 +70,6 @@ class NightRunner:
     log: NightLog = field(init=False)
     stopped: threading.Event = field(init=False, default_factory=threading.Event)
 
-    @property
-    def name(self) -> str:
-        return self.nightly.name
-
     def run(self, night: Night | None = None) -> StartReport:
         """Does what this night needs, and reports it."""
         now = self.clock()
@@ -93,7 +82,7 @@ class NightRunner:
         self.log = NightLog(self.state_dir.logs, night.day, self.zone, self.clock)
         self.reporter = NightReporter(self.state_dir, self.nightly, self.log)
         try:
-            with JobLock(self.state_dir.folder, self.name), stop_signals(self.stopped):
+            with JobLock(self.state_dir.folder, self.nightly.name), stop_signals(self.stopped):
                 return self._run(night)
         except AlreadyRunning as error:
             self.log.write([f"another start is refused: {error}"])
@@ -103,37 +92,39 @@ class NightRunner:
             is_own = record is not None and record.begin >= night.begin and not record.reported
             if self.scheduled and not is_own and self.state_dir.skipped != night.begin:
                 result = NightResult(SKIPPED, str(error))
-                paths = NightPaths(
-                    self.name,
-                    str(self.nightly.file),
-                    str(self.state_dir.environment),
-                    str(self.log.path),
-                )
-                self.reporter.send(night_message(result, (), night.day, paths), "/fail")
+                places = (self.state_dir.environment, self.log.path)
+                message = night_message(result, (), night.day, self.nightly, *places)
+                self.reporter.send(message, "/fail")
                 self.state_dir.record_skipped(night.begin)
             raise
 
     def _run(self, night: Night) -> StartReport:
-        state = self._state()
-        step = next_step(state, night, self.clock(), scheduled=self.scheduled)
+        step, before, earlier = self._next_step(night)
         if step is NightStep.REPORT:
             # An earlier start was killed after its run had ended.
-            ended = state.runs_of_night[-1].ended
-            assert state.record is not None
+            assert before is not None
+            ended = runs_since(earlier, before.since)[-1].ended
             assert ended is not None
-            report = self._report(NightResult(ended.outcome, ended.message), state.record)
-            if not self.scheduled or state.record.begin >= night.begin:
+            report = self._report(NightResult(ended.outcome, ended.message), before)
+            if not self.scheduled or before.begin >= night.begin:
                 return report
-            state = self._state()
-            step = next_step(state, night, self.clock(), scheduled=self.scheduled)
+            step, before, earlier = self._next_step(night)
 
         if step is NightStep.SKIP:
             skipped = "this night's run was already reported"
             self.log.write([f"nothing to do: {skipped}"])
             return StartReport(NightResult(DONE, skipped), None, self.log.path)
 
-        before = state.record
-        record = self._record_begin(state, night, step)
+        # The night has begun. An unreported night continues.
+        since = self.clock()
+        if before is not None and not before.reported:
+            since = before.since
+        continues = step in {NightStep.RESUME, NightStep.REPLACE, NightStep.CLOSE}
+        if continues and earlier and (began := earlier[-1].began) is not None:
+            since = min(since, began.wall_us)
+        record = NightRecord(night.day, night.begin, since)
+        self.state_dir.record(record)
+
         self._publish_night(running=True)
         self.reporter.beat("/start")
         try:
@@ -159,7 +150,9 @@ class NightRunner:
             return []
         with EventLog(path) as log:
             begun = {
-                run: began.wall_us for run, began in log.runs().items() if began.job == self.name
+                run: began.wall_us
+                for run, began in log.runs().items()
+                if began.job == self.nightly.name
             }
             latest = next(reversed(begun), None)
             since = None if record is None else record.since
@@ -170,28 +163,21 @@ class NightRunner:
             ]
             return [fold(log.of_run(run)) for run in relevant]
 
-    def _state(self) -> NightState:
+    def _next_step(self, night: Night) -> tuple[NightStep, NightRecord | None, list[RunState]]:
+        """The step to take now, and what it follows from: the last recorded night, and the job's
+        runs.
+        """
         runs = self._runs()
         latest = runs[-1] if runs else None
         folder = None
         if latest is not None and latest.began is not None:
             folder = Path(latest.began.folder)
         can_resume = latest is None or not latest.orders or (folder is not None and folder.is_dir())
-        return NightState(self.state_dir.last, runs, can_resume)
 
-    def _record_begin(self, state: NightState, night: Night, step: NightStep) -> NightRecord:
-        """Records that the night has begun. An unreported night continues."""
-        since = self.clock()
-        if state.unreported:
-            since = state.unreported.since
-        latest = state.runs[-1] if state.runs else None
-        continues = step in {NightStep.RESUME, NightStep.REPLACE, NightStep.CLOSE}
-        if continues and latest is not None and latest.began is not None:
-            since = min(since, latest.began.wall_us)
-        record = NightRecord(night.day, night.begin, since)
-        self.state_dir.record(record)
-
-        return record
+        last = self.state_dir.last
+        now = self.clock()
+        step = next_step(last, runs, night, now, scheduled=self.scheduled, can_resume=can_resume)
+        return step, last, runs
 
     # -- the run -----------------------------------------------------------------------------------
 
@@ -249,11 +235,11 @@ class NightRunner:
 
     def _launch(self, night: Night) -> RunEnded:
         spec = load(self.nightly.file, home=self.state_dir.home)
-        if spec.name != self.name:
+        if spec.name != self.nightly.name:
             raise BadRequest(
-                f"{self.nightly.file}: the job is now named {spec.name!r}, but {self.name!r} is "
+                f"{self.nightly.file}: the job is now named {spec.name!r}, but {self.nightly.name!r} is "
                 "installed: run spotctl"
-                f" nightly rm {self.name}, then spotctl nightly install {self.nightly.file}"
+                f" nightly rm {self.nightly.name}, then spotctl nightly install {self.nightly.file}"
             )
 
         self._check_secrets(spec.secrets)
@@ -269,7 +255,7 @@ class NightRunner:
         if stop is None and latest.began is not None:
             self._check_secrets(tuple(latest.began.spec.get("secrets", ())))
         observer = self._observer(night, latest)
-        return self._log_end(runs.resume(self.name, self.settings, observer, stop))
+        return self._log_end(runs.resume(self.nightly.name, self.settings, observer, stop))
 
     def _log_end(self, ending: RunEnd) -> RunEnded:
         state, ended = ending
@@ -292,9 +278,9 @@ class NightRunner:
         def turned(state: RunState) -> None:
             self.publish(state)
             if state.stopping is None and self.stopped.is_set():
-                runs.request_stop(self.name, self.settings)
+                runs.request_stop(self.nightly.name, self.settings)
             elif state.stopping is None and night.is_over(self.clock()):
-                runs.request_stop(self.name, self.settings, TOO_LATE)
+                runs.request_stop(self.nightly.name, self.settings, TOO_LATE)
 
             named = () if state.began is None else state.began.spec.get("secrets", ())
             secrets = secret_values(named, os.environ)
@@ -304,9 +290,7 @@ class NightRunner:
             )
             last.append(state)
 
-        def alarmed(spec: JobSpec, state: RunState, alarm: Alarm) -> None:
-            notify_of_alarm(spec, state, alarm, lambda delivery: self.log.write([delivery.text]))
-
+        alarmed = partial(notify_of_alarm, done=lambda delivery: self.log.write([delivery.text]))
         return RunObserver(on_turn=turned, on_alarm=alarmed)
 
     # -- report ------------------------------------------------------------------------------------
@@ -315,18 +299,12 @@ class NightRunner:
         """Logs and posts the message, then records that: a message sent twice is better than
         none."""
         runs = runs_since(self._runs(), record.since)
-        page, figures = self._cost_report(record) if runs else (None, None)
-        paths = NightPaths(
-            self.name,
-            str(self.nightly.file),
-            str(self.state_dir.environment),
-            str(self.log.path),
-            page,
-        )
+        report = self._cost_report(record) if runs else None
+        places = (self.state_dir.environment, self.log.path)
+        message = night_message(result, runs, record.day, self.nightly, *places, report)
 
         spec = self.reporter.job()
-        secrets = [] if spec is None else secret_values(spec.secrets, os.environ)
-        message = night_message(result, runs, record.day, paths, figures).without(secrets)
+        message = message.without([] if spec is None else secret_values(spec.secrets, os.environ))
         starts, _ = self.state_dir.starts.read()
 
         # The last line is that of this start, unless it is made by hand.
@@ -366,25 +344,27 @@ class NightRunner:
 
     def _publish_night(self, *, running: bool) -> None:
         last = self.state_dir.result
-        figures = NightFigures(self.name, running)
+        figures = NightFigures(self.nightly.name, running)
         if last is not None:
             success = None if last.success is None else last.success / SECOND
             cost = None if last.spent is None else usd(last.spent)
-            figures = NightFigures(self.name, running, last.done, cost, last.end / SECOND, success)
+            figures = NightFigures(
+                self.nightly.name, running, last.done, cost, last.end / SECOND, success
+            )
         self.publish_night(figures)
 
-    def _cost_report(self, record: NightRecord) -> tuple[str | None, Mapping[str, Any] | None]:
+    def _cost_report(self, record: NightRecord) -> tuple[str, Mapping[str, Any]] | None:
         """The path and the figures of the night's cost report; None if it cannot be made."""
         from spotctl.nightly.reporting import write_report
 
         path = self.state_dir.reports / f"{record.day.isoformat()}.html"
         try:
             return str(path), write_report(
-                self.settings, self.name, record.since, self.clock(), path
+                self.settings, self.nightly.name, record.since, self.clock(), path
             )
         except Exception as error:  # noqa: BLE001 - a failing report must not prevent the message
             self.log.write([f"no cost report: {type(error).__name__}: {error}"])
-            return None, None
+            return None
 
 
 def with_night_deadline(spec: JobSpec, night: Night, now: int, zone: tzinfo) -> JobSpec:

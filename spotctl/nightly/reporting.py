@@ -150,33 +150,26 @@ def run_watched(
         end(reported=True, good=False)
         raise
     except Exception as error:
-        delivered, why = _report(state_dir, NightResult.of_error(error, began=False), clock, zone)
+        result = NightResult.of_error(error, began=False)
+        nightly = None
+        with suppress(BadRequest, OSError):
+            nightly = state_dir.installed
+
+        day = day_of(clock(), zone)
+        log = NightLog(state_dir.logs, day, zone, clock)
+        reporter = NightReporter(state_dir, nightly, log)
+        message = failure_message(state_dir.name, day, result, str(log.path))
+        if (spec := reporter.job()) is not None:
+            message = message.without(secret_values(spec.secrets, os.environ))
+        reporter.send(message, "/fail")
+
         # The error is what the caller has to see, also if it cannot be recorded.
         with suppress(OSError, BadRequest):
-            end(reported=delivered, good=False, why=why)
+            why = message.lines["What happened"]
+            end(reported=reporter.delivered, good=False, why=why)
         raise
 
     return report
-
-
-def _report(
-    state_dir: StateDir, result: NightResult, clock: Callable[[], int], zone: tzinfo
-) -> tuple[bool, str]:
-    """Sends the message about a failure. Returns whether it was delivered, and its text without
-    secrets.
-    """
-    nightly = None
-    with suppress(BadRequest, OSError):
-        nightly = state_dir.installed
-    day = day_of(clock(), zone)
-    log = NightLog(state_dir.logs, day, zone, clock)
-    reporter = NightReporter(state_dir, nightly, log)
-    message = failure_message(state_dir.name, day, result, str(log.path))
-    if (spec := reporter.job()) is not None:
-        message = message.without(secret_values(spec.secrets, os.environ))
-    reporter.send(message, "/fail")
-
-    return reporter.delivered, message.lines["What happened"]
 
 
 NIGHT: tuple[Column[Any], ...] = (

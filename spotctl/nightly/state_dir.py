@@ -11,7 +11,6 @@ reported, and why it failed.
 
 import os
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, time, timedelta, tzinfo
@@ -113,7 +112,7 @@ class StartRecord:
             return
         with replaced(self.path, lasting=True) as new:
             new.touch(0o600)
-            new.write_bytes(_padded(b"") * SLOTS)
+            new.write_bytes(b"\n".rjust(LINE_BYTES) * SLOTS)
 
     def read(self) -> tuple[list[NightStart], int]:
         """The starts, oldest first, and the number of lines that cannot be read. BadRequest: no
@@ -131,13 +130,17 @@ class StartRecord:
         lines = [content[at : at + LINE_BYTES] for at in range(0, len(content), LINE_BYTES)]
         known = dict[int, NightStart]()
         damaged = abs(SLOTS - len(lines))
-        for line in lines:
-            if line.strip():
-                start = _parsed(line)
-                if start is None:
-                    damaged += 1
-                else:
-                    known[start.number] = start
+        for line in filter(bytes.strip, lines):
+            match = _LINE.fullmatch(line.decode("ascii", "replace").rstrip())
+            if match is None:
+                damaged += 1
+                continue
+
+            number, began, pid, ended, status, reported, why = match.groups()
+            ended_at, code = (None, None) if ended is None else (int(ended), int(status))
+            known[int(number)] = NightStart(
+                int(number), int(began), int(pid), ended_at, code, reported == "yes", why or ""
+            )
 
         return [known[number] for number in sorted(known)], damaged
 
@@ -152,7 +155,7 @@ class StartRecord:
     def write(self, start: NightStart) -> None:
         with self.path.open("r+b", buffering=0) as file:
             file.seek(start.number % SLOTS * LINE_BYTES)
-            file.write(_padded(start.line()))
+            file.write(start.line().ljust(LINE_BYTES - 1) + b"\n")
             os.fsync(file.fileno())
 
     def note(self, number: int, now: int, status: int | None, *, reported: bool, why: str) -> None:
@@ -163,21 +166,6 @@ class StartRecord:
         if start is not None:
             ended = None if status is None else now // SECOND
             self.write(replace(start, ended=ended, status=status, reported=reported, why=why))
-
-
-def _padded(line: bytes) -> bytes:
-    return line.ljust(LINE_BYTES - 1) + b"\n"
-
-
-def _parsed(line: bytes) -> NightStart | None:
-    match = _LINE.fullmatch(line.decode("ascii", "replace").rstrip())
-    if match is None:
-        return None
-    number, began, pid, ended, status, reported, why = match.groups()
-    ended_at, code = (None, None) if ended is None else (int(ended), int(status))
-    return NightStart(
-        int(number), int(began), int(pid), ended_at, code, reported == "yes", why or ""
-    )
 
 
 _CURE = "remove it, then run spotctl nightly install again"
@@ -218,20 +206,6 @@ class Installed:
             "metrics": self.metrics,
         }
 
-    @staticmethod
-    def of_json(stored: Mapping[str, Any]) -> "Installed":
-        at = time.fromisoformat(stored["at"])
-        deadline = stored["deadline"]
-        until = None if deadline is None else time.fromisoformat(deadline)
-        file = Path(stored["file"])
-        scheduler = stored["scheduler"]
-        webhook = stored.get("webhook")
-        heartbeat = stored.get("heartbeat")
-        metrics = stored.get("metrics", "")
-
-        own = (stored["name"], file, Hours(at, until), scheduler, stored["path"])
-        return Installed(*own, webhook, heartbeat, metrics)
-
 
 class NightRecord(
     msgspec.Struct,
@@ -269,54 +243,47 @@ class LastResult(msgspec.Struct, frozen=True, rename={"end": "end_us", "success"
     success: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class StateDir:
     """The state folder of one nightly job."""
 
-    home: Path
-    name: str
-
-    @property
-    def folder(self) -> Path:
-        return self.home / "nightly" / self.name
-
-    @property
-    def environment(self) -> Path:
+    def __init__(self, home: Path, name: str) -> None:
+        self.home = home
+        self.name = name
+        self.folder = home / "nightly" / name
+        self.environment = self.folder / "environment"
         """The environment file with variables and secrets, written by the owner."""
-        return self.folder / "environment"
-
-    @property
-    def logs(self) -> Path:
+        self.logs = self.folder / "logs"
         """The folder with a log per night."""
-        return self.folder / "logs"
-
-    @property
-    def reports(self) -> Path:
+        self.reports = self.folder / "reports"
         """The folder with a cost report per night."""
-        return self.folder / "reports"
-
-    @property
-    def starts(self) -> StartRecord:
+        self.starts = StartRecord(self.folder / "starts")
         """The record of the starts by a timer."""
-        return StartRecord(self.folder / "starts")
-
-    @property
-    def supervisor(self) -> Path:
+        self.supervisor = self.folder / "supervise"
         """The script that a timer runs."""
-        return self.folder / "supervise"
-
-    @property
-    def addresses(self) -> Path:
+        self.addresses = self.folder / "addresses"
         """The file with the addresses of messages."""
-        return self.folder / "addresses"
 
     @property
     def installed(self) -> Installed | None:
         """The installation; None if the job is not installed."""
         path = self.folder / "installed.json"
         stored = _read(path, dict[str, Any])
+        if stored is None:
+            return None
+
         try:
-            return None if stored is None else Installed.of_json(stored)
+            deadline = stored["deadline"]
+            until = None if deadline is None else time.fromisoformat(deadline)
+            return Installed(
+                stored["name"],
+                Path(stored["file"]),
+                Hours(time.fromisoformat(stored["at"]), until),
+                stored["scheduler"],
+                stored["path"],
+                stored.get("webhook"),
+                stored.get("heartbeat"),
+                stored.get("metrics", ""),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise BadRequest(
                 f"{path}: is damaged ({type(error).__name__}: {error}); {_CURE}"

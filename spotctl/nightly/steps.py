@@ -1,7 +1,6 @@
 """Decides what a start of a nightly job does, from the state that it finds. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from spotctl.log.events import StopRequested
@@ -32,48 +31,38 @@ class NightStep(Enum):
     """This night's run was already reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class NightState:
-    """The state that a start finds: the last recorded night, the job's runs, and whether the latest
-    can be resumed.
-    """
-
-    record: NightRecord | None
-    runs: Sequence[RunState]
-    can_resume: bool = True
-
-    @property
-    def unreported(self) -> NightRecord | None:
-        """The last night if its message was not sent."""
-        return None if self.record is None or self.record.reported else self.record
-
-    @property
-    def runs_of_night(self) -> list[RunState]:
-        return [] if self.record is None else runs_since(self.runs, self.record.since)
-
-
 def runs_since(runs: Sequence[RunState], since: int) -> list[RunState]:
     """The runs that began at `since` (microseconds UTC) or later."""
     return [run for run in runs if run.began is not None and run.began.wall_us >= since]
 
 
-def next_step(state: NightState, night: Night, now: int, *, scheduled: bool) -> NightStep:
-    """The action to take now. Starts by a timer (`scheduled`) run each night once, and never after
-    its deadline.
+def next_step(
+    last: NightRecord | None,
+    runs: Sequence[RunState],
+    night: Night,
+    now: int,
+    *,
+    scheduled: bool,
+    can_resume: bool = True,
+) -> NightStep:
+    """The action to take now, after the `last` recorded night and the job's runs, of which the
+    latest can be resumed or not. Starts by a timer (`scheduled`) run each night once, and never
+    after its deadline.
     """
-    latest = state.runs[-1] if state.runs else None
+    latest = runs[-1] if runs else None
     if latest is not None and latest.ended is None:
         if night.is_over(now):
             return NightStep.CLOSE
-        return NightStep.RESUME if state.can_resume else NightStep.REPLACE
+        return NightStep.RESUME if can_resume else NightStep.REPLACE
 
-    runs = state.runs_of_night
-    if state.unreported and runs and (ended := runs[-1].ended):
+    is_reported = last is not None and last.reported
+    of_night = [] if last is None else runs_since(runs, last.since)
+    if not is_reported and of_night and (ended := of_night[-1].ended):
         # After these ends, another run follows in the same night.
         is_retried = ended.outcome == NO_CAPACITY or ended.message == CANNOT_RESUME.message
         if not is_retried:
             return NightStep.REPORT
 
-    if scheduled and state.record and state.record.reported and state.record.begin >= night.begin:
+    if scheduled and last is not None and is_reported and last.begin >= night.begin:
         return NightStep.SKIP
     return NightStep.MISSED if night.is_over(now) else NightStep.LAUNCH

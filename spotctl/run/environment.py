@@ -55,11 +55,6 @@ class MachinePaths:
     folder: str
     cache: str
 
-    @classmethod
-    def here(cls, workdir: Path, cache: Path) -> "MachinePaths":
-        """Paths on machines that are processes of this computer."""
-        return cls(sys.executable, str(workdir), str(cache))
-
 
 @dataclass(frozen=True, slots=True)
 class RunEnvironment:
@@ -152,13 +147,20 @@ def environment_of(
     list_every = LIST_SECONDS
     output = paths.output(run)
     if spec.is_local:
-        on_machines = MachinePaths.here(spec.workdir, paths.cache)
+        on_machines = MachinePaths(sys.executable, str(spec.workdir), str(paths.cache))
         list_every = 0.0
 
     variables = dict[str, str]()
     secrets = dict[str, str]()
     if not ending:
-        variables = dict(_variables(spec, paths.cache))
+        variables = dict(spec.env)
+        if spec.kind is ProgramKind.AGILEML and spec.is_local:
+            from spotctl.agent.data.transfer import local_copy
+
+            # Nodes of a training on this computer read its copies of the data; other machines copy
+            # the data themselves.
+            for name, data_location in spec.data.items():
+                variables[data_variable(name)] = str(local_copy(data_location, paths.cache))
         secrets = dict(secrets_of(spec))
     reservations = {named.name: named for named in spec.resources.reservations}
 
@@ -187,20 +189,6 @@ def environment_of(
         secrets=secrets,
         identity=identity,
     )
-
-
-def _variables(spec: JobSpec, cache: Path) -> Mapping[str, str]:
-    """Environment variables of the job's programs. Nodes of a training on this computer read its
-    copies of the data; other machines copy the data themselves."""
-    if spec.kind is not ProgramKind.AGILEML or not spec.is_local:
-        return dict(spec.env)
-
-    from spotctl.agent.data.transfer import local_copy
-
-    variables = dict(spec.env)
-    for name, location in spec.data.items():
-        variables[data_variable(name)] = str(local_copy(location, cache))
-    return variables
 
 
 def secrets_of(spec: JobSpec) -> Mapping[str, str]:

@@ -183,7 +183,7 @@ class RunObserver:
 def turn_reports(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callable[[], None]:
     """Reports each turn; each alarm once, unless an earlier process reported it; and what machines
     wait for until they work, now and then, if there is something new to say."""
-    reported = set(_alarms(runner.state))
+    reported = {runner.state.over_budget.get(FINISH), runner.state.login}
     due: float | None = None
     said = ""
 
@@ -203,17 +203,12 @@ def turn_reports(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callab
             said = starting
             observer.on_remark(spec.name, starting)
 
-        for alarm in _alarms(state):
-            if alarm not in reported:
+        for alarm in (state.over_budget.get(FINISH), state.login):
+            if alarm is not None and alarm not in reported:
                 reported.add(alarm)
                 observer.on_alarm(spec, state, alarm)
 
     return report
-
-
-def _alarms(state: RunState) -> list[Alarm]:
-    short = state.over_budget.get(FINISH)
-    return [alarm for alarm in (short, state.login) if alarm is not None]
 
 
 _NOTICE_SECONDS = 0.1
@@ -235,7 +230,13 @@ def stop_signals(stopped: Event) -> Iterator[None]:
 
     def received(number: int, _: object) -> None:
         if number == signal.SIGHUP:
-            _leave_terminal()
+            # What is printed from now on goes nowhere: writing to a terminal that is closed fails.
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for descriptor in range(3):
+                # A closed terminal is none any more, but still a device.
+                if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+                    os.dup2(nowhere, descriptor)
+            os.close(nowhere)
         elif stopped.is_set():
             raise KeyboardInterrupt
         stopped.set()
@@ -250,16 +251,6 @@ def stop_signals(stopped: Event) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _leave_terminal() -> None:
-    """Sends what is printed from now on nowhere: writing to a terminal that is closed fails."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in range(3):
-        # A closed terminal is none any more, but still a device.
-        if stat.S_ISCHR(os.fstat(descriptor).st_mode):
-            os.dup2(nowhere, descriptor)
-    os.close(nowhere)
 
 
 @contextmanager

@@ -93,15 +93,15 @@ class RunOutput:
         """The lines since the last call, the oldest first; with `last` also those that have not
         ended.
         """
-        lines = [self._reading(CLUSTER).new_lines(last=last)] if self._on_ray else []
-        lines += [
-            self._reading(held.id).new_lines(last=last or not held.alive, gone=not held.alive)
-            for held in sorted(state.machines.values(), key=attrgetter("started"))
-        ]
-        return merge(*lines, key=lambda line: line.at or 0)
+        gone = {CLUSTER: False} if self._on_ray else {}
+        for held in sorted(state.machines.values(), key=attrgetter("started")):
+            gone[held.id] = not held.alive
 
-    def _reading(self, machine: str) -> "_Reading":
-        return self._readings.setdefault(machine, _Reading(machine, self._source))
+        lines = list[Iterator[OutputLine]]()
+        for machine, is_gone in gone.items():
+            reading = self._readings.setdefault(machine, _Reading(machine, self._source))
+            lines.append(reading.new_lines(last=last or is_gone, gone=is_gone))
+        return merge(*lines, key=lambda line: line.at or 0)
 
 
 class _Reading:

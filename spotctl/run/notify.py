@@ -22,7 +22,7 @@ from spotctl.files.job.messaging import secrets_of, service_at
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
 from spotctl.home.printable import printable
-from spotctl.log.events import Alarm, BudgetExceeded, LoginAwaited, RunEnded
+from spotctl.log.events import Alarm, LoginAwaited, RunEnded
 from spotctl.log.ledger.same_work import final_figures
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import RunState
@@ -86,7 +86,7 @@ def send(message: Message, address: str) -> Delivery:
     """Sends a message through Apprise to an address or to that in a variable. Never raises for what
     a service does.
     """
-    url = _value_of(address)
+    url = os.environ.get(address[1:], "") if address.startswith("$") else address
     if not url:
         return Delivery(address, f"{address[1:]} is not in the environment")
 
@@ -128,7 +128,7 @@ def post(content: Message | str, address: str) -> Delivery:
     import httpx
     import stamina
 
-    url = _value_of(address)
+    url = os.environ.get(address[1:], "") if address.startswith("$") else address
     if not url:
         return Delivery(address, f"{address[1:]} is not in the environment")
 
@@ -158,10 +158,6 @@ def post(content: Message | str, address: str) -> Delivery:
         return Delivery(host, f"{type(error).__name__} ({_ATTEMPTS} attempts)")
 
     return Delivery(host)
-
-
-def _value_of(address: str) -> str:
-    return os.environ.get(address[1:], "") if address.startswith("$") else address
 
 
 _CLIENTS = ("httpx", "httpcore.connection", "httpcore.http11", "urllib3.connectionpool")
@@ -230,20 +226,16 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
 def body(message: Message, url: str) -> dict[str, Any]:
     """The JSON to post to this address."""
     host = urlsplit(url).hostname or ""
-    shape = next(
-        (
-            shape
-            for suffix, shape in _BY_HOST.items()
-            if host == suffix or host.endswith(f".{suffix}")
-        ),
-        _plain,
-    )
+    receiver = ""
+    for suffix, known in _BY_HOST.items():
+        if not receiver and (host == suffix or host.endswith(f".{suffix}")):
+            receiver = known
 
-    return shape(message)
+    if receiver == "discord":
+        return {"content": message.text[:_DISCORD_LIMIT]}
+    if receiver == "teams":
+        return _teams(message)
 
-
-def _slack(message: Message) -> dict[str, Any]:
-    """Slack's incoming webhooks, which refuse unknown keys."""
     fields = [
         {"title": name, "value": text, "short": len(text) <= _SHORT}
         for name, text in message.lines.items()
@@ -251,15 +243,16 @@ def _slack(message: Message) -> dict[str, Any]:
     ]
 
     color = _GREEN if message.good else _RED
-    return {
+    slack = {
         "text": message.title,
         "attachments": [{"color": color, "fallback": message.text, "fields": fields}],
     }
 
-
-def _plain(message: Message) -> dict[str, Any]:
-    """For programs, and for Mattermost, Rocket.Chat and others that understand Slack's keys."""
-    return {**_slack(message), "id": message.id, "ok": message.good, "facts": dict(message.facts)}
+    # Slack's incoming webhooks refuse unknown keys. Others, such as Mattermost and Rocket.Chat,
+    # understand Slack's, and programs read the rest.
+    if receiver == "slack":
+        return slack
+    return {**slack, "id": message.id, "ok": message.good, "facts": dict(message.facts)}
 
 
 def _teams(message: Message) -> dict[str, Any]:
@@ -284,18 +277,15 @@ def _teams(message: Message) -> dict[str, Any]:
     return {"type": "message", "attachments": [attachment]}
 
 
-def _discord(message: Message) -> dict[str, Any]:
-    return {"content": message.text[:_DISCORD_LIMIT]}
-
-
-_BY_HOST: dict[str, Callable[[Message], dict[str, Any]]] = {
-    "hooks.slack.com": _slack,
-    "webhook.office.com": _teams,
-    "logic.azure.com": _teams,
-    "api.powerplatform.com": _teams,
-    "discord.com": _discord,
-    "discordapp.com": _discord,
+_BY_HOST = {
+    "hooks.slack.com": "slack",
+    "webhook.office.com": "teams",
+    "logic.azure.com": "teams",
+    "api.powerplatform.com": "teams",
+    "discord.com": "discord",
+    "discordapp.com": "discord",
 }
+"""The receivers whose webhooks want a format of their own."""
 
 
 _FACTS = (
@@ -348,12 +338,9 @@ def notify_of_alarm(
     if not spec.notify.has_receivers:
         return
 
-    if isinstance(alarm, LoginAwaited):
-        message = message_of_login(spec.name, state, alarm)
-    else:
-        message = message_of_short_budget(spec.name, state, alarm)
-
-    message = message.without(secret_values(spec.secrets, os.environ))
+    message = message_of_alarm(spec.name, state, alarm).without(
+        secret_values(spec.secrets, os.environ)
+    )
 
     def send() -> None:
         for delivery in deliver(message, spec.notify):
@@ -363,52 +350,40 @@ def notify_of_alarm(
     Thread(target=send, daemon=True).start()
 
 
-def message_of_short_budget(job: str, state: RunState, exceeded: BudgetExceeded) -> Message:
-    """The message that a run is expected to cost more than its budget."""
-    expected, limit = (
-        amount / NANO_SECONDS_PER_DOLLAR for amount in (exceeded.committed, exceeded.limit)
-    )
-    lines = {
-        "What happened": f"the whole job is expected to cost {usd_text(expected)},"
-        f" more than its budget of {usd_text(limit)}",
-        "What follows": "the run continues until the budget is used up",
-        "What to do": f"to let it finish: spotctl resume {job} --budget USD",
-    }
+def message_of_alarm(job: str, state: RunState, alarm: Alarm) -> Message:
+    """The message that a cloud refuses a run's login, or that a run is expected to cost more than
+    its budget.
+    """
+    facts: dict[str, object] = {"event": "budget too low", "job": job, "run": state.run}
+    if isinstance(alarm, LoginAwaited):
+        until = moment(alarm.until)
+        key = f"{state.run}-login-{alarm.until}"
+        title = "sign in again"
+        happened = alarm.message
+        follows = (
+            f"machines keep working until {until}; then they end with their leases, and the run "
+            "ends"
+        )
+        cure = (
+            "sign in again; after that moment, launch the job again: it continues from its "
+            "checkpoint"
+        )
+        facts |= {"event": "login expired", "until": until}
+    else:
+        expected = alarm.committed / NANO_SECONDS_PER_DOLLAR
+        limit = alarm.limit / NANO_SECONDS_PER_DOLLAR
+        key = f"{state.run}-budget"
+        title = "the budget will not last"
+        happened = (
+            f"the whole job is expected to cost {usd_text(expected)}, more than its budget of "
+            f"{usd_text(limit)}"
+        )
+        follows = "the run continues until the budget is used up"
+        cure = f"to let it finish: spotctl resume {job} --budget USD"
+        facts |= {"expected_usd": expected, "budget_usd": limit}
 
-    facts = {
-        "event": "budget too low",
-        "job": job,
-        "run": state.run,
-        "expected_usd": expected,
-        "budget_usd": limit,
-    }
-
-    return Message(
-        f"{state.run}-budget",
-        f"{job}: the budget will not last (run {state.run})",
-        False,
-        lines,
-        facts,
-    )
-
-
-def message_of_login(job: str, state: RunState, awaited: LoginAwaited) -> Message:
-    """The message that a cloud refuses a run's login."""
-    until = moment(awaited.until)
-    lines = {
-        "What happened": awaited.message,
-        "What follows": f"machines keep working until {until}; then they end with their leases, and the run ends",
-        "What to do": "sign in again; after that moment, launch the job again: it continues from its checkpoint",
-    }
-
-    facts = {"event": "login expired", "job": job, "run": state.run, "until": until}
-    return Message(
-        f"{state.run}-login-{awaited.until}",
-        f"{job}: sign in again (run {state.run})",
-        False,
-        lines,
-        facts,
-    )
+    lines = {"What happened": happened, "What follows": follows, "What to do": cure}
+    return Message(key, f"{job}: {title} (run {state.run})", good=False, lines=lines, facts=facts)
 
 
 def cost_text(spent: float | None, on_demand: float | None, *, replayed: bool) -> str:

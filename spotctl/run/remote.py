@@ -4,7 +4,6 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 
 from pricing_data.units import format_time
 from spotctl.clouds.errors import NotFound
@@ -20,15 +19,6 @@ from spotctl.log.store import EventLog
 
 CANNOT_START = 127
 """The status by which shells report that a command does not exist."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommandResult:
-    """The exit status of a command, and its output if that was captured."""
-
-    code: int
-    out: str = ""
-    err: str = ""
 
 
 def target_of(job: str, node: str, settings: Settings) -> tuple[str, CloudProvider]:
@@ -73,16 +63,18 @@ def target_of(job: str, node: str, settings: Settings) -> tuple[str, CloudProvid
 
 def run(
     machine: str, provider: CloudProvider, command: Sequence[str], *, capture: bool = False
-) -> CommandResult:
+) -> subprocess.CompletedProcess[str]:
     """Runs a command on a machine with this process's streams, or captures its output over the
-    machine's link.
+    machine's link. The status is as shells report it: a command that a signal ended has 128 plus
+    the number of the signal.
 
     ProviderError: the machine is not reached, or no longer.
     """
     if capture:
         ended = provider.link(machine).exec(command)
         out, err = (captured.decode(errors="replace") for captured in (ended.out, ended.err))
-        return CommandResult(_shell_status(ended.exit_code), out, err)
+        status = 128 - ended.exit_code if ended.exit_code < 0 else ended.exit_code
+        return subprocess.CompletedProcess(command, status, out, err)
 
     invocation = provider.invocation(machine, command)
     try:
@@ -90,7 +82,8 @@ def run(
             invocation.words, env=invocation.environment, cwd=invocation.folder
         )
     except OSError as error:
-        return CommandResult(CANNOT_START, err=f"{command[0]}: {error.strerror or error}")
+        failure = f"{command[0]}: {error.strerror or error}"
+        return subprocess.CompletedProcess(command, CANNOT_START, "", failure)
 
     # Interrupts are the command's.
     before = signal.signal(signal.SIGINT, unheard)
@@ -105,11 +98,7 @@ def run(
     finally:
         signal.signal(signal.SIGINT, before)
 
-    if (why := invocation.lost(process.returncode)) is not None:
+    code = process.returncode
+    if (why := invocation.lost(code)) is not None:
         raise why
-    return CommandResult(_shell_status(process.returncode))
-
-
-def _shell_status(code: int) -> int:
-    """Shells report a command that a signal ended as 128 plus the number of the signal."""
-    return 128 - code if code < 0 else code
+    return subprocess.CompletedProcess(command, 128 - code if code < 0 else code, "", "")

@@ -167,7 +167,12 @@ class _CommandTrial:
         second, after = self._killed_while_saving(first)
 
         if after.verdict is Verdict.RESUMED:
-            last = self._after_the_last_kill(first, second)
+            kept, third = self._ground.kept, self._ground.start()
+            code = self._until(third, self._terms.seconds, third.has_worked)
+            self._end(third, None, is_last=True)
+            last = self._judged(first, kept, third, code)
+            if first.copies + second.copies < _COPIES and last.verdict is not Verdict.RESTARTED:
+                last = _not_seen("a minute was too short to see which of several saves it takes")
             if last.verdict is Verdict.RESTARTED:
                 saw = f"{after.saw}; killed while it saved, it {last.saw}"
                 after = Judgement(last.verdict, saw)
@@ -221,15 +226,6 @@ class _CommandTrial:
 
         return second, self._judged(first, kept, second, code)
 
-    def _after_the_last_kill(self, first: TrialStart, second: TrialStart) -> Judgement:
-        kept, third = self._ground.kept, self._ground.start()
-        code = self._until(third, self._terms.seconds, third.has_worked)
-        self._end(third, None, is_last=True)
-        seen = self._judged(first, kept, third, code)
-        if first.copies + second.copies < _COPIES and seen.verdict is not Verdict.RESTARTED:
-            return _not_seen("a minute was too short to see which of several saves it takes")
-        return seen
-
     def _judged(
         self,
         first: TrialStart,
@@ -275,7 +271,9 @@ class _CommandTrial:
             if is_enough is not None and is_enough():
                 break
             start.look(is_over=is_lost)
-            self._check_room()
+            if time.monotonic() - self._checked >= _CHECK_SECONDS:
+                self._checked = time.monotonic()
+                self._check_room()
             if not start.marks and time.monotonic() - start.began > _ALONE_SECONDS:
                 break
             time.sleep(_LOOK_SECONDS)
@@ -302,11 +300,6 @@ class _CommandTrial:
 
     def _check_room(self) -> None:
         """Refuses a command that fills the memory or the disk of this computer."""
-        if time.monotonic() - self._checked < _CHECK_SECONDS:
-            return
-
-        self._checked = time.monotonic()
-
         pages = 0
         for pid in (pid for pid, mark in marked() if mark == self._ground.scratch):
             # A process may have ended since.

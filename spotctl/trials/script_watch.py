@@ -221,21 +221,6 @@ def _position() -> list[Any]:
     return [[key, kind, number] for key, (kind, number) in numbers_by_key.items()]
 
 
-def _some_weights(optimizer: Any) -> list[float]:
-    """A few of the weights that an optimizer is about to change."""
-    tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-    tensors = [tensor for tensor in tensors if tensor.is_floating_point() and tensor.numel()]
-    numbers = []
-    for tensor in dict.fromkeys((*tensors[:2], *tensors[-2:])):
-        flat = tensor.detach()
-        flat = flat.to_local() if hasattr(flat, "to_local") else flat
-        flat = flat.reshape(-1)
-        every = max(1, flat.numel() // _WEIGHTS)
-        numbers += [float(number) for number in flat[::every][:_WEIGHTS].float().tolist()]
-
-    return numbers
-
-
 def _arrays_in(value: Any, depth: int = 0) -> Any:
     """The arrays and lists of fractions in what is saved, in turn."""
     is_array = hasattr(value, "dtype") and hasattr(value, "reshape")
@@ -301,7 +286,21 @@ def _before_step(optimizer: Any, *_: Any) -> None:
             _seen["optimizer"] = id(optimizer)
             _seen["steps"] += 1
             _rest()
-            _write("step", position=_position(), weights=_some_weights(optimizer))
+            position = _position()
+
+            # A few of the weights that the optimizer is about to change.
+            tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+            tensors = [tensor for tensor in tensors if tensor.is_floating_point()]
+            tensors = [tensor for tensor in tensors if tensor.numel()]
+            numbers = []
+            for tensor in dict.fromkeys((*tensors[:2], *tensors[-2:])):
+                flat = tensor.detach()
+                flat = flat.to_local() if hasattr(flat, "to_local") else flat
+                flat = flat.reshape(-1)
+                every = max(1, flat.numel() // _WEIGHTS)
+                few = flat[::every][:_WEIGHTS].float().tolist()
+                numbers += [float(number) for number in few]
+            _write("step", position=position, weights=numbers)
     except Exception:
         return
 

@@ -82,7 +82,20 @@ class SeenMarks:
                 content = file.read()
             whole = content[: content.rfind(b"\n") + 1]
             self._read[path] = self._read.get(path, 0) + len(whole)
-            self._add(self._by_process.setdefault(path.name, []), whole.splitlines())
+
+            marks = self._by_process.setdefault(path.name, [])
+            for written in map(json.loads, whole.splitlines()):
+                position = {key: (kind, no) for key, kind, no in written.get("position", ())}
+                place, weights = written.get("path", ""), written.get("weights", ())
+                if written["kind"] != "state":
+                    marks.append(WorkMark(written["kind"], written["at"], place, position, weights))
+                    continue
+
+                # The last save to a path gets the weights written into it.
+                saves = [number for number, mark in enumerate(marks) if mark.kind == "save"]
+                same = [number for number in saves if marks[number].path == place]
+                if same and not marks[same[-1]].weights:
+                    marks[same[-1]] = replace(marks[same[-1]], weights=weights)
 
         steps = {
             name: sum(mark.kind == "step" for mark in marks)
@@ -94,20 +107,6 @@ class SeenMarks:
             chosen += [mark for mark in marks if name == first or mark.kind != "step"]
 
         return sorted(chosen, key=attrgetter("at"))
-
-    def _add(self, marks: list[WorkMark], lines: Sequence[bytes]) -> None:
-        """Adds the marks of a process; the last save to a path gets the weights written into it."""
-        for written in map(json.loads, lines):
-            position = {key: (kind, number) for key, kind, number in written.get("position", ())}
-            path, weights = written.get("path", ""), written.get("weights", ())
-            if written["kind"] != "state":
-                marks.append(WorkMark(written["kind"], written["at"], path, position, weights))
-                continue
-
-            saves = [number for number, mark in enumerate(marks) if mark.kind == "save"]
-            same = [number for number in saves if marks[number].path == path]
-            if same and not marks[same[-1]].weights:
-                marks[same[-1]] = replace(marks[same[-1]], weights=weights)
 
 
 def is_progress(mark: WorkMark) -> bool:

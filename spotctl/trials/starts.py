@@ -79,21 +79,6 @@ def unpacked(archive: Path, folder: Path, changed: Mapping[str, str]) -> Path:
     return folder
 
 
-def _bring_compiled(variables: Mapping[str, str], place: Path) -> None:
-    """Copies what libraries such as DeepSpeed have compiled of themselves on this computer, which
-    takes minutes.
-    """
-    own = variables.get("TORCH_EXTENSIONS_DIR")
-    caches = Path(variables.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
-    by_age = {folder.stat().st_mtime_ns: folder for folder in caches.glob("py*")}
-    newest = by_age[max(by_age)] if by_age else None
-    known = Path(own) if own else newest
-
-    if known is not None and known.is_dir():
-        # What is being compiled there has a lock.
-        shutil.copytree(known, place, ignore=shutil.ignore_patterns("lock"))
-
-
 class SaveWatch:
     """The saves of a command into a folder: the `seconds` of each, from its first change to its
     last, and the `size` of the folder."""
@@ -162,9 +147,18 @@ class TrialGround:
         self.probe.mkdir()
         shutil.copy(script_watch.__file__, self.probe / "sitecustomize.py")
 
-        # The home folder cannot be written to here.
+        # What libraries such as DeepSpeed have compiled of themselves on this computer takes
+        # minutes; the home folder cannot be written to here.
         self.built = scratch / "built"
-        _bring_compiled(variables, self.built)
+        own = variables.get("TORCH_EXTENSIONS_DIR")
+        cache = Path(variables.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
+        by_age = {folder.stat().st_mtime_ns: folder for folder in cache.glob("py*")}
+        newest = by_age[max(by_age)] if by_age else None
+        known = Path(own) if own else newest
+        if known is not None and known.is_dir():
+            # What is being compiled there has a lock.
+            shutil.copytree(known, self.built, ignore=shutil.ignore_patterns("lock"))
+
         self.watch, self._number = SaveWatch(self.probe), 0
         self.kept: tuple[Sequence[WorkMark], float, str] = ((), 0.0, "")
 
@@ -253,12 +247,12 @@ class TrialStart:
         if is_over or keeps_none or now - self._looked < _STABLE_SECONDS:
             return
 
-        if self._sync.look():
-            self._note_copy(now)
+        is_copied = self._sync.look()
         self._looked = now
+        if not is_copied:
+            return
 
-    def _note_copy(self, now: float) -> None:
-        """Notes which save was copied: the last that was begun before its files were written."""
+        # The save that was copied: the last that was begun before its files were written.
         self.marks = self._reader.all()
         written = max(map(self._written, self._sync.copied)) - (time.time() - time.monotonic())
         until, folder = written + _CLOCK_SECONDS, str(self.checkpoint)

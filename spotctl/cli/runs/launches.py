@@ -34,6 +34,7 @@ from spotctl.run.start.admission import (
     checked,
     far_data,
     misplaced_buckets,
+    refuse,
     stored_data,
 )
 from spotctl.run.start.concurrent_runs import Launched, begin_late
@@ -111,11 +112,9 @@ def _admit(
     with waiting(session, "asking the clouds about the orders"):
         orders = [checked(plan, session.settings) for plan in plans]
 
-    for checked_orders in orders:
-        checked_orders.refuse()
-        bad = {
-            finding.detail: str(finding) for finding in checked_orders.findings if finding.is_bad
-        }
+    for findings, obstacles in orders:
+        refuse(obstacles)
+        bad = {finding.detail: str(finding) for finding in findings if finding.is_bad}
         session.remark(*bad.values())
 
     say_which_data_is_far(session, plans)

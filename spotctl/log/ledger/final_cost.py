@@ -102,7 +102,7 @@ def timeline_of(
         received=received,
         sent=sent,
         left_plan=state.left_plan,
-        rows_lost=state.rows_lost,
+        rows_lost=sum(loss.rows for loss in state.lost),
         is_least=is_least,
     )
 

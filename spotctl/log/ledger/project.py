@@ -77,9 +77,10 @@ def project_run(
     is_whole = True
     renewed = replacements(state)
 
-    for held in _in_order(seen):
+    for held in sorted(seen.machines.values(), key=attrgetter("started", "id")):
         try:
-            of_machine = _rows_of_machine(seen, held, until, billing, held.id in renewed, settled)
+            page = _Page(seen, held, until, replaces=held.id in renewed, settled=settled)
+            of_machine = list(page.charges(bill_of(seen, held, until, billing)))
             if not watched and state.machines[held.id].alive:
                 of_machine = doubted(of_machine, least(state, state.machines[held.id], tariff))
         except _UNKNOWN_PRICE:
@@ -89,7 +90,7 @@ def project_run(
 
     rows += _egress(state, settled=settled)
     # An order without an answer may have brought machines that the log does not have.
-    is_whole &= not state.lost and (watched or not state.has_open_order)
+    is_whole &= not state.lost and (watched or not state.open_orders)
     spent = None if state.ended is None else state.ended.facts.get("spent")
     if not is_whole and spent is not None:
         missing = spent - sum(row.amount for row in rows)
@@ -122,20 +123,10 @@ def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False)
     """The rows of a run, machine by machine; their sum is what the budget counts as spent."""
     renewed = replacements(state)
     rows: list[LedgerRow] = []
-    for held in _in_order(state):
-        rows += _rows_of_machine(state, held, now, tariff, held.id in renewed, settled)
+    for held in sorted(state.machines.values(), key=attrgetter("started", "id")):
+        page = _Page(state, held, now, replaces=held.id in renewed, settled=settled)
+        rows += page.charges(bill_of(state, held, now, tariff))
     return [*rows, *_egress(state, settled=settled)]
-
-
-def _in_order(state: RunState) -> list[Held]:
-    return sorted(state.machines.values(), key=attrgetter("started", "id"))
-
-
-def _rows_of_machine(
-    state: RunState, held: Held, now: int, tariff: Tariff, replaces: bool, settled: bool
-) -> list[LedgerRow]:
-    page = _Page(state, held, now, replaces=replaces, settled=settled)
-    return [*page.computing(bill_of(state, held, now, tariff)), *page.disk_and_address()]
 
 
 # -- what is settled -------------------------------------------------------------------------------
@@ -273,8 +264,9 @@ class _Page:
                 (since, until, use) for since, until in pairwise((begin, *midnights, end))
             ]
 
-    def computing(self, bill: Bill) -> Iterator[LedgerRow]:
+    def charges(self, bill: Bill) -> Iterator[LedgerRow]:
         """The bill cut into parts: a second belongs to the part, and to the day, in which it began.
+        Then the machine's disk and address, by the second; evictions do not refund them.
 
         Time that a rule bills beyond the end of a life (the rest of an hour, a minimum) was paid
         and not used.
@@ -294,9 +286,6 @@ class _Page:
                 yield from self._charged(charge, whole.end, whole.end, Use.IDLE, last - billed)
             billed = last
 
-    def disk_and_address(self) -> Iterator[LedgerRow]:
-        """The rows of the machine's disk and address, by the second; evictions do not refund
-        them."""
         allocation = self.state.allocations[self.held.allocation]
         for kind, price in (
             (ChargeKind.DISK, allocation.disk),

@@ -49,14 +49,23 @@ def use_spans(state: RunState, held: Held, end: int) -> list[UseSpan]:
     within = [_within(turn, ran, over) for turn in turns]
     if len(within) % 2:
         within.append(over)
-    redone = [(stretch.begin, stretch.end) for stretch in state.redone]
+    redone = sorted((stretch.begin, stretch.end) for stretch in state.redone)
 
     # It starts, loads, works with interruptions until the run stops, and then is idle.
     whole: list[UseSpan] = [(held.started, ran, Use.STARTING)]
     at = ran
     before = Use.LOADING
     for begin, until in zip(within[::2], within[1::2], strict=True):
-        whole += [(at, begin, before), *_with_redone(begin, until, redone)]
+        whole.append((at, begin, before))
+        at = begin
+        # Periods of redone work may overlap.
+        for again_since, again_until in redone:
+            first = max(again_since, at)
+            last = min(again_until, until)
+            if first < last:
+                whole += [(at, first, Use.WORKING), (first, last, Use.REDONE)]
+                at = last
+        whole.append((at, until, Use.WORKING))
         at = until
         before = Use.IDLE
 
@@ -84,19 +93,6 @@ def replacements(state: RunState) -> frozenset[str]:
 
 def _within(at: int | None, begin: int, end: int) -> int:
     return end if at is None else min(max(at, begin), end)
-
-
-def _with_redone(begin: int, end: int, redone: Iterable[tuple[int, int]]) -> Iterator[UseSpan]:
-    """Working time, and periods of redone work, which may overlap."""
-    at = begin
-    for since, until in sorted(redone):
-        first = max(since, at)
-        last = min(until, end)
-        if first < last:
-            yield at, first, Use.WORKING
-            yield first, last, Use.REDONE
-            at = last
-    yield at, end, Use.WORKING
 
 
 def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
@@ -240,7 +236,8 @@ def _of_command(
     whole = sum((end - begin) * nu for begin, end, nu in working)
     until = now if state.stopped is None else state.stopped
     work = state.work
-    tried = sum(spell.worked for spell in work.spells)
+    # The work that attempts did, kept or not.
+    tried = sum(round((spell.end - spell.begin) * spell.share) for spell in work.spells)
     if work.runs:
         tried += work.until(until) - work.base
 

@@ -73,14 +73,11 @@ class RunnerClient:
     def __init__(self, place: RunPlace, own_settings: Settings) -> None:
         self.place = place
         self.own_settings = own_settings
-        self._copy = LogCopy(place.store(LAUNCHER))
-
-    @cached_property
-    def settings(self) -> Settings:
+        self.settings = replace(own_settings, home=Paths(own_settings.home).elsewhere(place.job))
         """Settings with the home of the run."""
-        return replace(
-            self.own_settings, home=Paths(self.own_settings.home).elsewhere(self.place.job)
-        )
+        self.ways_out = f"'spotctl stop {place.job}' returns its machines from this computer"
+        """The command that helps a user whose run has no runner any more."""
+        self._copy = LogCopy(place.store(LAUNCHER))
 
     @cached_property
     def state(self) -> RunState:
@@ -184,11 +181,6 @@ class RunnerClient:
                 )
 
         return state
-
-    @property
-    def ways_out(self) -> str:
-        """The command that helps a user whose run has no runner any more."""
-        return f"'spotctl stop {self.place.job}' returns its machines from this computer"
 
     def runner(self) -> str:
         """The machine of the runner. RunnerLost: there is none."""
@@ -464,21 +456,17 @@ def _ask(client: RunnerClient) -> None:
         claim = client.claim()
         if state.stopping is not None or state.ended is not None:
             return
-        if _is_gone(client):
+
+        # Its machine is gone, or there never was one; the cloud may not say.
+        try:
+            runner = client.runner()
+            is_gone = all(machine.id != runner for machine in client.machines())
+        except RunnerLost:
+            is_gone = True
+        except ProviderError:
+            is_gone = False
+        if is_gone:
             raise RunnerLost(f"run {client.place.run}: the machine of its runner is gone")
         if claim is not None and watch.is_stale(claim, time.monotonic()):
             raise RunnerLost(f"run {client.place.run}: its runner is silent")
         time.sleep(LOOK_SECONDS)
-
-
-def _is_gone(client: RunnerClient) -> bool:
-    """Whether the runner's machine is gone, or there never was one. False if the cloud does not
-    say.
-    """
-    try:
-        runner = client.runner()
-        return all(machine.id != runner for machine in client.machines())
-    except RunnerLost:
-        return True
-    except ProviderError:
-        return False

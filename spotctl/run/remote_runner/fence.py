@@ -130,18 +130,14 @@ class Fence:
         self._cell = cell
         self._clock = clock
         self._lock = Lock()
-        epoch = 1 if stored is None else Claim.from_bytes(stored.data).epoch + 1
-        self._claim = Claim(epoch, holder, secrets.token_hex(8), at=time.time())
+        self.epoch = 1 if stored is None else Claim.from_bytes(stored.data).epoch + 1
+        self._claim = Claim(self.epoch, holder, secrets.token_hex(8), at=time.time())
         self._superseded = False
         began = clock()
         self._version = cell.write(
             self._claim.to_bytes(), None if stored is None else stored.version
         )
         self._open_until = began + WINDOW_SECONDS
-
-    @property
-    def epoch(self) -> int:
-        return self._claim.epoch
 
     def check(self) -> None:
         """Raises Superseded if it is known that another process has taken over."""

@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from bidbrain.strategies.base import Decision, Situation, Strategy
+from spotctl.agent import layout
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.remote.bundle import packages_for
-from spotctl.clouds.remote.platforms import here
+from spotctl.clouds.remote.platforms import REPORT, here, platform_of
 from spotctl.files.job.spec import ProgramKind
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
@@ -274,7 +275,8 @@ class _Move:
 
         def send() -> None:
             try:
-                there = target.platform()
+                report = target.run((layout.PYTHON, "-I", "-S", "-c", REPORT))
+                there = platform_of(report.split())
                 archives = packed
                 if not there.runs_packages_of(here()):
                     packages = packages_for(folder, packages_on(cloud, self._spec.notify), there)

@@ -106,7 +106,7 @@ def config_text(settings: Settings) -> str:
     Addresses of services are left out, because networks differ.
     """
     clouds = {cloud: cloud_of(cloud).settings_of_machines for cloud in rented_clouds()}
-    lines = list[str]()
+    sections = list[tuple[str, Mapping[str, Any]]]()
     for of_cloud in clouds.values():
         # Single settings that hold on a machine as well, which lacks the SDK's variables for them.
         variables = of_cloud.variables.items()
@@ -114,15 +114,21 @@ def config_text(settings: Settings) -> str:
             name: settings.text(name) or os.environ.get(variable) for name, variable in variables
         }
         if any(named.values()):
-            lines += _lines({**named, **of_cloud.on_machines})
+            sections.append(("", {**named, **of_cloud.on_machines}))
 
     for cloud, of_cloud in clouds.items():
         table: Any = settings.table(cloud, of_cloud.table)
         values = {field.name: getattr(table, field.name) for field in fields(table)}
         # A runner on a machine reaches the others at private addresses.
         private = {"private_ssh": True} if "private_ssh" in values else {}
-        lines += [f"[{cloud}]", *_lines({**values, **private})]
+        sections.append((f"[{cloud}]", {**values, **private}))
 
+    lines = list[str]()
+    for head, stated in sections:
+        lines += [head] if head else []
+        for name, value in stated.items():
+            if value is not None:
+                lines.append(f"{name} = {_toml(value)}")
     return "\n".join(lines) + "\n"
 
 
@@ -134,10 +140,6 @@ def restore_rendezvous(source: Path, folder: Path) -> None:
     with refilled(folder) as part:
         shutil.copytree(source, part, dirs_exist_ok=True)
         part.chmod(0o700)
-
-
-def _lines(values: Mapping[str, Any]) -> list[str]:
-    return [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
 
 
 def _toml(value: object) -> str:
@@ -174,17 +176,16 @@ class LogCopy:
         """All rows so far. Raises StoreRefused or UnreadableBlob."""
         segments = dict[tuple[int, int], list[LogRow]]()
         for name in self._store.list(_FOLDER):
-            epoch, _, first = name.removeprefix(_FOLDER).partition("-")
-            segments[int(epoch), int(first)] = self._segment(name)
-        return join_segments(segments)
+            rows = self._full.get(name)
+            if rows is None:
+                rows = [from_line(line) for line in b"".join(self._store.get(name)).splitlines()]
+            if len(rows) == SEGMENT_ROWS:
+                # Nothing is added to a full segment, so it is read once.
+                self._full[name] = rows
 
-    def _segment(self, name: str) -> list[LogRow]:
-        if name in self._full:
-            return self._full[name]
-        rows = [from_line(line) for line in b"".join(self._store.get(name)).splitlines()]
-        if len(rows) == SEGMENT_ROWS:
-            self._full[name] = rows
-        return rows
+            epoch, _, first = name.removeprefix(_FOLDER).partition("-")
+            segments[int(epoch), int(first)] = rows
+        return join_segments(segments)
 
 
 def join_segments(segments: Mapping[tuple[int, int], Sequence[LogRow]]) -> list[LogRow]:

@@ -15,7 +15,7 @@ from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.remote.bundle import packages_for, whole_wheel
 from spotctl.clouds.remote.job_folder import job_archive
-from spotctl.clouds.remote.platforms import REPORT, MachinePlatform, platform_of
+from spotctl.clouds.remote.platforms import MachinePlatform
 from spotctl.files.job.spec import JobSpec, Notify
 from spotctl.home.cloud import cloud_of
 from spotctl.run.remote_runner.place import RunnerLost
@@ -111,10 +111,6 @@ class RunnerMachine:
     id: str
     provider: CloudProvider
     note: Callable[[str], None]
-
-    def platform(self) -> MachinePlatform:
-        """The platform of the Python that runs the agent there."""
-        return platform_of(self.run((layout.PYTHON, "-I", "-S", "-c", REPORT)).split())
 
     def install(self, archives: RunnerArchives) -> None:
         """Copies a runner there, without the run's home."""

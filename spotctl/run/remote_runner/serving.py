@@ -226,14 +226,14 @@ def host_of(state: RunState, runner: str, now_on: str | None) -> str | None:
     """The machine that should hold the standby: the present one while it lasts, else a reliable or
     the oldest one.
     """
-
-    def lasts(held: Held) -> bool:
+    able = list[Held]()
+    for held in state.alive:
         leaves = (
             held.returning or held.warned_until is not None or state.leaves_at(held) is not None
         )
-        return held.running and not leaves and held.id != runner
+        if held.running and not leaves and held.id != runner:
+            able.append(held)
 
-    able = [held for held in state.alive if lasts(held)]
     if any(held.id == now_on for held in able):
         return now_on
 
@@ -296,37 +296,34 @@ class StandbyKeeper:
         self._looks += 1
         if wanted is not None and (wanted != self._now_on or self._target is None):
             self._target = None
-            self._target = self._install(state, wanted)
+            assert state.began is not None
+            home = self._settings.home
+            spec = restored(state.began.spec, home)
+
+            # The standby gets a provider of its own: the run's provider belongs to the run's
+            # thread.
+            target = RunnerMachine(wanted, provider_of(self._settings, spec), self._note)
+            with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
+                copy = Path(scratch) / "home"
+                copy_home(self._settings, self._start.run, JOB, copy)
+                # The same archives that this machine received.
+                received = (
+                    Path(f"{folder}.archive").read_bytes()
+                    for folder in (CODE, PACKAGES, JOB, RENDEZVOUS)
+                )
+                target.install(RunnerArchives(*received))
+                target.give_home(copy)
+
+            self._note("starting the standby")
+            target.start(replace(self._start, machine=wanted, standby=True))
+            self._target = target
         elif wanted is not None and self._looks % LOOKS_PER_CHECK == 0:
             # A standby that has died is started again; one that runs ignores this. If the start
             # fails, the next look installs the standby again.
-            target = self._target
+            known = self._target
             self._target = None
-            assert target is not None
-            target.start(replace(self._start, machine=wanted, standby=True))
-            self._target = target
+            assert known is not None
+            known.start(replace(self._start, machine=wanted, standby=True))
+            self._target = known
 
         self._now_on = wanted
-
-    def _install(self, state: RunState, machine: str) -> RunnerMachine:
-        assert state.began is not None
-        home = self._settings.home
-        run = self._start.run
-        spec = restored(state.began.spec, home)
-
-        # The standby gets a provider of its own: the run's provider belongs to the run's thread.
-        target = RunnerMachine(machine, provider_of(self._settings, spec), self._note)
-        with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
-            copy = Path(scratch) / "home"
-            copy_home(self._settings, run, JOB, copy)
-            # The same archives that this machine received.
-            received = (
-                Path(f"{folder}.archive").read_bytes()
-                for folder in (CODE, PACKAGES, JOB, RENDEZVOUS)
-            )
-            target.install(RunnerArchives(*received))
-            target.give_home(copy)
-
-        self._note("starting the standby")
-        target.start(replace(self._start, machine=machine, standby=True))
-        return target

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from pricing_data.catalog import ARM, X86
@@ -101,30 +100,25 @@ def check_checkpoint_is_free(spec: JobSpec, log: EventLog) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedOrders:
-    """The findings about a plan's orders, each once. If no order of the plan can succeed, why the
-    first one fails.
+def refuse(obstacles: Sequence[Finding]) -> None:
+    """Raises the first reason why no order of a plan can succeed. NotPermitted: permissions are
+    missing.
     """
-
-    findings: tuple[Finding, ...]
-    obstacles: tuple[Finding, ...]
-
-    def refuse(self) -> None:
-        """Raises the first reason why no order of the plan can succeed. NotPermitted: permissions
-        are missing.
-        """
-        # Problems that only an administrator can solve come first.
-        for finding in self.obstacles:
-            if finding.level is Level.NO_ACCESS:
-                raise NotPermitted(str(finding))
-        if self.obstacles:
-            raise ProviderError(str(self.obstacles[0]))
+    # Problems that only an administrator can solve come first.
+    for finding in obstacles:
+        if finding.level is Level.NO_ACCESS:
+            raise NotPermitted(str(finding))
+    if obstacles:
+        raise ProviderError(str(obstacles[0]))
 
 
-def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
+def checked(plan: JobPlan, settings: Settings) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Asks the clouds of a plan about the orders that it begins with, all at the same time. A zone
-    without a network is no reason against orders in others."""
+    without a network is no reason against orders in others.
+
+    Returns the findings, each once; and if no order of the plan can succeed, why the first one
+    fails.
+    """
     findings = dict[tuple[str, str, str], Finding]()
     failing = list[tuple[Market, list[Finding]]]()
     requests = _requests(plan, installation_id(settings.home))
@@ -142,22 +136,16 @@ def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
                     (finding.about, finding.what, finding.detail): finding for finding in of_order
                 }
 
-    return CheckedOrders(tuple(findings.values()), _obstacles(plan, failing))
-
-
-def _obstacles(
-    plan: JobPlan, failing: Sequence[tuple[Market, Sequence[Finding]]]
-) -> tuple[Finding, ...]:
-    """The problems of the first order, if all orders fail, and for reasons that reach all markets
-    of the plan.
-    """
+    # The problems of the first order count, if all orders fail, and for reasons that reach all
+    # markets of the plan.
     barred = [(finding.scope.value, market) for market, problems in failing for finding in problems]
     markets = {market for market, _ in failing} | {offer.market for offer in plan.decider.offers}
     fail = all(problems for _, problems in failing)
     fail = fail and all(
         any(covers(scope, refused, market) for scope, refused in barred) for market in markets
     )
-    return tuple(failing[0][1]) if failing and fail else ()
+    obstacles = tuple(failing[0][1]) if failing and fail else ()
+    return tuple(findings.values()), obstacles
 
 
 def _requests(plan: JobPlan, installation: str) -> Sequence[MachineRequest]:
@@ -204,7 +192,17 @@ def check_machine_packages(
     folder = settings.home / "machines" / "archives"
     for names in filter(None, (of_nodes, tuple(of_runner))):
         for alternatives in possible_platforms(spec, own_images(settings), here()):
-            if why := _refusal(folder, names, alternatives):
+            # Machines of one of these platforms must be able to get theirs.
+            why = ""
+            for machine in alternatives:
+                try:
+                    packages_for(folder, names, machine)
+                except ProviderError as error:
+                    why = why or str(error)
+                else:
+                    why = ""
+                    break
+            if why:
                 raise BadRequest(f"{spec.name}: {why}")
 
 
@@ -231,20 +229,6 @@ def possible_platforms(
             yield tuple(
                 sorted(any_python, key=lambda machine: not machine.runs_packages_of(launcher))
             )
-
-
-def _refusal(folder: Path, names: Sequence[str], alternatives: Sequence[MachinePlatform]) -> str:
-    """Why machines of none of these platforms could get packages; empty if those of some can."""
-    why = ""
-    for machine in alternatives:
-        try:
-            packages_for(folder, names, machine)
-        except ProviderError as error:
-            why = why or str(error)
-        else:
-            return ""
-
-    return why
 
 
 RegionOf = Callable[[str], Location | None]

@@ -10,7 +10,6 @@ never exceeds the budget that the log has, in whichever order the two write.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,19 +38,9 @@ _TRIES = 50
 """A run that orders or renews while its cost is counted is counted again, at most this often."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedBudget:
-    """A budget that was set for a run, and the one before, None for no limit; in
-    nano-dollar-seconds.
-    """
-
-    run: str
-    limit: int
-    earlier: int | None
-
-
-def set_budget(job: str, settings: Settings, limit: int) -> ChangedBudget:
-    """Sets what the active run of a job may cost in all, in nano-dollar-seconds.
+def set_budget(job: str, settings: Settings, limit: int) -> tuple[str, int | None]:
+    """Sets what the active run of a job may cost in all, in nano-dollar-seconds. Returns the run,
+    and its budget before, None for no limit.
 
     BadRequest: the job has no such run, or more than this is spent or committed already.
     """
@@ -80,14 +69,14 @@ def change_budget(
     read: Callable[[], RunState],
     may_change: Callable[[RunState], int | None],
     limit: int,
-) -> ChangedBudget:
+) -> tuple[str, int | None]:
     """Sets the budget of a run if, in the state that `read` returns, it `may_change`, which returns
-    the earlier budget or raises BadRequest."""
+    the earlier budget or raises BadRequest. Returns the run, and the earlier budget."""
     for _ in range(_TRIES):
         state = read()
         earlier = may_change(state)
         if log.append_if(state.run, state.at, BudgetSet(limit), partial(_is_unchanged, log, state)):
-            return ChangedBudget(state.run, limit, earlier)
+            return state.run, earlier
     raise BadRequest("the run orders and renews all the time, so its budget was not set: try again")
 
 

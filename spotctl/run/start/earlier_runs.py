@@ -176,7 +176,18 @@ def _work_by_size(
     clocks = defaultdict[int, float](float)
     hours = defaultdict[int, dict[str, float]](dict)
     for (begin, before), (end, after) in pairwise(edges):
-        inside = list(_within(spans, begin, end))
+        # The parts of spans within this period: the number of machines, and machine-microseconds by
+        # type.
+        inside = list[tuple[int, dict[str, int]]]()
+        nearest = max(bisect_right(spans, begin, key=itemgetter(0)) - 1, 0)
+        for since, until, alive in spans[nearest:]:
+            if since >= end:
+                break
+            length = min(until, end) - max(since, begin)
+            if length > 0:
+                of_types = {name: number * length for name, number in alive.items()}
+                inside.append((sum(alive.values()), of_types))
+
         estimate = sum(sum(types.values()) for _, types in inside)
         for size, types in inside:
             clocks[size] += (after - before) * sum(types.values()) / estimate if estimate else 0.0
@@ -210,21 +221,6 @@ def _spans(working: Sequence[LedgerRow]) -> list[_WorkSpan]:
             spans.append((begin, end, alive))
 
     return spans
-
-
-def _within(
-    spans: Sequence[_WorkSpan], begin: int, end: int
-) -> Iterator[tuple[int, dict[str, int]]]:
-    """For the parts of spans within a period: the number of machines, and machine-microseconds by
-    type.
-    """
-    first = max(bisect_right(spans, begin, key=itemgetter(0)) - 1, 0)
-    for since, until, types in spans[first:]:
-        if since >= end:
-            return
-        length = min(until, end) - max(since, begin)
-        if length > 0:
-            yield sum(types.values()), {name: number * length for name, number in types.items()}
 
 
 # -- changes of machines ---------------------------------------------------------------------------

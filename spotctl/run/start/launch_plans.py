@@ -129,20 +129,16 @@ def plans_to_launch(
 
     shares = [max_cost]
     if len(specs) > 1:
-        shares = _shares(max_cost, _within_account(specs, settings))
+        costs = [forecast_of(plan).usd.median for plan in _within_account(specs, settings).plans]
+        shares = [max_cost // len(costs)] * len(costs)
+        if any(costs):
+            shares = [int(max_cost * cost / sum(costs)) for cost in costs]
+
     limited = [
         replace(spec, budget=share if spec.budget is None else min(spec.budget, share))
         for spec, share in zip(specs, shares, strict=True)
     ]
     return _within_account(limited, settings)
-
-
-def _shares(max_cost: int, unlimited: JobPlans) -> list[int]:
-    """Each job's part of the dollars for all, in proportion to what it would cost."""
-    costs = [forecast_of(plan).usd.median for plan in unlimited.plans]
-    if not any(costs):
-        return [max_cost // len(costs)] * len(costs)
-    return [int(max_cost * cost / sum(costs)) for cost in costs]
 
 
 def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
@@ -177,9 +173,7 @@ def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Marke
     """The markets without a quota that was read in the last day; spot and on-demand quotas are read
     together.
     """
-    stated = [
-        entry.quota for entry in account_quotas.read_lately(settings, wall_us()) if entry.quota.spot
-    ]
+    stated = [quota for quota in account_quotas.read_lately(settings, wall_us()) if quota.spot]
 
     # A cloud with quotas by region may state one of all regions, too, which says nothing of a
     # region's own.

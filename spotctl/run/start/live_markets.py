@@ -16,7 +16,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from pricing_data.catalog import Catalog
-from pricing_data.library import Library, Selection
+from pricing_data.library import Selection
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, format_time
 from spotctl.clouds.local.provider import LocalProvider
 from spotctl.clouds.wiring import library, local_provider, price_store, sources
@@ -65,23 +65,23 @@ def on_one_market(specs: Sequence[JobSpec]) -> tuple[list[JobSpec], tuple[str, .
 
 
 def begin_market(spec: JobSpec, settings: Settings) -> None:
-    """Sets the market's clock, unless other jobs run on it."""
+    """Sets the market's clock, unless other jobs run on it. It begins where the local market's
+    stored prices can be replayed from, unless the job sets `local.start`.
+    """
+    from spotctl.planning.facts import replay_start
+
     provider = local_provider(settings, spec)
-    start = spec.local.start
-    moment = market_start(library(settings)) if start is None else start
+    moment = spec.local.start
+    if moment is None:
+        known = library(settings)
+        moment = replay_start(known.table(known.require(Selection(clouds=("local",)))))
+
     if not _start_market(provider, moment, spec, settings) and provider.speed != spec.local.speed:
         raise BadRequest(
             f"local.speed is {spec.local.speed:g}, but other jobs run on the local market at "
             f"{provider.speed:g}"
             f" (its time is {format_time(provider.now())}); wait for them, or set the same speed"
         )
-
-
-def market_start(known: Library) -> int:
-    """The moment at which the local market begins unless a job sets `local.start`."""
-    from spotctl.planning.facts import replay_start
-
-    return replay_start(known.table(known.require(Selection(clouds=("local",)))))
 
 
 def continue_market(state: RunState, spec: JobSpec, settings: Settings) -> None:

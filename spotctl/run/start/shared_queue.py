@@ -76,12 +76,24 @@ class SharedQueue:
         with EventLog(self._paths.log) as log:
             while True:
                 known = self._read(log)
-                jobs = [self._whole(each) for each in jobs]
+                # With the quotas as they are before any run takes something of them, as far as that
+                # is known: plans know what is left of them now.
+                whole = list[JobJoined]()
+                for each in jobs:
+                    stated = self._stated(each.quotas)
+                    quotas = list[QueueQuota]()
+                    for quota in each.quotas:
+                        known_quota = stated.get(quota.name)
+                        amount = quota.amount if known_quota is None else float(known_quota.amount)
+                        quotas.append(replace(quota, amount=amount))
+                    whole.append(replace(each, quotas=tuple(quotas)))
+
+                jobs = whole
                 self._check_amounts(known, jobs)
                 for each in jobs:
                     self._check_terms(known, each.terms, each.job.name)
                 again = [JobLeft(each.job.name) for each in jobs if each.job.name in known.joined]
-                now = self._now()
+                now = self._clock() / SECOND
                 fresh = [
                     replace(each, job=replace(each.job, arrival=now, since=now)) for each in jobs
                 ]
@@ -112,7 +124,7 @@ class SharedQueue:
             if not jobs:
                 return JobQueue(0.0, (), (), terms)
             self._check_terms(known, terms, besides[0])
-            now = self._now()
+            now = self._clock() / SECOND
             queued = [self._present(known, name, now, log) for name in jobs]
             return known.queue_of(queued, now, known.quotas_of(jobs))
 
@@ -215,9 +227,6 @@ class SharedQueue:
 
         return tuple(names)
 
-    def _now(self) -> float:
-        return self._clock() / SECOND
-
     def _read(self, log: EventLog) -> JobsQueued:
         self._known = log.queued(self._name, self._known)
         return self._known
@@ -229,7 +238,7 @@ class SharedQueue:
                 known = self._read(log)
                 if not known.joined:
                     return known
-                now = self._now()
+                now = self._clock() / SECOND
                 jobs = [name for name in known.joined if self._counts(name, log)]
                 last = known.last
                 is_changed = (
@@ -277,17 +286,6 @@ class SharedQueue:
             for quota in quotas
         )
 
-    def _whole(self, joined: JobJoined) -> JobJoined:
-        """The job with its quotas as they are before any run takes something of them, as far as
-        that is known: plans know what is left of them now."""
-        stated = self._stated(joined.quotas)
-        quotas = list[QueueQuota]()
-        for quota in joined.quotas:
-            known = stated.get(quota.name)
-            amount = quota.amount if known is None else float(known.amount)
-            quotas.append(replace(quota, amount=amount))
-        return replace(joined, quotas=tuple(quotas))
-
     def _stated(self, quotas: Sequence[QueueQuota]) -> dict[str, Quota]:
         """The known quotas by name, those for every region in the regions of the queue."""
         known = account_quotas.known(self._settings, wall_us())
@@ -323,14 +321,23 @@ class SharedQueue:
         if state is None or state.started / SECOND < job.arrival:
             return job
 
-        left = 1.0 - _share_done(joined, state, self._clock())
+        # The share of the run's work that is left.
+        now_us = self._clock()
+        done = 0.0
+        if joined.clocks and state.progress is not None:
+            done = state.progress.clock / joined.clocks
+        if joined.span and state.paces:
+            done = max(done, (now_us - state.paces[0][0]) / joined.span)
+        if joined.lasts:
+            done = state.work.done(now_us) / joined.lasts
+        left = 1.0 - min(max(done, 0.0), 1.0)
+
         high = None if job.work_high is None else job.work_high * left
         work = None if job.work is None else job.work * max(left, 1e-9)
         job = replace(job, work=work, work_low=job.work_low * left, work_high=high)
 
         # The end of the hour that is paid already, of the machine whose hour ends first; 0 where
         # machines cost only the time that they run.
-        now_us = self._clock()
         paid = list[int]()
         for held in state.alive:
             allocation = state.allocations[held.allocation]
@@ -347,8 +354,10 @@ class SharedQueue:
         """Refuses other terms than those of the jobs in the queue."""
         for name, each in known.joined.items():
             if name != job and each.terms != terms and is_running(self._paths.locks, name):
-                ours = _stated_terms(terms)
-                theirs = _stated_terms(each.terms)
+                ours, theirs = (
+                    f"policy {stated.policy} in rounds of {stated.round_seconds / 60:g} minutes"
+                    for stated in (terms, each.terms)
+                )
                 if ours == theirs:
                     ours = "other weights of users"
                     theirs = "its weights"
@@ -381,10 +390,6 @@ class SharedQueue:
                 )
 
 
-def _stated_terms(terms: QueueTerms) -> str:
-    return f"policy {terms.policy} in rounds of {terms.round_seconds / 60:g} minutes"
-
-
 def _kind(state: RunState, held: Held) -> str:
     market = state.allocations[held.allocation].market
     return "" if market.reservation else f"{market.cloud}/{market.region}/{market.instance_type}"
@@ -415,15 +420,3 @@ def _measured(job: QueueJob, joined: JobJoined, state: RunState, now: int) -> Qu
 
     faster = joined.job.work * done / joined.clocks / planned
     return replace(job, rates={kind: rate * faster for kind, rate in job.rates.items()})
-
-
-def _share_done(joined: JobJoined, state: RunState, now: int) -> float:
-    """The share of a run's work that is done."""
-    done = 0.0
-    if joined.clocks and state.progress is not None:
-        done = state.progress.clock / joined.clocks
-    if joined.span and state.paces:
-        done = max(done, (now - state.paces[0][0]) / joined.span)
-    if joined.lasts:
-        done = state.work.done(now) / joined.lasts
-    return min(max(done, 0.0), 1.0)

@@ -89,12 +89,10 @@ def read_facts(
         before = now = wall_us()
         # A remark for each quota that the jobs' clouds stated, with its age.
         clouds = {cloud for spec in specs for cloud in spec.resources.clouds}
-        read_quotas = [
-            read for read in account_quotas.stated(settings, now) if read.quota.cloud in clouds
-        ]
         stated = tuple(
-            f"quota {read.quota}, as read {age((now - read.read) / SECOND)} ago"
-            for read in read_quotas
+            f"quota {quota}, as read {age((now - read) / SECOND)} ago"
+            for quota, read in account_quotas.stated(settings, now).items()
+            if quota.cloud in clouds
         )
         account = read_account(settings, now)
         market = market_now(specs, settings) if terms.at is None else None
@@ -229,21 +227,20 @@ def _clouds_of(specs: Sequence[JobSpec]) -> tuple[str, ...]:
 def deadline_of(spec: JobSpec, moment: int) -> int | None:
     """The deadline of a job that begins at a moment, in the computer's time zone; None without
     one."""
-    return None if spec.deadline is None else spec.deadline.moment(moment, computer_zone())
+    if spec.deadline is None:
+        return None
 
-
-def computer_zone() -> tzinfo:
-    """The computer's time zone with its daylight-saving rules, from TZ or /etc/localtime; else its
-    current offset.
-    """
+    # The zone with its daylight-saving rules, from TZ or /etc/localtime; else its current offset.
     name = os.environ.get("TZ", "").removeprefix(":")
     try:
         if name:
-            return ZoneInfo(name)
-        with _LOCALTIME.open("rb") as file:
-            return ZoneInfo.from_file(file)
+            zone: tzinfo | None = ZoneInfo(name)
+        else:
+            with _LOCALTIME.open("rb") as file:
+                zone = ZoneInfo.from_file(file)
     except (OSError, ValueError):
         # TZ may also hold a POSIX rule, such as CET-1CEST, or nothing that is installed here.
-        offset = datetime.now().astimezone().tzinfo
-        assert offset is not None
-        return offset
+        zone = datetime.now().astimezone().tzinfo
+
+    assert zone is not None
+    return spec.deadline.moment(moment, zone)

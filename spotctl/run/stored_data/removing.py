@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +102,13 @@ def remove_data(
     data."""
     home = Paths(settings.home).data
     failures = list[str]()
-    ordered = sorted(unused, key=_bucket)
+    by_bucket = attrgetter("location.bucket")
+    ordered = sorted(unused, key=by_bucket)
     with store_lock(home, to_remove=True):
         # A launch may have used some of it since it was listed.
         still = {use.location: use for use in DataUses(home).all()}
-        for name, group in groupby(
-            (use for use in ordered if still.get(use.location) == use), _bucket
-        ):
+        unchanged = [use for use in ordered if still.get(use.location) == use]
+        for name, group in groupby(unchanged, by_bucket):
             try:
                 place = place_of(name, identity)
                 assert place is not None
@@ -121,10 +122,6 @@ def remove_data(
     return failures
 
 
-def _bucket(use: DataUse) -> str:
-    return use.location.bucket
-
-
 def _remove_sets(bucket: Bucket, installation: str, digests: Iterable[str]) -> None:
     """Gives up this home's use of data sets in a bucket, and removes what no home uses, also if an
     earlier removal left it.
@@ -132,7 +129,7 @@ def _remove_sets(bucket: Bucket, installation: str, digests: Iterable[str]) -> N
     A launch names its data set before it reads which files are there, and the removal says that it
     goes on before it reads which data sets are named: one of the two sees the other.
     """
-    _announce(bucket, installation)
+    bucket.put(COLLECTING + installation, str(int(time.time())).encode())
     try:
         _delete(bucket, installation, [user_key(digest, installation) for digest in digests])
         used = {key.removeprefix(USERS).partition("/")[0] for key in bucket.list(USERS)}
@@ -151,16 +148,13 @@ def _remove_sets(bucket: Bucket, installation: str, digests: Iterable[str]) -> N
         bucket.delete(COLLECTING + installation)
 
 
-def _announce(bucket: Bucket, installation: str) -> None:
-    bucket.put(COLLECTING + installation, str(int(time.time())).encode())
-
-
 def _delete(bucket: Bucket, installation: str, keys: Sequence[str]) -> None:
     for first in range(0, len(keys), _BATCH):
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             for _ in pool.map(bucket.delete, keys[first : first + _BATCH]):
                 pass
-        _announce(bucket, installation)
+        # It goes on.
+        bucket.put(COLLECTING + installation, str(int(time.time())).encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,19 +194,18 @@ def _kinds(
         named = [known.catalog.instance_type(cloud, name) for name in types]
         return named[0], named[-1]
 
-    fitting = fitting_types(_spec(cloud, region), cloud, [region], known)
+    file = Path("try.yaml")
+    any_type = loads(_ANY.format(cloud=cloud, region=region, arch=""), file)
+    fitting = fitting_types(any_type, cloud, [region], known)
     first = fitting[0]
     others = [machine for machine in fitting if machine.name != first.name] or fitting
     table: Any = settings.table(cloud, cloud_of(cloud).settings_of_machines.table)
     if getattr(table, "image", None) is None:
         with suppress(BadRequest):  # no price of an ARM machine may be known
-            others = fitting_types(_spec(cloud, region, ", arch: arm64"), cloud, [region], known)
+            arm_type = loads(_ANY.format(cloud=cloud, region=region, arch=", arch: arm64"), file)
+            others = fitting_types(arm_type, cloud, [region], known)
 
     return first, others[0]
-
-
-def _spec(cloud: str, region: str, arch: str = "") -> JobSpec:
-    return loads(_ANY.format(cloud=cloud, region=region, arch=arch), Path("try.yaml"))
 
 
 def keep(kit: Kit, record: TrialRecord) -> Path:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from pricing_data.units import HOUR, SECOND, counted
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND, counted
 from spotctl.home.paths import Paths
 from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.log.statuses import latest_run
@@ -219,7 +219,7 @@ class TrialJob:
                 if state.run not in self.kit.runs:
                     self.kit.runs.append(state.run)
                 # Its machines cost at most their time by list prices.
-                usd_per_hour = self.kit.usd_per_hour(self.kit.kinds[0].name)
+                usd_per_hour = self.kit.list_price(self.kit.kinds[0].name) / NANOS_PER_DOLLAR
                 for held in state.machines.values():
                     hours = ((held.ended or state.at) - held.started) / HOUR
                     self.kit.spent_usd += hours * usd_per_hour

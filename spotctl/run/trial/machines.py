@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import CloudError, PricingDataError
-from pricing_data.units import MINUTE, SECOND, counted
+from pricing_data.units import MINUTE, NANOS_PER_DOLLAR, SECOND, counted
 from spotctl.clouds.doctor import Level, all_found
 from spotctl.clouds.errors import Answers, NoCapacity, NotFound, Throttled, TokenTaken, Unanswered
 from spotctl.clouds.link import MachineSupplies
@@ -64,8 +64,25 @@ class BareMachines:
         """Rents a spot machine, and one on demand of the other kind if there is one, until their
         agents answer.
         """
-        for number, kind in enumerate(self._kit.kinds):
-            self._rented.append(self._rent(number, kind.name))
+        kit = self._kit
+        for number, kind in enumerate(kit.kinds):
+            # In the first market of its type that has one.
+            refusal = NoCapacity(f"{kind.name} is not sold in {kit.region}")
+            for place, market in enumerate(kit.markets(kind.name)):
+                request = order(kit, kind.name, number, f"boot-{place}", spot=number == 0)
+                request = replace(request, market=market)
+                began = time.monotonic()
+                try:
+                    (machine,) = _patiently(kit.provider.create, request)
+                except NoCapacity as error:
+                    refusal = error
+                else:
+                    granted_after = time.monotonic() - began
+                    self._rented.append(_Rented(request, machine, began, granted_after))
+                    break
+            else:
+                raise refusal
+
         _wait(self._all_answer, BOOT_SECONDS, self._late)
 
         for kind, rented in zip(self._kit.kinds, self._rented, strict=True):
@@ -78,23 +95,6 @@ class BareMachines:
             granted = f"{kind.name}, {what}: granted after {rented.granted:.0f} s"
             answers = f"console {rented.console:.0f} s, agent {rented.agent:.0f} s"
             yield StepResult("machines", PASSED, f"{granted}, {answers}", figures=figures)
-
-    def _rent(self, number: int, type_: str) -> _Rented:
-        """A machine in the first market of its type that has one."""
-        kit, refusal = self._kit, NoCapacity(f"{type_} is not sold in {self._kit.region}")
-        for place, market in enumerate(kit.markets(type_)):
-            request = replace(
-                order(kit, type_, number, f"boot-{place}", spot=number == 0), market=market
-            )
-            began = time.monotonic()
-            try:
-                (machine,) = _patiently(kit.provider.create, request)
-            except NoCapacity as error:
-                refusal = error
-            else:
-                return _Rented(request, machine, began, time.monotonic() - began)
-
-        raise refusal
 
     def repeat_token(self) -> Iterator[StepResult]:
         """Sends an order again: the cloud must return the machine that it has granted, and refuse
@@ -145,7 +145,8 @@ class BareMachines:
 
         for kind, rented in zip(self._kit.kinds, self._rented, strict=False):
             hours = (time.monotonic() - rented.since) / HOUR_SECONDS
-            self._kit.spent_usd += self._kit.usd_per_hour(kind.name) * hours
+            usd_per_hour = self._kit.list_price(kind.name) / NANOS_PER_DOLLAR
+            self._kit.spent_usd += usd_per_hour * hours
 
         # What is left is listed anew each time.
         _patiently(lambda: provider.remove(provider.resources(self._kit.tags)))
@@ -252,7 +253,18 @@ def check_orders(kit: Kit) -> Iterator[StepResult]:
     absent: list[str] = []
     unusable: list[str] = []
     refused: list[str] = []
-    for number, machine in enumerate(_one_of_each_family(kit)):
+
+    # The smallest type of each family.
+    smallest: dict[str, InstanceType] = {}
+    for machine in sorted(kit.types, key=attrgetter("vcpus", "memory_gib", "name")):
+        smallest.setdefault(family_of(machine.name), machine)
+    if not smallest:
+        raise StepSkipped(
+            f"no prices are stored; run spotctl prices fetch --cloud {kit.cloud} --region "
+            f"{kit.region}"
+        )
+
+    for number, machine in enumerate(list(smallest.values())[:MAX_FAMILIES]):
         name = machine.name
         try:
             asked = order(kit, name, number, "check", spot=True)
@@ -305,15 +317,3 @@ def family_of(name: str) -> str:
     if "." in name:
         return name.partition(".")[0]
     return _SIZE.sub("", name, count=1) if "_" in name else name.rpartition("-")[0]
-
-
-def _one_of_each_family(kit: Kit) -> list[InstanceType]:
-    smallest: dict[str, InstanceType] = {}
-    for machine in sorted(kit.types, key=attrgetter("vcpus", "memory_gib", "name")):
-        smallest.setdefault(family_of(machine.name), machine)
-    if not smallest:
-        raise StepSkipped(
-            f"no prices are stored; run spotctl prices fetch --cloud {kit.cloud} --region "
-            f"{kit.region}"
-        )
-    return list(smallest.values())[:MAX_FAMILIES]

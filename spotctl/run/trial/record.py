@@ -14,7 +14,6 @@ from typing import Any
 from pricing_data.catalog import InstanceType
 from pricing_data.library import Library, Selection
 from pricing_data.market import LINUX, Market
-from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.provider import CloudProvider
 from spotctl.home.config import Settings
 from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
@@ -175,7 +174,3 @@ class Kit:
     def list_price(self, type_: str) -> int:
         """Nano-dollars per hour of a type on demand."""
         return self.known.catalog.on_demand(self.markets(type_)[0]).price
-
-    def usd_per_hour(self, type_: str) -> float:
-        """The list price of a type."""
-        return self.list_price(type_) / NANOS_PER_DOLLAR

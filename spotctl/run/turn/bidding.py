@@ -67,7 +67,8 @@ class LiveBids:
             if is_known and stays and each.id not in raised:
                 held.append(each)
 
-        markets = dict.fromkeys(self._market(each) for each in held)
+        market_of = {each.id: state.allocations[each.allocation].market for each in held}
+        markets = dict.fromkeys(market_of.values())
         due = [market for market in markets if now >= self._look_at.setdefault(market, now + every)]
         if not due:
             return []
@@ -85,7 +86,7 @@ class LiveBids:
                 hours_left = _UNKNOWN_HOURS
             unsaved_hours = max(state.work.done(now) - state.work.safe, 0) / HOUR
             for own in held:
-                if self._market(own) == market:
+                if market_of[own.id] == market:
                     assert own.host is not None
                     assert own.bid is not None
                     place = HeldBid(own.host, own.bid, 0, runs=True, unsaved_hours=unsaved_hours)
@@ -144,9 +145,6 @@ class LiveBids:
             most = min(plan.decider.most_bid, offer.on_demand)
 
         return BidAdviser.of(record, own_runs(state, market, record), terms, most)
-
-    def _market(self, held: Held) -> Market:
-        return self._journal.state.allocations[held.allocation].market
 
 
 def own_runs(state: RunState, market: Market, record: HostRecord) -> list[OwnRun]:

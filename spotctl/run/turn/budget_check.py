@@ -214,10 +214,6 @@ class BudgetCheck:
     def _limit(self) -> int | None:
         return self._journal.state.limit(self._stated)
 
-    def _limit_to_decide_on(self) -> int | None:
-        self._journal.decided_on = self._journal.state.budget_set
-        return self._limit
-
     def _new_forecast(self) -> BudgetForecast:
         journal = self._journal
         return BudgetForecast(
@@ -228,11 +224,12 @@ class BudgetCheck:
         """The instructions that fit into the budget, in order; none that costs money after the run
         was stopped.
         """
-        limit = self._limit_to_decide_on()
+        state = self._journal.state
+        self._journal.decided_on = state.budget_set
+        limit = self._limit
         if limit is None:
             return wanted
 
-        state = self._journal.state
         now = self._journal.now()
         fitting = list[Instruction]()
         # Refuse purchases for lack of money only once everything else is counted.
@@ -264,7 +261,8 @@ class BudgetCheck:
         run out.
         """
         state = self._journal.state
-        limit = self._limit_to_decide_on()
+        self._journal.decided_on = state.budget_set
+        limit = self._limit
         ending = [held for held in state.alive if held.leaves_at is not None and not held.returning]
         if limit is None or state.stopping is not None or not ending:
             return

@@ -33,7 +33,7 @@ from spotctl.run.turn import observe
 from spotctl.run.turn.budget_check import BudgetCheck, exhausted, unfinished_text
 from spotctl.run.turn.execute import Executor, Journal
 from spotctl.run.turn.observe import hidden
-from spotctl.run.turn.reconcile import Buy, Instruction, StrategyTerms
+from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.work.workload import Workload
 
 REMOVAL_PATIENCE = 3 * MINUTE
@@ -89,7 +89,7 @@ class EndOfRun:
         # Once the first leases of all orders are over, their machines have ended unless renewed.
         leases_over = all(order.lease_until <= over for order in state.orders.values())
         known = listed or (state.stopping is not None and leases_over)
-        return known and not state.alive and not state.has_open_order
+        return known and not state.alive and not state.open_orders
 
     def record_prices(self) -> None:
         """Logs the prices of spot machines as they change, so that every copy of the log says what
@@ -278,21 +278,18 @@ class Reach:
         alive = tuple(offer for offer in offers if places[offer] not in self.dead)
         return replace(terms, offers=alive or offers)
 
-    def allows(self, instruction: Instruction) -> bool:
-        """Whether an instruction can be carried out."""
-        return not isinstance(instruction, Buy) or self._sells(instruction.rent)
-
     def blocks(self, state: RunState, terms: StrategyTerms) -> bool:
         """Whether a run that lacks machines cannot get any: no spot machines, nor those on demand
         in their place.
         """
         held = {state.allocations[machine.allocation].reliable for machine in state.alive}
-        if terms.reliable is not None and True not in held and not self._sells(terms.reliable):
+        if terms.reliable is not None and True not in held and not self.sells(terms.reliable):
             return True
         spot = any(self.admits(offer.market, spot=True) for offer in terms.offers)
-        return not (False in held or spot or self._sells(terms.baseline))
+        return not (False in held or spot or self.sells(terms.baseline))
 
-    def _sells(self, rent: Rent) -> bool:
+    def sells(self, rent: Rent) -> bool:
+        """Whether an order of these machines can be carried out."""
         return self.admits(rent.offer.market, spot=rent.bid is not None)
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar, TypeVarTuple
 
 import stamina
 
+from bidbrain.strategies.base import Rent
 from pricing_data.units import SECOND
 from spotctl.clouds.boot import first_lease
 from spotctl.clouds.errors import (
@@ -105,17 +106,10 @@ class Journal:
         self._log.append(self.run, self.now(), event)
         self.catch_up()
 
-    def order(
-        self, intent: ev.RentIntended, fits: Callable[[EventLog, ev.RentIntended, int], bool]
-    ) -> bool:
-        """Appends an order if it fits next to what other runs hold; no run orders meanwhile. See
-        `write_within`.
-        """
-        return self.write_within(intent, lambda log, now: fits(log, intent, now))
-
     def write_within(self, event: Event, holds: Callable[[EventLog, int], bool] = always) -> bool:
         """Appends an event that follows from the budget, if that is still the one that was
-        `decided_on`: otherwise the next turn decides again."""
+        `decided_on`: otherwise the next turn decides again. An order must also fit next to what
+        other runs hold, which `holds` says: no run orders meanwhile."""
         now = self.now()
 
         def still_holds() -> bool:
@@ -219,24 +213,34 @@ class Executor:
     def carry_out(self, instruction: Instruction) -> None:
         """Carries out an instruction. NotPermitted: the provider allows no more changes.
         BadRequest: the provider does not have what the job asks for."""
+        journal = self._journal
+        number = journal.state.intents + 1
+        intent: Intended
+        is_written = True
         match instruction:
-            case ScheduleReturn():
+            case ScheduleReturn(allocation, at, machines):
                 # Machines may leave because the budget does not cover another lease.
-                self._journal.write_within(
-                    ev.ReturnScheduled(instruction.allocation, instruction.at, instruction.machines)
+                journal.write_within(ev.ReturnScheduled(allocation, at, machines))
+                return
+            case Buy(rent, reliable):
+                order = self._ordered(number, rent, reliable=reliable)
+                is_written = journal.write_within(
+                    order, lambda log, now: self._fits(log, order, now)
                 )
-            case Buy() | Renew() | ReturnMachines() | RaiseBid():
-                intent = self._intent(instruction)
-                if isinstance(intent, ev.RentIntended):
-                    self.crowded = not self._journal.order(intent, self._fits)
-                    if self.crowded:
-                        return
-                elif intent.commits:
-                    if not self._journal.write_within(intent):
-                        return
-                else:
-                    self._journal.write(intent)
-                self._finish(intent)
+                self.crowded = not is_written
+                intent = order
+            case Renew(machines, until):
+                intent = ev.RenewIntended(number, machines, until)
+                is_written = journal.write_within(intent)
+            case RaiseBid(machine, bid, why):
+                intent = ev.BidIntended(number, machine, bid, why)
+                is_written = journal.write_within(intent)
+            case ReturnMachines(machines, reason):
+                intent = ev.ReturnIntended(number, machines, reason)
+                journal.write(intent)
+
+        if is_written:
+            self._finish(intent)
 
     def settle(self) -> None:
         """Repeats requests that have no outcome yet."""
@@ -413,34 +417,24 @@ class Executor:
         }
         return unlisted | {machine.id for machine in listed if machine.state not in over}
 
-    def _intent(self, instruction: Buy | Renew | ReturnMachines | RaiseBid) -> Intended:
-        number = self._journal.state.intents + 1
-        match instruction:
-            case Buy(rent, reliable):
-                offer = rent.offer
-                until = self._journal.now() + first_lease(
-                    offer.market, self._environment.lease_times
-                )
-                held = self._environment.holdings(offer.market, spot=rent.bid is not None)
-                return ev.RentIntended(
-                    number,
-                    offer.market,
-                    rent.machines,
-                    rent.bid,
-                    offer.on_demand,
-                    offer.nu,
-                    reliable,
-                    until,
-                    held.disk,
-                    held.address,
-                    self._environment.list_price(offer.market) if offer.market.reservation else 0,
-                )
-            case Renew(machines, until):
-                return ev.RenewIntended(number, machines, until)
-            case ReturnMachines(machines, reason):
-                return ev.ReturnIntended(number, machines, reason)
-            case RaiseBid(machine, bid, why):
-                return ev.BidIntended(number, machine, bid, why)
+    def _ordered(self, number: int, rent: Rent, *, reliable: bool) -> ev.RentIntended:
+        """The order of a purchase, with its first lease and the prices of now."""
+        offer = rent.offer
+        until = self._journal.now() + first_lease(offer.market, self._environment.lease_times)
+        held = self._environment.holdings(offer.market, spot=rent.bid is not None)
+        return ev.RentIntended(
+            number,
+            offer.market,
+            rent.machines,
+            rent.bid,
+            offer.on_demand,
+            offer.nu,
+            reliable,
+            until,
+            held.disk,
+            held.address,
+            self._environment.list_price(offer.market) if offer.market.reservation else 0,
+        )
 
     def _finish(self, intent: Intended, *, repeated: bool = False) -> None:
         match intent:
@@ -451,8 +445,19 @@ class Executor:
             case ev.ReturnIntended():
                 returned = self.retry(self._return, intent)
                 outcome = None if returned is None else ev.Returned(intent.intent)
-            case ev.BidIntended():
-                outcome = self._raise_bid(intent)
+            case ev.BidIntended(number, machine, wanted):
+                (_, before), _ = self._journal.state.machines[machine].bids[-2:]
+                try:
+                    bid = self.retry(
+                        self._provider.raise_bid, machine, wanted, refusals=(ProviderError,)
+                    )
+                except (ProviderError, BadRequest) as error:
+                    self._journal.write(ev.BidChanged(number, machine, before, str(error)))
+                    if action_for(error) is ErrorAction.STOP:
+                        raise
+                    return
+                outcome = None if bid is None else ev.BidChanged(number, machine, bid)
+
         if outcome is not None:
             self._journal.write(outcome)
 
@@ -535,20 +540,6 @@ class Executor:
             return True
 
         return None if self.retry(call) is None else ev.Renewed(intent.intent)
-
-    def _raise_bid(self, intent: ev.BidIntended) -> Event | None:
-        (_, before), _ = self._journal.state.machines[intent.id].bids[-2:]
-        try:
-            bid = self.retry(
-                self._provider.raise_bid, intent.id, intent.bid, refusals=(ProviderError,)
-            )
-        except (ProviderError, BadRequest) as error:
-            self._journal.write(ev.BidChanged(intent.intent, intent.id, before, str(error)))
-            if action_for(error) is ErrorAction.STOP:
-                raise
-            return None
-
-        return None if bid is None else ev.BidChanged(intent.intent, intent.id, bid)
 
     def _return(self, intent: ev.ReturnIntended) -> bool:
         if self._kept is not None:

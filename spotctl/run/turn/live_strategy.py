@@ -53,15 +53,11 @@ class LiveStrategy:
         usd_left: Callable[[], tuple[float, float]],
         tariff: Tariff,
     ) -> None:
+        self.name = plan.decider.name
         self._plan = plan
         self._state = state
         self._usd_left = usd_left
         self._tariff = tariff
-
-    @property
-    def name(self) -> str:
-        """The name of the planned strategy."""
-        return self._plan.decider.name
 
     def decide(self, situation: Situation) -> Decision:
         """The decision for a situation, completed from the log."""
@@ -339,7 +335,7 @@ def record_of(state: RunState, now: int) -> SpotRecord:
             (now if held.ended is None else held.ended for held in machines),
             default=allocation.started,
         )
-        held_for += _overlap(allocation.started, ended, since)
+        held_for += max(ended - max(allocation.started, since), 0)
 
     # On-demand machines rented before any eviction were the strategy's own choice, not a fallback.
     first = min(evicted, default=inf)
@@ -351,16 +347,10 @@ def record_of(state: RunState, now: int) -> SpotRecord:
         and not allocation.market.reservation
     ]
 
-    return SpotRecord(
-        tuple(sorted(evicted)),
-        tuple(sorted(fallbacks)),
-        held_for,
-        sum(
-            min(spell.lasting, _overlap(spell.begin, spell.end, since))
-            for spell in state.work.spells
-        ),
-    )
+    # The time in which attempts did the work that checkpoints kept.
+    useful = 0
+    for spell in state.work.spells:
+        lasting = round(spell.kept / spell.share)
+        useful += min(lasting, max(spell.end - max(spell.begin, since), 0))
 
-
-def _overlap(begin: int, end: int, since: int) -> int:
-    return max(end - max(begin, since), 0)
+    return SpotRecord(tuple(sorted(evicted)), tuple(sorted(fallbacks)), held_for, useful)

@@ -48,11 +48,27 @@ def news(
 
     Nothing is known of machines whose ids begin with one of `unlisted`.
     """
+    # Machines with the run's tag that no logged answer names: the answer was lost.
+    events = list[Event]()
+    for machine in machines:
+        intent = int(machine.tags.get(INTENT_TAG, "0"))
+        # While the order is open it is repeated, and its answer names all its machines; not so when
+        # the run ends.
+        awaited = intent in state.open and state.stopping is None
+        if machine.id not in state.machines and intent in state.orders and not awaited:
+            granted = ev.Granted(machine.id, machine.started, machine.host)
+            events.append(ev.Rented(intent, (granted,)))
+
+    # Machines that were missing in earlier lists, and are not gone.
+    for machine in machines:
+        missed = state.machines.get(machine.id)
+        was_missing = missed is not None and missed.end_reason == NOT_LISTED
+        if was_missing and machine.state is not MachineState.GONE:
+            events.append(ev.MachineListedAgain(machine.id))
+
     alive = {held.id for held in state.alive}
     known = [machine for machine in machines if machine.id in alive]
-    events = [
-        *_unlogged(state, machines),
-        *_listed_again(state, machines),
+    events += [
         *_booting(state, known, now),
         *_changed(state, known, now),
         *_warned(state, known, source),
@@ -159,16 +175,16 @@ def _gpus(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event
         held = state.machines[machine.id]
         if machine.state is not MachineState.RUNNING or now - held.gpus_at < _CARDS_EVERY:
             continue
-        is_ = machine.gpus
-        was = held.gpus
-        busy, memory = (None, None) if is_ is None else (is_.busy, is_.memory)
-        before = (None, None) if was is None else (was.busy, was.memory)
-        if _differs(busy, before[0]) or _differs(memory, before[1]):
-            yield ev.CardsUsed(machine.id, busy, memory)
-
-
-def _differs(is_: int | None, was: int | None) -> bool:
-    return is_ != was and (is_ is None or was is None or abs(is_ - was) >= _CARDS_CHANGE)
+        cards = machine.gpus
+        noted = held.gpus
+        use = (None, None) if cards is None else (cards.busy, cards.memory)
+        before = (None, None) if noted is None else (noted.busy, noted.memory)
+        differs = False
+        for is_, was in zip(use, before, strict=True):
+            is_far = is_ is None or was is None or abs(is_ - was) >= _CARDS_CHANGE
+            differs |= is_ != was and is_far
+        if differs:
+            yield ev.CardsUsed(machine.id, *use)
 
 
 def _traffic(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
@@ -183,26 +199,3 @@ def _traffic(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Ev
         before = 0 if held.traffic is None else held.traffic.received + held.traffic.sent
         if is_.received + is_.sent - before >= max(_TRAFFIC_LEAST, before // _TRAFFIC_SHARE):
             yield ev.TrafficCounted(machine.id, is_.received, is_.sent)
-
-
-def _unlogged(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
-    """Machines with the run's tag that no logged answer names: the answer was lost."""
-    for machine in machines:
-        intent = int(machine.tags.get(INTENT_TAG, "0"))
-        # While the order is open it is repeated, and its answer names all its machines; not so when
-        # the run ends.
-        awaited = intent in state.open and state.stopping is None
-        if machine.id not in state.machines and intent in state.orders and not awaited:
-            yield ev.Rented(intent, (ev.Granted(machine.id, machine.started, machine.host),))
-
-
-def _listed_again(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
-    """Machines that were missing in earlier lists, and are not gone."""
-    for machine in machines:
-        held = state.machines.get(machine.id)
-        if (
-            held is not None
-            and held.end_reason == NOT_LISTED
-            and machine.state is not MachineState.GONE
-        ):
-            yield ev.MachineListedAgain(machine.id)

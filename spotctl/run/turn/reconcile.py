@@ -17,7 +17,7 @@ from spotctl.clouds.boot import stated_time
 from spotctl.clouds.link import LeaseTimes
 from spotctl.log.boots import clouds_that_answer
 from spotctl.log.events import RenewIntended, ReturnIntended
-from spotctl.log.state import EVICTED, Held, RunState, covers
+from spotctl.log.state import EVICTED, RunState, covers
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
     were scheduled.
     """
     instructions: list[Instruction] = []
-    staying = _staying(state)
+    staying = tuple(held for held in state.alive if not held.returning)
     due = tuple(
         held.id
         for held in staying
@@ -257,7 +257,9 @@ def nearly_done(state: RunState, left: float, now: int, times: LeaseTimes, least
 
     rest = (now - state.started) * left / (1.0 - left)
     staying = 0
-    for held in _staying(state):
+    for held in state.alive:
+        if held.returning:
+            continue
         goes = min(
             (at for at in (held.warned_until, state.leaves_at(held)) if at is not None), default=inf
         )
@@ -341,7 +343,3 @@ def repeated_returns(
     )
 
     return [ReturnMachines(machines, "its return had no effect")] if machines else []
-
-
-def _staying(state: RunState) -> tuple[Held, ...]:
-    return tuple(held for held in state.alive if not held.returning)

@@ -212,30 +212,23 @@ class Runner:
     def _bear(self, refusal: NotPermitted | NotHere) -> None:
         """Goes on without the cloud while a login is waited for; otherwise ends the run, which may
         change nothing any more: machines that cannot be returned end with their leases."""
-        if isinstance(refusal, LoginNeeded) and self._waits_for_login(refusal):
-            # Machines keep working, although nothing is known about them and nothing can be
-            # decided.
-            self._advance(self._workload.turn(self.state, (), self._journal.now()))
-            return
-
+        # The run waits for a login until the first of its leases is about to end.
+        now = self._journal.now()
         is_first = self.state.stopping is None
+        leases = [held.lease_until for held in self.state.alive if not held.returning]
+        if isinstance(refusal, LoginNeeded) and is_first and leases:
+            until = min(leases) - self._times.notice
+            if self.state.login is None and now < until:
+                self._journal.write(ev.LoginAwaited(str(refusal), until))
+            if now < until:
+                # Machines keep working, although nothing is known about them and nothing can be
+                # decided.
+                self._advance(self._workload.turn(self.state, (), self._journal.now()))
+                return
+
         self._stop(NOT_PERMITTED, str(refusal))
         if not is_first:
             self._ending.end_hidden(("",), ends_machines=True)
-
-    def _waits_for_login(self, refusal: LoginNeeded) -> bool:
-        """Whether the run goes on after this refusal: until the first of its leases is about to
-        end.
-        """
-        now = self._journal.now()
-        leases = [held.lease_until for held in self.state.alive if not held.returning]
-        if self.state.stopping is not None or not leases:
-            return False
-
-        until = min(leases) - self._times.notice
-        if self.state.login is None and now < until:
-            self._journal.write(ev.LoginAwaited(str(refusal), until))
-        return now < until
 
     def _note_stall(self, error: ProviderError) -> None:
         """Logs, once, why nothing can be decided; ends the run if this lasts."""
@@ -370,18 +363,20 @@ class Runner:
         # Until the result of an order is known, another order could buy the same again; and until
         # it is known whether all machines have what made one of them end silently, another order
         # could buy the same fault again.
-        if self.state.has_open_order or self.state.is_unproven(self._intents_before):
+        state = self.state
+        since = self._intents_before
+        useless = state.useless(since)
+        others_remain = any(not held.returning for held in state.alive)
+        is_unproven = useless > 0 and not state.has_answered and others_remain
+        if state.open_orders or is_unproven:
             return []
 
-        state = self.state
         shared = bool(state.denied) and self._rules.shared(state)
         limits = self._rules.limits
         fewest = limits.least if limits.shrinks else inf
-        since = self._intents_before
         reach = Reach.of(state, self._executor.unlisted, since, shared=shared, fewest=fewest)
 
         # A run ends that has wanted machines for too long and got none, or none that answered.
-        useless = self.state.useless(since)
         if useless >= boots.MAX_SILENT_MACHINES:
             self._stop(
                 FAILED,
@@ -405,7 +400,9 @@ class Runner:
             return []
 
         return [
-            instruction for instruction in self._decide(reach, now) if reach.allows(instruction)
+            instruction
+            for instruction in self._decide(reach, now)
+            if not isinstance(instruction, Buy) or reach.sells(instruction.rent)
         ]
 
     def _decide(self, reach: Reach, now: int) -> list[Instruction]:

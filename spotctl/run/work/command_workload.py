@@ -252,13 +252,30 @@ class CommandWorkload(Workload):
         market = state.allocations[state.machines[machine].allocation].market
         if split := self._split_text(market):
             variables["SPOTCTL_PARALLEL"] = split
+
+        # How the node keeps checkpoints: durations of the market become seconds of the program.
+        policy: CheckpointPolicy | None = None
+        checkpoint = self._command.checkpoint
+        if checkpoint is not None:
+            first = state.allocations[state.machines[attempt.machines[0]].allocation]
+            life = self._mean_life(first.market, first.bid, len(attempt.machines))
+            second = SECOND * self._environment.provider.speed
+            policy = CheckpointPolicy(
+                checkpoint.path,
+                None if checkpoint.every is None else checkpoint.every / second,
+                life / second if isfinite(life) else None,
+                self._save_time() / second,
+                LONGEST_INTERVAL / second,
+                self._command.nodes.is_range,
+            )
+
         task = NodeTask(
             self._start(attempt),
             rank=rank,
             run=self._command.run,
             setup=(self._spec.setup or "") if self._container else "",
             environment={**variables, **self._environment.variables},
-            checkpoint=self._checkpoint_policy(state, attempt),
+            checkpoint=policy,
             marks=self._marks,
             **self._files(market),
         )
@@ -281,26 +298,6 @@ class CommandWorkload(Workload):
             "near": copies_near(spec, market.cloud, market.region),
             "outputs": {output_variable(name): path for name, path in spec.outputs.items()},
         }
-
-    def _checkpoint_policy(
-        self, state: RunState, attempt: ev.AttemptBegan
-    ) -> CheckpointPolicy | None:
-        """How the node keeps checkpoints; durations of the market become seconds of the program."""
-        checkpoint = self._command.checkpoint
-        if checkpoint is None:
-            return None
-
-        allocation = state.allocations[state.machines[attempt.machines[0]].allocation]
-        life = self._mean_life(allocation.market, allocation.bid, len(attempt.machines))
-        second = SECOND * self._environment.provider.speed
-        return CheckpointPolicy(
-            checkpoint.path,
-            None if checkpoint.every is None else checkpoint.every / second,
-            life / second if isfinite(life) else None,
-            self._save_time() / second,
-            LONGEST_INTERVAL / second,
-            self._command.nodes.is_range,
-        )
 
     def _tried_again(self, state: RunState, step: GangStep) -> GangStep:
         """Stops an attempt that has failed, if the job may be tried again after this failure."""

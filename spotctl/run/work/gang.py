@@ -113,7 +113,41 @@ def next_step(state: RunState, machines: Sequence[Machine], shape: GangShape, no
     }
     if state.work.runs:
         return _running(state, listed, shape, now)
-    return _gathering(state, listed, shape, now)
+
+    # The gang is incomplete: its nodes are prepared, and wait for others.
+    nodes = [held for held in _nodes(state) if held.id in listed]
+    failed = list[NodeExit]()
+    rest = list[str]()
+    name = run_name(state.work.number)
+    for node in nodes:
+        machine = listed[node.id]
+        if machine.work == PREPARE and machine.exit_code not in (None, 0):
+            failed.append(NodeExit(node.id, machine.exit_code))
+        if machine.work == name and machine.exit_code is None:
+            rest.append(node.id)
+
+    unprepared = tuple(failed)
+    broken = {failure.machine for failure in failed}
+    ready = _ready(nodes, listed, shape)
+    waiting = [node for node in nodes if node.id not in broken]
+    alive = [node for node in _nodes(state) if node.id not in broken]
+
+    # An attempt begins with the machines that are ready: at once if enough remain of the last one.
+    enough = len(ready) >= shape.most
+    if shape.least <= len(ready) < shape.most:
+        before = () if state.work.attempt is None else state.work.attempt.machines
+        remain = sum(node.id in before for node in ready)
+        enough = remain >= shape.least or not _others_come(state, ready, alive, shape, now)
+
+    if enough and not _still_saving(state, listed):
+        begin = tuple(node.id for node in ready[: shape.most])
+        return GangStep(begin=begin, unprepared=unprepared)
+
+    idle = list(broken)
+    if 0 < len(waiting) < shape.least and not state.open:
+        waited = now - _since(state, waiting, shape)
+        idle += [node.id for node in waiting if waited > shape.pause]
+    return GangStep(rest=tuple(rest), unprepared=unprepared, idle=tuple(idle))
 
 
 def _running(
@@ -202,49 +236,6 @@ def _why(held: Held) -> str:
     if held.warned_until is not None:
         return "will be evicted"
     return "is being returned" if held.returning else ""
-
-
-def _gathering(
-    state: RunState, listed: Mapping[str, Machine], shape: GangShape, now: int
-) -> GangStep:
-    nodes = [held for held in _nodes(state) if held.id in listed]
-    failed = list[NodeExit]()
-    rest = list[str]()
-    name = run_name(state.work.number)
-    for node in nodes:
-        machine = listed[node.id]
-        if machine.work == PREPARE and machine.exit_code not in (None, 0):
-            failed.append(NodeExit(node.id, machine.exit_code))
-        if machine.work == name and machine.exit_code is None:
-            rest.append(node.id)
-
-    unprepared = tuple(failed)
-    broken = {failure.machine for failure in failed}
-    ready = _ready(nodes, listed, shape)
-    waiting = [node for node in nodes if node.id not in broken]
-    alive = [node for node in _nodes(state) if node.id not in broken]
-    if not _still_saving(state, listed) and _enough(state, ready, alive, shape, now):
-        begin = tuple(node.id for node in ready[: shape.most])
-        return GangStep(begin=begin, unprepared=unprepared)
-
-    idle = list(broken)
-    if 0 < len(waiting) < shape.least and not state.open:
-        waited = now - _since(state, waiting, shape)
-        idle += [node.id for node in waiting if waited > shape.pause]
-    return GangStep(rest=tuple(rest), unprepared=unprepared, idle=tuple(idle))
-
-
-def _enough(
-    state: RunState, ready: Sequence[Held], alive: Sequence[Held], shape: GangShape, now: int
-) -> bool:
-    """Whether an attempt begins with the machines that are ready: at once if enough remain of the
-    last attempt.
-    """
-    if not shape.least <= len(ready) < shape.most:
-        return len(ready) >= shape.most
-    before = () if state.work.attempt is None else state.work.attempt.machines
-    remain = sum(node.id in before for node in ready)
-    return remain >= shape.least or not _others_come(state, ready, alive, shape, now)
 
 
 def _others_come(

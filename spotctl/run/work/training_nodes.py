@@ -25,9 +25,7 @@ from agileml.pipeline.run.fleet_job import (
 )
 from agileml.pipeline.run.training import PipelinePlan
 from agileml.runtime.prepared_job import isolated
-from agileml.transport import TcpAddress
 from spotctl.agent.files import Watched, replace_json
-from spotctl.clouds.link import ReverseTunnel
 from spotctl.files.job.programs import Parallel
 from spotctl.files.model_files import load_profiles
 from spotctl.home.cloud import mapped_ports
@@ -63,16 +61,6 @@ class TrainingNodes:
 
     folder: Path
     port: int | None = None
-
-    @property
-    def listen(self) -> TcpAddress | None:
-        """The address at which the controller listens for nodes of other computers."""
-        return None if self.port is None else TcpAddress(HOST, self.port)
-
-    @property
-    def reach(self) -> tuple[ReverseTunnel, ...]:
-        """Ports of this computer that the machines need."""
-        return () if self.port is None else (ReverseTunnel(PORT, HOST, self.port),)
 
     def command(self, python: str, cloud: str, *, patient: bool) -> list[str]:
         """The command that joins the training. A `patient` node waits long for a controller that

@@ -23,6 +23,7 @@ from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
 from agileml.runtime.folders import SECRET_VARIABLE
 from agileml.runtime.prepared_job import PreparedJob, RunnableJob, isolated_shape_of
+from agileml.transport import TcpAddress
 from agileml.transport.certificates import credentials_of
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError
@@ -34,7 +35,7 @@ from spotctl.agent.data.transfer import deliver
 from spotctl.agent.errors import AgentError, TransferFailed
 from spotctl.agent.layout import SETUP_VARIABLE, TASK_VARIABLE
 from spotctl.clouds.errors import NotFound, Throttled, Unanswered
-from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.link import MachineSupplies, ReverseTunnel
 from spotctl.clouds.local.clock import MAX_STANDING_SECONDS
 from spotctl.clouds.provider import Machine, MachineState
 from spotctl.files.job.data_places import copies_near, store_packages
@@ -48,7 +49,7 @@ from spotctl.log.state import RunState
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
 from spotctl.run.work import resume_state, training_nodes
-from spotctl.run.work.training_nodes import NODE_PORT, nodes_of
+from spotctl.run.work.training_nodes import HOST, NODE_PORT, PORT, nodes_of
 from spotctl.run.work.workload import DataHere, Workload, WorkReport, checked, container_of
 
 MODEL_FILE, CHECKPOINT_FILE, LOG_FILE = "model.npz", "checkpoint.npz", "iterations.jsonl"
@@ -196,7 +197,10 @@ class TrainingWorkload(Workload):
                 {**secrets, SECRET_VARIABLE: self._secret.hex()}, environment.workdir
             )
 
-        own = (environment.workdir, self._nodes.reach, packages, (NODE_PORT,), self._own_secrets)
+        # The machines need the controller's port of this computer.
+        port = self._nodes.port
+        reach = () if port is None else (ReverseTunnel(PORT, HOST, port),)
+        own = (environment.workdir, reach, packages, (NODE_PORT,), self._own_secrets)
         return MachineSupplies(secrets, *own)
 
     def _own_secrets(self, machine: str) -> Mapping[str, str]:
@@ -352,7 +356,9 @@ class TrainingWorkload(Workload):
         last = max(
             done_before, 0 if state.progress is None else state.progress.clock, self._earlier_clock
         )
-        listen = self._nodes.listen
+        # The controller listens for nodes of other computers.
+        port = self._nodes.port
+        listen = None if port is None else TcpAddress(HOST, port)
         controller = AttachedJob(
             plan, environment.rendezvous, self._secret, self._note_iteration, last, listen=listen
         )

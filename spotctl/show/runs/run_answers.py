@@ -15,11 +15,11 @@ from spotctl.show.columns import Column
 from spotctl.show.plans.plan_answers import CLUSTER
 
 if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
     from spotctl.clouds.provider import Resource
     from spotctl.log.salvage import Salvaged
     from spotctl.run.machine_output import OutputLine
-    from spotctl.run.remote import CommandResult
-    from spotctl.run.start.budgets import ChangedBudget
 
 
 TRAINED: tuple[Column[Mapping[str, Any]], ...] = (
@@ -141,11 +141,11 @@ OUTPUT_LINE: tuple[Column[OutputLine], ...] = (
 )
 """A line of `spotctl logs --json`."""
 
-EXECUTED: tuple[Column[tuple[str, CommandResult]], ...] = (
+EXECUTED: tuple[Column[tuple[str, CompletedProcess[str]]], ...] = (
     Column("machine", "id of the machine", "0"),
-    Column("exit_code", "exit code of the command", "1.code"),
-    Column("out", "what it printed on stdout", "1.out"),
-    Column("err", "what it printed on stderr", "1.err"),
+    Column("exit_code", "exit code of the command", "1.returncode"),
+    Column("out", "what it printed on stdout", "1.stdout"),
+    Column("err", "what it printed on stderr", "1.stderr"),
 )
 SHELL: tuple[Column[Mapping[str, Any]], ...] = (
     Column("machine", "id of the machine"),
@@ -203,7 +203,7 @@ STOPPED = (*RUN_END, *WITHOUT_RUN, *EMERGENCY)
 """The JSON of `spotctl stop`: the end of a run, a job without one, or what was done without the
 log."""
 
-BUDGET_SET: tuple[Column[ChangedBudget], ...] = (
+BUDGET_SET: tuple[Column[Mapping[str, Any]], ...] = (
     Column("run", "id of the run"),
     Column("budget_usd", "what it may cost in all from now on", "limit", form=usd),
     Column(

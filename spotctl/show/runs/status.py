@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from spotctl.home.paths import Paths
     from spotctl.log.events import RowsLost
-    from spotctl.log.jobs import WaitingJob
+    from spotctl.log.jobs import WaitingJob, is_running
     from spotctl.show.runs.run_view import CommandProgress, HeldMachine, MarketView, RunView
 
 
@@ -262,7 +262,7 @@ ANSWER = (*STATUS, *DAMAGED)
 def waiting_json(job: WaitingJob, paths: Paths) -> dict[str, Any]:
     """A job that was launched and has not begun."""
     state, after = "not begun", list(job.after)
-    if job.is_attended(paths):
+    if is_running(paths.locks, job.name):
         state, after = "waiting", job.awaited(paths)
     begins = None if job.begins is None else moment(job.begins)
     return {"name": job.name, "state": state, "after": after, "begins": begins, "file": job.file}

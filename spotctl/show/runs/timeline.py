@@ -54,7 +54,7 @@ class Timeline:
 def follow(timeline: Timeline, rows: Iterable[LogRow]) -> Timeline:
     """The timeline extended by more log rows."""
     for row in rows:
-        state = folding.after(timeline.state, row)
+        state = folding.fold([row], timeline.state)
         event, events, losses = _event(timeline.state, row), timeline.events, timeline.losses
         if event is not None:
             events = _merged(events, event)

@@ -125,6 +125,6 @@ class Broken(FakeProvider):
 
 def test_a_machine_that_is_not_reached_is_an_error_and_no_status_of_the_command() -> None:
     provider = Broken(Replayed.of(PRICES.values()), START)
-    assert remote.run("m-1", provider, ["sh", "-c", "exit 8"]).code == 8
+    assert remote.run("m-1", provider, ["sh", "-c", "exit 8"]).returncode == 8
     with pytest.raises(Unanswered, match="m-1: no answer"):
         remote.run("m-1", provider, ["sh", "-c", "exit 9"])

@@ -33,7 +33,7 @@ def test_the_settings_state_a_quota_in_place_of_the_cloud(settings: Settings) ->
 def test_a_file_that_cannot_be_read_holds_nothing(settings: Settings, text: str) -> None:
     account_quotas.keep(settings, STATED, NOW)
     Paths(settings.home).quotas.write_text(text)
-    assert account_quotas.stated(settings, NOW) == []
+    assert account_quotas.stated(settings, NOW) == {}
     account_quotas.keep(settings, STATED, NOW)
     assert len(account_quotas.stated(settings, NOW)) == 2
 

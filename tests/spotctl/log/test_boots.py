@@ -10,7 +10,7 @@ from pricing_data.units import MINUTE, SECOND
 from spotctl.clouds.link import LeaseTimes
 from spotctl.log import events as ev
 from spotctl.log.boots import boot_of, silent
-from spotctl.log.folding import after
+from spotctl.log.folding import fold
 from spotctl.log.state import LogRow, RunState
 from spotctl.show.runs.lines import happened
 
@@ -29,7 +29,8 @@ def run(*rows: tuple[float, ev.Event]) -> list[RunState]:
     ]
     states = [RunState()]
     for number, (at, event) in enumerate((*begun, *rows), 1):
-        states.append(after(states[-1], LogRow(number, "job-1", round(at * SECOND), event)))
+        row = LogRow(number, "job-1", round(at * SECOND), event)
+        states.append(fold([row], states[-1]))
     return states[len(begun) :]
 
 

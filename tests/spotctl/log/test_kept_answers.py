@@ -19,7 +19,7 @@ from spotctl.home.paths import Paths
 from spotctl.log import events as ev, ledger_reader
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import priced
-from spotctl.log.salvage import raw_log, repair, write_rows
+from spotctl.log.salvage import raw_log, repair
 from spotctl.log.state import LogRow
 from spotctl.log.statuses import read_log
 from spotctl.log.store import EventLog
@@ -111,7 +111,8 @@ class Story:
     def _move(self) -> None:
         """A file with the same rows, as after a restored backup."""
         rows = raw_log(self.home / "log.sqlite").rows
-        write_rows(self.home / "other.sqlite", rows)
+        with EventLog(self.home / "other.sqlite") as log:
+            log.restore((row.run, row.at, row.kind, row.body) for row in rows)
         (self.home / "other.sqlite").rename(self.home / "log.sqlite")
 
 

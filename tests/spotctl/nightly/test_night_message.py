@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, time
+from pathlib import Path
 
 import pytest
 
@@ -10,14 +11,17 @@ from pricing_data.units import HOUR
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
-from spotctl.nightly.night_message import NightPaths, NightResult, NightTotals, night_message
+from spotctl.nightly.hours import Hours
+from spotctl.nightly.night_message import NightResult, NightTotals, night_message
+from spotctl.nightly.state_dir import Installed
 from spotctl.run.notify import message_of_end
 from tests.spotctl.show.costs.made import NIGHT, MadeRun
 
 DOLLAR = 3600 * 10**9
 
 
-PATHS = NightPaths("a", "job.yaml", "environment", "log")
+NIGHTLY = Installed("a", Path("job.yaml"), Hours(time(2)), "cron", "")
+PLACES = (Path("environment"), Path("log"))
 
 
 def ended(provider: str, dollars: int) -> RunState:
@@ -48,7 +52,7 @@ def test_the_totals_of_a_night_do_not_mix_billed_and_replayed_money() -> None:
 def test_messages_say_that_nothing_was_billed(provider: str, text: str) -> None:
     run = ended(provider, 5)
     assert run.ended is not None
-    night = night_message(NightResult("done", ""), [run], date(2026, 6, 1), PATHS)
+    night = night_message(NightResult("done", ""), [run], date(2026, 6, 1), NIGHTLY, *PLACES)
     for message in (night, message_of_end("a", run, run.ended)):
         assert message.lines["Cost"] == text
         assert (message.facts["cost_usd"], message.facts["replayed"]) == (5.0, provider == "local")

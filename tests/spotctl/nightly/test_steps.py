@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -10,7 +9,7 @@ from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.state import RunState
 from spotctl.nightly.hours import Night
 from spotctl.nightly.state_dir import NightRecord
-from spotctl.nightly.steps import CANNOT_RESUME, NightState, NightStep, next_step
+from spotctl.nightly.steps import CANNOT_RESUME, NightStep, next_step
 
 AT = 1_780_000_000_000_000
 TONIGHT = Night(date(2026, 5, 2), AT, AT + 4 * HOUR)
@@ -27,8 +26,12 @@ def record(begin: int, *, reported: bool) -> NightRecord:
     return NightRecord(date(2026, 5, 1), begin, begin, reported=reported)
 
 
-NOTHING = NightState(None, [])
-INTERRUPTED = NightState(record(AT, reported=False), [run(AT + MINUTE)])
+State = tuple[NightRecord | None, list[RunState], bool]
+"""The last recorded night, the job's runs, and whether the latest can be resumed."""
+
+NOTHING: State = (None, [], True)
+INTERRUPTED: State = (record(AT, reported=False), [run(AT + MINUTE)], True)
+NOT_RESUMABLE: State = (*INTERRUPTED[:2], False)
 
 
 @pytest.mark.parametrize(
@@ -36,38 +39,38 @@ INTERRUPTED = NightState(record(AT, reported=False), [run(AT + MINUTE)])
     [
         (NOTHING, NightStep.LAUNCH),
         (
-            NightState(record(LAST_NIGHT, reported=True), [run(LAST_NIGHT, "done")]),
+            (record(LAST_NIGHT, reported=True), [run(LAST_NIGHT, "done")], True),
             NightStep.LAUNCH,
         ),
         # A start that was killed before anything was launched.
-        (NightState(record(AT, reported=False), []), NightStep.LAUNCH),
-        (NightState(record(AT, reported=False), [run(LAST_NIGHT, "done")]), NightStep.LAUNCH),
+        ((record(AT, reported=False), [], True), NightStep.LAUNCH),
+        ((record(AT, reported=False), [run(LAST_NIGHT, "done")], True), NightStep.LAUNCH),
         (
-            NightState(record(AT, reported=False), [run(AT + MINUTE, "no capacity")]),
+            (record(AT, reported=False), [run(AT + MINUTE, "no capacity")], True),
             NightStep.LAUNCH,
         ),
         (
-            NightState(record(AT, reported=False), [run(AT, "stopped", CANNOT_RESUME.message)]),
+            (record(AT, reported=False), [run(AT, "stopped", CANNOT_RESUME.message)], True),
             NightStep.LAUNCH,
         ),
         (INTERRUPTED, NightStep.RESUME),
-        (NightState(record(LAST_NIGHT, reported=False), [run(LAST_NIGHT)]), NightStep.RESUME),
+        ((record(LAST_NIGHT, reported=False), [run(LAST_NIGHT)], True), NightStep.RESUME),
         # A launch by hand that was killed.
-        (NightState(None, [run(LAST_NIGHT)]), NightStep.RESUME),
-        (NightState(record(LAST_NIGHT, reported=True), [run(LAST_NIGHT + HOUR)]), NightStep.RESUME),
-        (replace(INTERRUPTED, can_resume=False), NightStep.REPLACE),
-        (NightState(record(AT, reported=False), [run(AT + MINUTE, "done")]), NightStep.REPORT),
-        (NightState(record(AT, reported=False), [run(AT + MINUTE, "failed")]), NightStep.REPORT),
+        ((None, [run(LAST_NIGHT)], True), NightStep.RESUME),
+        ((record(LAST_NIGHT, reported=True), [run(LAST_NIGHT + HOUR)], True), NightStep.RESUME),
+        (NOT_RESUMABLE, NightStep.REPLACE),
+        ((record(AT, reported=False), [run(AT + MINUTE, "done")], True), NightStep.REPORT),
+        ((record(AT, reported=False), [run(AT + MINUTE, "failed")], True), NightStep.REPORT),
         (
-            NightState(record(LAST_NIGHT, reported=False), [run(LAST_NIGHT, "done")]),
+            (record(LAST_NIGHT, reported=False), [run(LAST_NIGHT, "done")], True),
             NightStep.REPORT,
         ),
-        (NightState(record(AT, reported=True), [run(AT, "done")]), NightStep.SKIP),
-        (NightState(record(AT, reported=True), []), NightStep.SKIP),
+        ((record(AT, reported=True), [run(AT, "done")], True), NightStep.SKIP),
+        ((record(AT, reported=True), [], True), NightStep.SKIP),
     ],
 )
-def test_steps_of_a_timer(state: NightState, step: NightStep) -> None:
-    assert next_step(state, TONIGHT, NOW, scheduled=True) is step
+def test_steps_of_a_timer(state: State, step: NightStep) -> None:
+    assert step_of(state, TONIGHT, NOW, scheduled=True) is step
 
 
 @pytest.mark.parametrize(
@@ -75,22 +78,23 @@ def test_steps_of_a_timer(state: NightState, step: NightStep) -> None:
     [
         (NOTHING, NightStep.MISSED),
         (INTERRUPTED, NightStep.CLOSE),
-        (replace(INTERRUPTED, can_resume=False), NightStep.CLOSE),
-        (NightState(record(AT, reported=False), [run(AT, "done")]), NightStep.REPORT),
-        (NightState(record(AT, reported=False), [run(AT, "no capacity")]), NightStep.MISSED),
-        (NightState(record(AT, reported=True), []), NightStep.SKIP),
+        (NOT_RESUMABLE, NightStep.CLOSE),
+        ((record(AT, reported=False), [run(AT, "done")], True), NightStep.REPORT),
+        ((record(AT, reported=False), [run(AT, "no capacity")], True), NightStep.MISSED),
+        ((record(AT, reported=True), [], True), NightStep.SKIP),
     ],
 )
-def test_after_the_deadline_nothing_is_launched(state: NightState, step: NightStep) -> None:
-    assert next_step(state, TONIGHT, AT + 4 * HOUR, scheduled=True) is step
+def test_after_the_deadline_nothing_is_launched(state: State, step: NightStep) -> None:
+    assert step_of(state, TONIGHT, AT + 4 * HOUR, scheduled=True) is step
 
 
 def test_a_start_by_hand_runs_again() -> None:
     again = Night(date(2026, 5, 2), NOW, None)
-    assert (
-        next_step(
-            NightState(record(AT, reported=True), [run(AT, "done")]), again, NOW, scheduled=False
-        )
-        is NightStep.LAUNCH
-    )
-    assert next_step(INTERRUPTED, again, NOW, scheduled=False) is NightStep.RESUME
+    done = (record(AT, reported=True), [run(AT, "done")], True)
+    assert step_of(done, again, NOW, scheduled=False) is NightStep.LAUNCH
+    assert step_of(INTERRUPTED, again, NOW, scheduled=False) is NightStep.RESUME
+
+
+def step_of(state: State, night: Night, now: int, *, scheduled: bool) -> NightStep:
+    last, runs, can_resume = state
+    return next_step(last, runs, night, now, scheduled=scheduled, can_resume=can_resume)

@@ -11,7 +11,7 @@ from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.events import FINISH, BudgetExceeded
 from spotctl.log.state import RunState
 from spotctl.run import notify as sending
-from spotctl.run.notify import Message, body, message_of_short_budget, post
+from spotctl.run.notify import Message, body, message_of_alarm, post
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import hook
@@ -54,7 +54,7 @@ def test_programs_receive_the_facts() -> None:
 
 def test_a_budget_that_will_not_last_is_reported_with_both_amounts() -> None:
     exceeded = BudgetExceeded(FINISH, 12 * NANO_SECONDS_PER_DOLLAR, 8 * NANO_SECONDS_PER_DOLLAR)
-    message = message_of_short_budget("small", RunState(run="small-1"), exceeded)
+    message = message_of_alarm("small", RunState(run="small-1"), exceeded)
     assert "expected to cost $12.00, more than its budget of $8.00" in message.text
     assert (message.facts["expected_usd"], message.facts["budget_usd"], message.good) == (
         12.0,

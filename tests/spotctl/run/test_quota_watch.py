@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pricing_data.library import Selection
 from spotctl.clouds.wiring import library
 from spotctl.files.job.reader import load, written
 from spotctl.home.config import Settings
@@ -15,8 +16,9 @@ from spotctl.home.quotas import quotas_from
 from spotctl.log import events as ev
 from spotctl.log.outcomes import DONE
 from spotctl.log.store import EventLog
+from spotctl.planning.facts import replay_start
 from spotctl.run.start.launch_plans import plan_of_run, stored_plans
-from spotctl.run.start.live_markets import begin_market, market_start
+from spotctl.run.start.live_markets import begin_market
 from spotctl.run.start.runs import begin_run
 from spotctl.run.start.stored_facts import read_account
 from spotctl.run.turn.execute import Journal
@@ -99,7 +101,8 @@ def test_the_plan_of_a_run_follows_its_part_and_stays_in_its_region(
     file = tmp_path / "job.yaml"
     file.write_text(JOB)
     began = ev.RunBegan("mine", "local", written(load(file)), "", 0, None, "local=4 machines")
-    started = market_start(library(settings))
+    known = library(settings)
+    started = replay_start(known.table(known.require(Selection(clouds=("local",)))))
     few = plan_of_run(began, settings, started)
     place = few.cost.choice[0].rent.offer.market
     more = plan_of_run(began, settings, started, "local=10 machines", (place.cloud, place.region))

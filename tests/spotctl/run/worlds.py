@@ -4,6 +4,7 @@ at any point.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -230,7 +231,7 @@ def environment(provider: Any, folder: Path = Path()) -> RunEnvironment:  # noqa
         folder,
         folder,
         folder,
-        MachinePaths.here(folder, folder),
+        MachinePaths(sys.executable, str(folder), str(folder)),
     )
 
 

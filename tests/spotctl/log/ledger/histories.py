@@ -9,6 +9,7 @@ fills the log of a home folder, so that `spotctl report cost` and the like have 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
@@ -308,7 +309,7 @@ def _night(
         folder,
         folder,
         folder,
-        MachinePaths.here(folder, folder),
+        MachinePaths(sys.executable, str(folder), str(folder)),
     )
     limits = RunLimits(None if spec.budget is None else spec.budget * 3600)
     rules = RunRules(strategy, tariff_of(provider, begin), limits)

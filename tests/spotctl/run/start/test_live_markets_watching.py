@@ -58,7 +58,8 @@ def test_orders_never_exceed_a_quota(home: Home, holders: int) -> None:
             journal.write(ev.RunBegan(name, "local", {}, "", 0, None, QUOTAS))
             intent = ev.RentIntended(1, MARKETS[1], 2, 1, ON_DEMAND, 4.0, False, START + HOUR)
             barrier.wait()
-            return journal.order(intent, OtherRuns(home.settings).leave_room)
+            leave_room = OtherRuns(home.settings).leave_room
+            return journal.write_within(intent, lambda log, now: leave_room(log, intent, now))
 
     with ThreadPoolExecutor(3) as pool:
         fits = list(pool.map(order, ("p", "q", "r")))
@@ -111,11 +112,11 @@ def test_a_scheduler_that_is_paused_at_any_statement_exceeds_nothing(tmp_path: P
             intent = ev.RentIntended(
                 1, MARKETS[1], machines, 1, ON_DEMAND, 4.0, False, START + HOUR
             )
-            return (
-                machines
-                if machines and journal.order(intent, OtherRuns(home.settings).leave_room)
-                else 0
-            )
+            if not machines:
+                return 0
+            leave_room = OtherRuns(home.settings).leave_room
+            fits = journal.write_within(intent, lambda log, now: leave_room(log, intent, now))
+            return machines if fits else 0
 
     def paused(at: int) -> tuple[int, int, Home]:
         """Statements of the first process, the machines of both, and the home."""

@@ -16,7 +16,7 @@ import pytest
 
 from spotctl.log import events as ev, ledger_reader as read
 from spotctl.log.loss import RawRow
-from spotctl.log.salvage import raw_log, write_rows
+from spotctl.log.salvage import raw_log
 from spotctl.log.store import EventLog
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.test_damaged_bytes import forget
@@ -173,5 +173,6 @@ def _rewritten(home: Path, change: Callable[[list[RawRow]], list[RawRow]]) -> No
     """Replaces the home's log by one with these changes."""
     raw = raw_log(home / "log.sqlite")
     assert not raw.failure
-    write_rows(home / "new.sqlite", change(list(raw.rows)))
+    with EventLog(home / "new.sqlite") as log:
+        log.restore((row.run, row.at, row.kind, row.body) for row in change(list(raw.rows)))
     (home / "new.sqlite").rename(home / "log.sqlite")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pricing_data.market import Market
-from spotctl.log import events as ev, folding
+from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.ledger.same_work import busy, final_figures
@@ -104,11 +104,10 @@ def test_machines_are_reported_as_returned_only_once_they_are() -> None:
         rows([*run_events(), (9.0, ev.StopRequested("done", "")), (9.0, returning), *gone])
     )
     assert run_lines.happened(stopping, after) == []
-    ended = folding.after(after, LogRow(99, "small-1", at(11), ENDED))
+    ended = fold([LogRow(99, "small-1", at(11), ENDED)], after)
     assert run_lines.happened(after, ended) == ["Finished. All machines returned."]
-    too_early = folding.after(
-        stopping, LogRow(99, "small-1", at(11), replace(ENDED, outcome="failed"))
-    )
+    failed = LogRow(99, "small-1", at(11), replace(ENDED, outcome="failed"))
+    too_early = fold([failed], stopping)
     assert run_lines.happened(stopping, too_early) == ["Failed. 2 machines still running."]
 
 
