@@ -119,29 +119,7 @@ def report(findings: Sequence[Finding]) -> Group:
 def of_this_computer(settings: Settings, now: int) -> Iterator[Finding]:
     """Checks that need no other computer: versions, the home folder, prices, nights and runs."""
     yield _python()
-    yield from _packages()
-    yield _home(settings.home)
-    yield _disk(settings.home)
-    yield _scheduler()
-    yield from _nights(settings.home, now)
-    yield from _prices(settings, now)
-    yield from _runs(settings)
 
-
-def _python() -> Finding:
-    detail = f"Python {platform.python_version()} on {platform.system()}"
-    if sys.version_info < OLDEST_PYTHON:
-        oldest = ".".join(map(str, OLDEST_PYTHON))
-        return Finding("here", "python", Level.FAILS, detail, f"install Python {oldest} or newer")
-    if sys.platform != "linux":
-        return Finding(
-            "here", "python", Level.NOTE, f"{detail}: the local market is tested on Linux only"
-        )
-
-    return Finding("here", "python", Level.GOOD, detail)
-
-
-def _packages() -> Iterator[Finding]:
     try:
         sdks = [sdk for cloud in rented_clouds() if (sdk := cloud_of(cloud).packages.sdk)]
         detail = ", ".join(f"{name} {version(name)}" for name in ("spotctl", *sdks))
@@ -157,6 +135,42 @@ def _packages() -> Iterator[Finding]:
             detail = f"not installed; for {package.used_for}"
             cure = f"pip install 'spotctl[{package.extra}]'"
             yield Finding("here", f"extra {package.extra}", Level.NOTE, detail, cure)
+
+    yield _home(settings.home)
+    yield _disk(settings.home)
+    yield _scheduler()
+
+    from spotctl.nightly.health import check
+    from spotctl.nightly.hours import local_zone
+    from spotctl.nightly.install import Timers
+    from spotctl.nightly.state_dir import state_dirs
+
+    for state_dir in state_dirs(settings.home.resolve()):
+        checked = check(state_dir, Timers.of_this_user(), now, local_zone()[0])
+        levels = [*((text, Level.FAILS) for text in checked.problems), (checked.renew, Level.NOTE)]
+        for text, level in levels:
+            detail, _, cure = text.rpartition("; ")
+            if not detail:
+                detail = text
+                cure = "fix it, then run spotctl nightly ls --check"
+            if text:
+                yield Finding("here", f"nightly {state_dir.name}", level, detail, cure)
+
+    yield from _prices(settings, now)
+    yield from _runs(settings)
+
+
+def _python() -> Finding:
+    detail = f"Python {platform.python_version()} on {platform.system()}"
+    if sys.version_info < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        return Finding("here", "python", Level.FAILS, detail, f"install Python {oldest} or newer")
+    if sys.platform != "linux":
+        return Finding(
+            "here", "python", Level.NOTE, f"{detail}: the local market is tested on Linux only"
+        )
+
+    return Finding("here", "python", Level.GOOD, detail)
 
 
 def _is_installed(module: str) -> bool:
@@ -214,24 +228,6 @@ def _scheduler() -> Finding:
     return Finding(
         "here", "nightly", Level.NOTE, detail, "install and start cron, or log in with systemd"
     )
-
-
-def _nights(home: Path, now: int) -> Iterator[Finding]:
-    from spotctl.nightly.health import check
-    from spotctl.nightly.hours import local_zone
-    from spotctl.nightly.install import Timers
-    from spotctl.nightly.state_dir import state_dirs
-
-    for state_dir in state_dirs(home.resolve()):
-        checked = check(state_dir, Timers.of_this_user(), now, local_zone()[0])
-        levels = [*((text, Level.FAILS) for text in checked.problems), (checked.renew, Level.NOTE)]
-        for text, level in levels:
-            detail, _, cure = text.rpartition("; ")
-            if not detail:
-                detail = text
-                cure = "fix it, then run spotctl nightly ls --check"
-            if text:
-                yield Finding("here", f"nightly {state_dir.name}", level, detail, cure)
 
 
 def _prices(settings: Settings, now: int) -> Iterator[Finding]:

@@ -162,7 +162,12 @@ def profile(
     from spotctl.lab.profiler import profiled, profiles_to_json
 
     session: Session = context.obj
-    sizes = parse_sizes(microbatch)
+
+    parts = [part.strip() for part in microbatch.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise BadRequest(f"--microbatch {microbatch!r} is not a list of sizes such as 1,2,4")
+    sizes = [int(part) for part in parts]
+
     check_folder(out)
     profiles = profiled(model, model_factory(model), sizes, repeats, together=together)
     content = profiles_to_json(model, profiles)
@@ -357,14 +362,6 @@ def parse_bytes(text: str) -> float:
     if not match:
         raise BadRequest(f"--memory {text!r} is not a size such as 16GiB")
     return _amount(match[1], match[2], text)
-
-
-def parse_sizes(text: str) -> list[int]:
-    """Whole numbers separated by commas, as in `1,2,4`."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise BadRequest(f"--microbatch {text!r} is not a list of sizes such as 1,2,4")
-    return [int(part) for part in parts]
 
 
 def _amount(number: str, unit: str, text: str) -> float:

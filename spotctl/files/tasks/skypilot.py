@@ -86,22 +86,7 @@ def skypilot_draft(file: YamlFile, folder: Path) -> JobDraft:
     draft.leave_unknown((), task, _TASK, _WITHOUT_COUNTERPART)
     draft.set_nodes(("num_nodes",), task.get("num_nodes"))
     _set_resources(draft, task)
-    _set_variables(draft, task)
-    workdir = task.get("workdir")
-    if isinstance(workdir, str):
-        draft.options["workdir"] = own_path(workdir, folder)
-    elif workdir is not None:
-        why = "a repository is not fetched; clone it, and name its folder in workdir"
-        draft.leave(("workdir",), why)
-    _set_mounts(draft, task, folder)
-    if not isinstance(task.get("setup"), str | None) or not isinstance(task.get("run"), str):
-        draft.refuse(("run",), "expected commands as text in run, and in setup if it is there")
-    draft.set_commands(task.get("setup") or "", task["run"])
 
-    return draft
-
-
-def _set_variables(draft: JobDraft, task: dict[str, Any]) -> None:
     envs = draft.mapping(("envs",), task.get("envs"))
     texts = draft.file.texts("envs")
     for name, value in envs.items():
@@ -121,6 +106,19 @@ def _set_variables(draft: JobDraft, task: dict[str, Any]) -> None:
                 ("secrets", key),
                 f"its value is not copied: export {plain} where you launch the job",
             )
+
+    workdir = task.get("workdir")
+    if isinstance(workdir, str):
+        draft.options["workdir"] = own_path(workdir, folder)
+    elif workdir is not None:
+        why = "a repository is not fetched; clone it, and name its folder in workdir"
+        draft.leave(("workdir",), why)
+    _set_mounts(draft, task, folder)
+    if not isinstance(task.get("setup"), str | None) or not isinstance(task.get("run"), str):
+        draft.refuse(("run",), "expected commands as text in run, and in setup if it is there")
+    draft.set_commands(task.get("setup") or "", task["run"])
+
+    return draft
 
 
 def _set_mounts(draft: JobDraft, task: dict[str, Any], folder: Path) -> None:

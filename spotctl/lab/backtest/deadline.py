@@ -202,27 +202,24 @@ def write(
     by_saving = np.argsort(saved, kind="stable")
     job = int(least[by_saving[saved.size // 2]])
     with output_folder(folder):
-        save_plot(_cost_by_slack(summaries), folder / "cost_by_slack.png")
+        figure, (axes,) = panels(8, 4.5)
+        slacks, costs = dict[float, str](), dict[str, list[float]]()
+        for summary in summaries:
+            slacks[summary.slack] = f"{summary.slack:g}"
+            costs.setdefault(summary.scheme, []).append(summary.cost_ratio)
+
+        for bars in draw_bars(axes, costs, 0.8, _COLORS):
+            axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
+        places, labels = np.arange(len(slacks)), list(slacks.values())
+        axes.set_xticks(places, labels)
+        axes.set_xlabel("slack: time until the deadline / work")
+        axes.set_ylabel("cost / on-demand cost")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(costs))
+
+        save_plot(figure, folder / "cost_by_slack.png")
+
         replay = _one_replay(jobs.only(job))
         save_plot(replay, folder / "one_replay.png")
-
-
-def _cost_by_slack(summaries: Sequence[DeadlineSummary]) -> Figure:
-    figure, (axes,) = panels(8, 4.5)
-    slacks, costs = dict[float, str](), dict[str, list[float]]()
-    for summary in summaries:
-        slacks[summary.slack] = f"{summary.slack:g}"
-        costs.setdefault(summary.scheme, []).append(summary.cost_ratio)
-
-    for bars in draw_bars(axes, costs, 0.8, _COLORS):
-        axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
-    places, labels = np.arange(len(slacks)), list(slacks.values())
-    axes.set_xticks(places, labels)
-    axes.set_xlabel("slack: time until the deadline / work")
-    axes.set_ylabel("cost / on-demand cost")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(costs))
-
-    return figure
 
 
 def _one_replay(job: DeadlineJobs) -> Figure:

@@ -92,10 +92,41 @@ def shown_length(analysis: Analysis) -> float:
 
 def tables(analysis: Analysis, width: int) -> Group:
     """Costs by job type and by length, effective prices, and a comparison with the paper."""
+
+    # The gain from moving while training, as in Figure 6.6.
+    rows, by_days = list[dict[str, Any]](), dict[float, dict[str, list[PricedJob]]]()
+    for result in analysis.results:
+        of_length = by_days.setdefault(result.days, {})
+        of_length.setdefault(result.strategy, []).append(result)
+
+    for days, of_strategy in by_days.items():
+        fixed, moved = of_strategy.get("multi-cloud", []), of_strategy.get("dynamic", [])
+        loaded = of_strategy.get("dynamic+data", [])
+        gains, with_data = _gains(fixed, moved), _gains(fixed, loaded)
+        moves = fmean(result.moves for result in moved)
+        most_moves = max(result.most_moves for result in moved)
+        moved_usd = fmean(result.moved_usd for result in moved)
+        row = {
+            "days": days,
+            "mean": fmean(gains),
+            "best": max(gains),
+            "moves": moves,
+            "most_moves": most_moves,
+            "moved_usd": moved_usd,
+            "loaded": fmean(with_data),
+            "jobs": len(gains),
+        }
+        rows.append(row)
+
+    shown = table(LENGTHS, rows, width)
+    shown.title = (
+        "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)"
+    )
+
     return Group(
         _by_job(analysis, width),
         "",
-        _by_length(analysis, width),
+        shown,
         "",
         _effective(analysis),
         "",
@@ -160,40 +191,6 @@ LENGTHS: tuple[Column[dict[str, Any]], ...] = (
     Column("loaded", heading="with dataset, mean", show="{:.2f}x"),
     Column("jobs", heading="job types", rank=3),
 )
-
-
-def _by_length(analysis: Analysis, width: int) -> Table:
-    """The gain from moving while training, by length: multi-cloud over dynamic, as in Figure
-    6.6."""
-    rows, by_days = list[dict[str, Any]](), dict[float, dict[str, list[PricedJob]]]()
-    for result in analysis.results:
-        of_length = by_days.setdefault(result.days, {})
-        of_length.setdefault(result.strategy, []).append(result)
-
-    for days, of_strategy in by_days.items():
-        fixed, moved = of_strategy.get("multi-cloud", []), of_strategy.get("dynamic", [])
-        loaded = of_strategy.get("dynamic+data", [])
-        gains, with_data = _gains(fixed, moved), _gains(fixed, loaded)
-        moves = fmean(result.moves for result in moved)
-        most_moves = max(result.most_moves for result in moved)
-        moved_usd = fmean(result.moved_usd for result in moved)
-        row = {
-            "days": days,
-            "mean": fmean(gains),
-            "best": max(gains),
-            "moves": moves,
-            "most_moves": most_moves,
-            "moved_usd": moved_usd,
-            "loaded": fmean(with_data),
-            "jobs": len(gains),
-        }
-        rows.append(row)
-
-    shown = table(LENGTHS, rows, width)
-    shown.title = (
-        "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)"
-    )
-    return shown
 
 
 def _gains(fixed: Sequence[PricedJob], moved: Sequence[PricedJob]) -> list[float]:

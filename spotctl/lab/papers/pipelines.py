@@ -65,21 +65,6 @@ def straight_seconds(profile: ModelProfile, topology: Topology, workers: int) ->
     return max(times)
 
 
-def data_parallel_seconds(
-    profile: ModelProfile, topology: Topology, *, flat_ring: bool = False
-) -> float:
-    """Seconds per input of data parallelism on all GPUs, with synchronization behind compute.
-
-    In a flat ring, the GPUs of a server share its slowest link, because each hop leads to another
-    server.
-    """
-    n, slowest = topology.devices, topology.bandwidths[-1]
-    if flat_ring:
-        slowest /= topology.counts[0]
-    sending = sync_factor(n, "ring") * profile.weight_bytes / slowest
-    return max(profile.seconds, sending) / n
-
-
 def _splits(_: int, data: PaperData, *, usual: bool = False) -> FigureValues:
     profiles = {model: profile_of(model, data) for model in MODELS}
     if usual:
@@ -142,7 +127,13 @@ def _speedups(_: int, data: PaperData, *, flat_ring: bool = False) -> FigureValu
         profile = profile_of(model, data)
         for name, topology in GPUS.items():
             ours = partition(profile, topology, CostRules())
-            parallel = data_parallel_seconds(profile, topology, flat_ring=flat_ring)
+
+            n, slowest = topology.devices, topology.bandwidths[-1]
+            if flat_ring:
+                slowest /= topology.counts[0]
+            sending = sync_factor(n, "ring") * profile.weight_bytes / slowest
+            parallel = max(profile.seconds, sending) / n
+
             values[f"{model}, {name}"] = parallel / ours.seconds
     return values
 

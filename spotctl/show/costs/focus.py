@@ -90,7 +90,24 @@ def csv_lines(report: Report, columns: Sequence[str]) -> Iterator[str]:
             not machine,
         )
         of_row = {"ResourceId": machine, "Tags": tags[row.run]}
-        cells = {**_when(row), **_money(row), **of_row}
+
+        # FOCUS requires a length: a charge after the end of a machine is for the time after it.
+        end = row.end
+        if end <= row.begin:
+            billed = 1
+            if row.kind is ChargeKind.COMPUTE and row.price:
+                billed = max(row.amount // row.price, 1)
+            end = row.begin + billed * SECOND
+
+        begin, after = _billing_period(row.begin // DAY)
+        when = {
+            "BillingPeriodStart": begin,
+            "BillingPeriodEnd": after,
+            "ChargePeriodStart": _time(row.begin),
+            "ChargePeriodEnd": _time(end),
+        }
+        cells = {**when, **_money(row), **of_row}
+
         if key not in templates:
             # A line with places for the cells that differ from row to row.
             places = {name: f"%({name})s" for name in cells}
@@ -162,24 +179,6 @@ def _description(row: LedgerRow, charge: _ChargeType) -> str:
     how = "reliable" if row.reliable else row.market.pricing(spot=row.spot)
     to = f" to {row.target}" if row.target else ""
     return f"{verb}{how} {charge.noun} {row.market}{to} ({row.use.value})"
-
-
-def _when(row: LedgerRow) -> dict[str, str]:
-    """FOCUS requires a length: a charge after the end of a machine is for the time after it."""
-    end = row.end
-    if end <= row.begin:
-        billed = 1
-        if row.kind is ChargeKind.COMPUTE and row.price:
-            billed = max(row.amount // row.price, 1)
-        end = row.begin + billed * SECOND
-
-    begin, after = _billing_period(row.begin // DAY)
-    return {
-        "BillingPeriodStart": begin,
-        "BillingPeriodEnd": after,
-        "ChargePeriodStart": _time(row.begin),
-        "ChargePeriodEnd": _time(end),
-    }
 
 
 @cache

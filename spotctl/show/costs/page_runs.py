@@ -9,14 +9,13 @@ from operator import attrgetter
 from statistics import median
 
 from pricing_data.units import HOUR, MINUTE, counted, moment, to_datetime, usd_text
-from spotctl.log.ledger.account import Eviction, RunTimeline
+from spotctl.log.ledger.account import RunTimeline
 from spotctl.log.ledger.rows import usd
 from spotctl.log.outcomes import DONE
 from spotctl.show.columns import UNKNOWN
 from spotctl.show.costs import columns as fmt
 from spotctl.show.costs.charts import (
     Dot,
-    EvictionMark,
     Layer,
     Series,
     StageBand,
@@ -113,7 +112,18 @@ def _footprint(run: RunTimeline) -> Html:
         stages.append((at, end, shown))
 
     title = f"Machines of {run.run} over time: at most {most}, {len(run.evictions)} evicted"
-    marks = _marks(run.evictions)
+
+    # A mark for all machines that were evicted at one moment.
+    marks = []
+    for (at, warned), group in groupby(run.evictions, key=attrgetter("at", "warned")):
+        evicted = list(group)
+        markets = ", ".join(sorted({str(eviction.market) for eviction in evicted}))
+        how = "with a warning" if warned else "without warning"
+        tooltip = (
+            f"{to_datetime(at):%H:%M} {counted(len(evicted), 'machine')} of {markets} evicted {how}"
+        )
+        marks.append((at, warned, tooltip))
+
     picture = for_both_widths(footprint, title, layers, stages, marks, height=300, top=52)
     heads = [ColumnHead("from (provider's clock)", is_text=True)]
     heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot", "reserved")[:used]]
@@ -123,21 +133,6 @@ def _footprint(run: RunTimeline) -> Html:
 
 def _run_heading(run: RunTimeline) -> Html:
     return subheading(run.run, f"started {fmt.minute(run.wall_began)}, {fmt.outcome(run)}")
-
-
-def _marks(evictions: Sequence[Eviction]) -> list[EvictionMark]:
-    """A mark for all machines that were evicted at one moment."""
-    marks = []
-    for (at, warned), group in groupby(evictions, key=attrgetter("at", "warned")):
-        evicted = list(group)
-        markets = ", ".join(sorted({str(eviction.market) for eviction in evicted}))
-        how = "with a warning" if warned else "without warning"
-        tooltip = (
-            f"{to_datetime(at):%H:%M} {counted(len(evicted), 'machine')} of {markets} evicted {how}"
-        )
-        marks.append((at, warned, tooltip))
-
-    return marks
 
 
 # -- prices ----------------------------------------------------------------------------------------
