@@ -77,7 +77,18 @@ def one_market(
     machine, figures = about
     rows = list[tuple[str, str]]()
     if machine is not None:
-        rows.append(("machine", _machine(machine)))
+        size = f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB"
+        if machine.accelerators:
+            size += f", {machine.accelerators} x {machine.accelerator}"
+        if machine.traits.architecture is not None:
+            size += f", {machine.traits.architecture}"
+        if machine.is_burstable:
+            size += f", burstable: {machine.steady_vcpus:g} vCPUs all the time"
+        if machine.as_of is not None:
+            of_day = format_time(machine.as_of)[:10]
+            size += f"; shipped list as of {of_day}"
+
+        rows.append(("machine", size))
 
     seen, price = age(summary.age_seconds(now)), format_usd(summary.price_now)
     rows.append(("price now", f"${price}/h, {seen} ago"))
@@ -108,21 +119,6 @@ def one_market(
     rows += [(measure, _figure(figure, figures)) for measure, figure in newest.items()]
     line = sparkline(series, max(10, width))
     return Group(market_name(summary.market), pairs_table(rows), Text(line, style="cyan"))
-
-
-def _machine(machine: InstanceType) -> str:
-    """`8 vCPUs, 32 GiB, 1 x T4; shipped list as of 2026-01-01`."""
-    size = f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB"
-    if machine.accelerators:
-        size += f", {machine.accelerators} x {machine.accelerator}"
-    if machine.traits.architecture is not None:
-        size += f", {machine.traits.architecture}"
-    if machine.is_burstable:
-        size += f", burstable: {machine.steady_vcpus:g} vCPUs all the time"
-    if machine.as_of is not None:
-        day = format_time(machine.as_of)[:10]
-        size += f"; shipped list as of {day}"
-    return size
 
 
 def correction(made: PriceCorrection) -> str:

@@ -108,7 +108,16 @@ def jobs_of(
                 "longer traces or shorter jobs"
             )
 
-    return jobs, _left_out(jobs, slacks)
+    lines, histories = list[str](), len(jobs.histories)
+    for each_slack in slacks:
+        of_slack = jobs.history[jobs.slack == each_slack]
+        replayed = np.unique(of_slack).size
+        if replayed < histories:
+            span, short = each_slack * jobs.terms.work / HOUR, histories - replayed
+            kept_traces = f"{short} of {histories} traces"
+            lines.append(f"slack {each_slack:g}: {kept_traces} are shorter than {span:g} hours")
+
+    return jobs, lines
 
 
 def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
@@ -120,19 +129,6 @@ def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
             f"--traces {traces!r}: no file matches (quote the glob, or the shell expands it)"
         )
     return tuple(map(read_availability, paths))
-
-
-def _left_out(jobs: DeadlineJobs, slacks: Sequence[float]) -> list[str]:
-    lines, histories = list[str](), len(jobs.histories)
-    for slack in slacks:
-        of_slack = jobs.history[jobs.slack == slack]
-        replayed = np.unique(of_slack).size
-        if replayed < histories:
-            span, short = slack * jobs.terms.work / HOUR, histories - replayed
-            traces = f"{short} of {histories} traces"
-            lines.append(f"slack {slack:g}: {traces} are shorter than {span:g} hours")
-
-    return lines
 
 
 def deadline_json(summaries: Sequence[DeadlineSummary], wall_seconds: float) -> dict[str, Any]:

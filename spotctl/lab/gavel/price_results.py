@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, replace
 from operator import attrgetter
@@ -159,16 +159,9 @@ def _by_job(analysis: Analysis, width: int) -> Table:
     untitled.title = None
     if Measurement.get(console, console.options, untitled).maximum <= width:
         return full
-    return _dollars_only(rows, names, f"Dollars for {length}")
 
-
-_ResultsByJob = Mapping[str, Sequence[PricedJob]]
-
-
-def _dollars_only(rows: _ResultsByJob, names: Sequence[str], title: str) -> Table:
-    """Headings in two lines, and the mean reduction of each strategy in a row of its own."""
     headings = [name.replace("-", "-\n", 1).replace("+", "\n+") for name in names]
-    shown = plain_table("job type", *headings, title=title)
+    shown = plain_table("job type", *headings, title=f"Dollars for {length}")
     for job, row in rows.items():
         dollars = [f"{result.usd:.2f}" for result in row]
         shown.add_row(Text(job), *dollars)

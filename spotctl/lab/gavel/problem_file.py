@@ -152,7 +152,13 @@ def problem(file: ProblemFile) -> AllocationProblem:
         raise _Misfit("workers: no type has any: give at least one type workers")
 
     for where, given in (("workers", file.workers), ("prices", file.prices or {})):
-        _check_spread(where, given)
+        for kind, value in given.items():
+            base_kind = kind.removesuffix(SPREAD)
+            if value != given.get(base_kind, value):
+                raise _Misfit(
+                    f"{where}.{kind}: {value:g}, and {given[base_kind]:g} for {base_kind!r}: they "
+                    "are the same workers, so give both the same number, or leave this one out"
+                )
 
     types = list[str]()
     for name in file.workers:
@@ -202,17 +208,6 @@ def _rates(parts: Sequence[JobPart], names: Sequence[str]) -> Floats:
             row.append(part.throughputs.get(name, at_home))
         rows.append(row)
     return np.array(rows).reshape(-1, len(names))
-
-
-def _check_spread(where: str, given: Mapping[str, float]) -> None:
-    """Workers that are spread over servers are those of their type, so both have one number."""
-    for name, value in given.items():
-        base = name.removesuffix(SPREAD)
-        if value != given.get(base, value):
-            raise _Misfit(
-                f"{where}.{name}: {value:g}, and {given[base]:g} for {base!r}: they are the "
-                "same workers, so give both the same number, or leave this one out"
-            )
 
 
 class _Misfit(Exception):

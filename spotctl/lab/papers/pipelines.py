@@ -19,7 +19,7 @@ from agileml.pipeline.plan.candidates import (
     flush_batch_seconds,
     unpipelined_seconds,
 )
-from agileml.pipeline.plan.parallel_plan import ModelSplit, Topology
+from agileml.pipeline.plan.parallel_plan import Topology
 from agileml.pipeline.plan.partition import partition, split_bytes, stage_bytes
 from agileml.pipeline.profile.graph_text import read_graph
 from agileml.pipeline.profile.model_profile import CostRules, ModelProfile, SpanTables, sync_factor
@@ -77,7 +77,21 @@ def _splits(_: int, data: PaperData, *, usual: bool = False) -> FigureValues:
     values["ResNet-50, 4x4 (A): stages"] = len(chosen["ResNet-50"].stages)
 
     # The last stage is where the fully connected layers are.
-    alexnet = _two_stages(profiles["AlexNet"], chosen["AlexNet"], large, (12, 1))
+    model_profile = profiles["AlexNet"]
+    like = chosen["AlexNet"]
+    workers = (12, 1)
+    tables, cut = SpanTables.of(model_profile), like.stages[0].last
+    slowest, last = large.bandwidths[-1], len(model_profile.layers) - 1
+    sent = 2 * float(tables.outputs[cut])
+    times = [sent / slowest]
+    for span, count in zip(((0, cut), (cut + 1, last)), workers, strict=True):
+        weights, seconds = float(tables.weights[span]), float(tables.seconds[span])
+        synced = sync_factor(count, "ring") * weights / slowest
+        slower = max(seconds, synced)
+        times.append(slower / count)
+
+    alexnet = max(times)
+
     published = {"AlexNet": alexnet}
     for model in ("GNMT-8", "GNMT-16"):
         published[model] = straight_seconds(profiles[model], large, large.devices)
@@ -100,25 +114,6 @@ def without_outlier(profile: ModelProfile) -> ModelProfile:
     usual = replace(slowest, backward_seconds=median(ratios) * slowest.forward_seconds)
     layers = [usual if layer is slowest else layer for layer in profile.layers]
     return replace(profile, layers=tuple(layers))
-
-
-def _two_stages(
-    profile: ModelProfile, like: ModelSplit, topology: Topology, workers: tuple[int, int]
-) -> float:
-    """Seconds per input with the cut of a split of two stages, on other numbers of workers, as far
-    as links go.
-    """
-    tables, cut = SpanTables.of(profile), like.stages[0].last
-    slowest, last = topology.bandwidths[-1], len(profile.layers) - 1
-    sent = 2 * float(tables.outputs[cut])
-    times = [sent / slowest]
-    for span, count in zip(((0, cut), (cut + 1, last)), workers, strict=True):
-        weights, seconds = float(tables.weights[span]), float(tables.seconds[span])
-        synced = sync_factor(count, "ring") * weights / slowest
-        slower = max(seconds, synced)
-        times.append(slower / count)
-
-    return max(times)
 
 
 def _speedups(_: int, data: PaperData, *, flat_ring: bool = False) -> FigureValues:

@@ -201,7 +201,25 @@ def plan_section(report: Report) -> Html:
     ended = [cost for cost in planned if not cost.timeline.is_running]
     lead = "The plan of runs that are still running."
     if ended:
-        lead = _plan_text(ended, fmt.paid(report))
+        word = fmt.paid(report)
+        planned_usd = sum(cost.timeline.expected.usd or 0.0 for cost in ended)
+        paid_usd = sum(usd(cost.figures.total) for cost in ended)
+        inside, is_assumed = 0, False
+        for cost in ended:
+            forecast, actual = cost.timeline.expected, usd(cost.figures.total)
+            is_assumed |= forecast.assumed
+            if forecast.usd_low is not None and forecast.usd_high is not None:
+                inside += forecast.usd_low <= actual <= forecast.usd_high
+
+        text = f"{usd_text(planned_usd)} was planned and {usd_text(paid_usd)} {word}"
+        if planned_usd:
+            change = abs(paid_usd / planned_usd - 1)
+            text += f", {change:.0%} {'more' if paid_usd > planned_usd else 'less'}"
+        if len(ended) > 1:
+            text += f"; {inside} of {len(ended)} runs fell inside the predicted range"
+        if is_assumed:
+            text += ". Where the job length was unknown, the plan assumed one"
+        lead = text + "."
     plan = _plan_table(planned[-1], fmt.digits_of(report))
     parts = [paragraph(lead, "lead"), plan]
 
@@ -221,27 +239,6 @@ def plan_section(report: Report) -> Html:
         parts.append(figure(picture, keys))
 
     return section(title, *parts)
-
-
-def _plan_text(ended: Sequence[RunCost], word: str) -> str:
-    planned = sum(cost.timeline.expected.usd or 0.0 for cost in ended)
-    paid = sum(usd(cost.figures.total) for cost in ended)
-    inside, is_assumed = 0, False
-    for cost in ended:
-        expected, actual = cost.timeline.expected, usd(cost.figures.total)
-        is_assumed |= expected.assumed
-        if expected.usd_low is not None and expected.usd_high is not None:
-            inside += expected.usd_low <= actual <= expected.usd_high
-
-    text = f"{usd_text(planned)} was planned and {usd_text(paid)} {word}"
-    if planned:
-        change = abs(paid / planned - 1)
-        text += f", {change:.0%} {'more' if paid > planned else 'less'}"
-    if len(ended) > 1:
-        text += f"; {inside} of {len(ended)} runs fell inside the predicted range"
-    if is_assumed:
-        text += ". Where the job length was unknown, the plan assumed one"
-    return text + "."
 
 
 def _plan_table(run_cost: RunCost, digits: int) -> Html:

@@ -214,7 +214,18 @@ class HomePages:
                 return overview_page(read.runs, waits, nights, notices, today, whole=shows_all)
             if path == "costs":
                 asked = parse_qs(query, keep_blank_values=True)
-                return self._cost_page(asked)
+
+                asked_job = asked.get("job", [""])[0]
+                since = "" if asked_job or "all" in asked else _RECENT
+                title, address = "Last 30 days", "costs"
+                if asked_job:
+                    title, address = asked_job, f"run/{quote(asked_job, safe='')}"
+                elif since:
+                    title, address = "All time", "?all"
+
+                other = el("a", title, href=address)
+                links_there = el("nav", el("a", "All runs", href="./"), other)
+                return page.html(self._costs(asked_job, since), el("style", LINKS), links_there)
             if name == "run" and job:
                 return self._run(unquote(job))
             return None
@@ -223,19 +234,6 @@ class HomePages:
             links = el("nav", el("a", "All runs", href=home))
             notice = paragraph(str(error), "notice")
             return renewed_page("spotctl", links, el("h1", "No page"), notice)
-
-    def _cost_page(self, query: Mapping[str, Sequence[str]]) -> str:
-        job = query.get("job", [""])[0]
-        since = "" if job or "all" in query else _RECENT
-        name, address = "Last 30 days", "costs"
-        if job:
-            name, address = job, f"run/{quote(job, safe='')}"
-        elif since:
-            name, address = "All time", "?all"
-
-        other = el("a", name, href=address)
-        links = el("nav", el("a", "All runs", href="./"), other)
-        return page.html(self._costs(job, since), el("style", LINKS), links)
 
     def _run(self, job: str) -> str:
         watched = self._watched.pop(job, None)
