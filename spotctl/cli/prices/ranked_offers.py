@@ -128,7 +128,7 @@ def best(
     from pricing_data.library import STALE
     from spotctl.lab.best import offers as analysis, results
     from spotctl.show.columns import as_json
-    from spotctl.show.freshness import fetch_command, freshness_remarks
+    from spotctl.show.phrases import fetch_command, freshness_remarks
     from spotctl.show.prices.price_answers import lost_remarks
 
     session: Session = context.obj

@@ -23,7 +23,7 @@ from spotctl.planning.values import (
 )
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.columns import Column, as_json
-from spotctl.show.freshness import FRESHNESS, fetch_command
+from spotctl.show.phrases import FRESHNESS, fetch_command
 from spotctl.show.plans.plan_tables import ZONE, considered_zones
 
 if TYPE_CHECKING:
