@@ -125,9 +125,8 @@ def _list(
 
     from pricing_data.library import freshness_of_stored
     from spotctl.show.columns import as_json
-    from spotctl.show.phrases import fetch_command
     from spotctl.show.prices import price_answers
-    from spotctl.show.terminal import market_name
+    from spotctl.show.terminal import fetch_command, market_name
 
     library = session.library
     if json_:

@@ -542,7 +542,7 @@ def write(folder: Path, outcome: SimulationOutcome) -> None:
         axes.set_ylim(0, 1.02)
         save_plot(figure, folder / "jct_cdf.png")
 
-        # Completion time by the jobs in the cluster at arrival; the line is the mean of similar jobs.
+        # By the jobs in the cluster at arrival; the line is the mean of similar jobs.
         arrival = outcome.scenario.workload.arrival
         came, finished = arrival[measured], np.sort(outcome.finish)
         arrived = np.searchsorted(arrival, came, side="right")

@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from pricing_data.library import STALE, CloudPrices
 from pricing_data.market import Market
-from pricing_data.units import HOUR, bid_usd
-from spotctl.home.cloud import rented_clouds
-from spotctl.show.phrases import bids_text, fetch_command, freshness_remarks, terms_text
+from pricing_data.units import bid_usd
+from spotctl.show.phrases import bids_text, terms_text
 
 LIMIT = (
     "a bid is only a maximum price: a low bid adds evictions when the price rises above it, and no "
@@ -51,28 +49,4 @@ def test_bids_are_rounded_up_to_a_hundredth_of_a_cent() -> None:
     assert (
         terms_text(Market.parse("local/sim-east/sim-east-a/c4.xlarge"), 52_551_321, 200)
         == ", bid $0.0526/h"
-    )
-
-
-NOW = 100 * STALE
-
-
-def test_fresh_prices_need_no_remark() -> None:
-    fresh = [CloudPrices("aws", NOW - HOUR)]
-    assert freshness_remarks(fresh, NOW) == []
-    assert fetch_command(fresh, NOW) is None
-
-
-def test_what_is_missing_or_old_is_named_with_its_command() -> None:
-    clouds = [CloudPrices("aws", NOW), CloudPrices("gcp", None), CloudPrices("azure", 0)]
-    (remark,) = freshness_remarks(clouds, NOW, ["us-east-1"])
-    assert remark.startswith("no prices of gcp are stored, prices of azure are ")
-    assert remark.endswith(
-        "fetch them: spotctl prices fetch --cloud gcp --cloud azure --region us-east-1"
-    )
-
-
-def test_where_all_clouds_are_fetched_none_is_named() -> None:
-    assert fetch_command([CloudPrices(name, None) for name in rented_clouds()], NOW) == (
-        "spotctl prices fetch"
     )
