@@ -36,7 +36,7 @@ from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.run.environment import LAUNCHER
 from spotctl.run.notify import Message, deliver
-from spotctl.run.stored_data.removing import DataUse, DataUses, missing_sets
+from spotctl.run.stored_data.removing import DataUses, missing_sets
 from spotctl.show.columns import Column, if_any
 
 if TYPE_CHECKING:
@@ -331,29 +331,22 @@ def of_buckets(settings: Settings, identity: StoreIdentity = LAUNCHER) -> Iterat
         yield Finding("data", "record", Level.FAILS, str(error), "remove the file")
         return
     for bucket in dict.fromkeys(use.location.bucket for use in uses):
-        yield _of_bucket(bucket, [use for use in uses if use.location.bucket == bucket], identity)
+        inside = [use for use in uses if use.location.bucket == bucket]
+        expected = [use.location for use in inside if not use.may_lack]
+        try:
+            missing = missing_sets(bucket, expected, identity)
+        except StoreRefused as error:
+            level = Level.FAILS if isinstance(error, StoreUnavailable) else Level.NO_ACCESS
+            yield Finding("data", bucket, level, f"not in reach: {error}", _CURE)
+            continue
 
-
-def _of_bucket(bucket: str, uses: list[DataUse], identity: StoreIdentity) -> Finding:
-    try:
-        missing = missing_sets(bucket, [use.location for use in uses if not use.may_lack], identity)
-    except StoreRefused as error:
-        level = Level.FAILS if isinstance(error, StoreUnavailable) else Level.NO_ACCESS
-        return Finding("data", bucket, level, f"not in reach: {error}", _CURE)
-
-    detail = (
-        f"{counted(len(uses), 'data set')} of {gigabytes(sum(use.size for use in uses))} in all"
-    )
-    if missing:
-        return Finding(
-            "data",
-            bucket,
-            Level.NOTE,
-            f"{detail}, {missing} of them gone",
-            "launch the job to store it again",
-        )
-
-    return Finding("data", bucket, Level.GOOD, detail)
+        size = gigabytes(sum(use.size for use in inside))
+        detail = f"{counted(len(inside), 'data set')} of {size} in all"
+        if missing:
+            gone = f"{detail}, {missing} of them gone"
+            yield Finding("data", bucket, Level.NOTE, gone, "launch the job to store it again")
+        else:
+            yield Finding("data", bucket, Level.GOOD, detail)
 
 
 def of_clouds(settings: Settings, clouds: Sequence[str]) -> Iterator[Finding]:

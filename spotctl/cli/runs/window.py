@@ -190,22 +190,19 @@ class RunWindow:
                 code = self._runner.exit_code()
                 self._session.remark(*self._runner.new_lines())
                 for job in self._jobs:
-                    self._look(job)
+                    # Another runner may have been faster: only what this one began is shown.
+                    state = self._states.get(job)
+                    if state is None and runner_of(self._paths.locks, job) == self._runner.process:
+                        latest = latest_run(self._log, job)
+                        state = None if latest is None or latest.run in self._before else latest
+                    if state is not None:
+                        self._states[job] = state = fold(
+                            self._log.of_run(state.run, state.last_row), state
+                        )
+                        self._live.show_turn(state)
+                        self._print_lines(state)
                 if code is not None or interrupted.wait(_LOOK_SECONDS):
                     return code
-
-    def _look(self, job: str) -> None:
-        """Shows what is new of a job, once this runner has begun its run: another one may have been
-        faster.
-        """
-        state = self._states.get(job)
-        if state is None and runner_of(self._paths.locks, job) == self._runner.process:
-            latest = latest_run(self._log, job)
-            state = None if latest is None or latest.run in self._before else latest
-        if state is not None:
-            self._states[job] = state = fold(self._log.of_run(state.run, state.last_row), state)
-            self._live.show_turn(state)
-            self._print_lines(state)
 
     def _ask(self) -> None:
         """Asks what Ctrl-C is to do. KeyboardInterrupt: leave."""

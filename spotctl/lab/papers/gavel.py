@@ -357,15 +357,7 @@ def _rounds(seed: int, data: PaperData, *, rate: float) -> FigureValues:
         seconds.append(mean)
         values[f"rounds @ {minutes}"] = mean / HOUR
 
-    exact, shortest = _exactly_divided_seconds(asked), seconds[0]
-    values["completion time with rounds of 6 minutes over an exact division"] = shortest / exact
-    return values
-
-
-def _exactly_divided_seconds(asked: ClusterSimulation) -> float:
-    """Mean completion time of the measured jobs if each always has exactly its share of the
-    workers.
-    """
+    # Mean completion time of the measured jobs if each always has exactly its share of the workers.
     work, policy = asked.workload, policy_named("max-min-fairness")
     left, finish = work.steps.copy(), np.full(len(work.names), np.inf)
     count, now, active = 0, 0.0, np.zeros(0, dtype=np.int64)
@@ -401,7 +393,9 @@ def _exactly_divided_seconds(asked: ClusterSimulation) -> float:
         active = active[ends > passed]
 
     took = finish[among] - work.arrival[among]
-    return float(took.mean())
+    exact, shortest = float(took.mean()), seconds[0]
+    values["completion time with rounds of 6 minutes over an exact division"] = shortest / exact
+    return values
 
 
 def _scaling(seed: int, data: PaperData) -> FigureValues:

@@ -136,6 +136,17 @@ def _constant(row: LedgerRow) -> dict[str, str]:
     is_rest, is_correction = row.kind is ChargeKind.UNKNOWN, row.kind is ChargeKind.CORRECTION
     category = "Adjustment" if is_rest else "Usage"
     frequency = "One-Time" if is_rest else "Usage-Based"
+
+    verbs = {
+        ChargeKind.REFUND: "refund for ",
+        ChargeKind.CORRECTION: "correction for ",
+        ChargeKind.UNKNOWN: "rest of ",
+    }
+
+    verb = verbs.get(row.kind, "")
+    how = "reliable" if row.reliable else row.market.pricing(spot=row.spot)
+    to = f" to {row.target}" if row.target else ""
+    description = f"{verb}{how} {charge.noun} {row.market}{to} ({row.use.value})"
     cells = {
         **_EQUAL_IN_ALL,
         "BillingAccountId": f"spotctl:{market.cloud}",
@@ -143,7 +154,7 @@ def _constant(row: LedgerRow) -> dict[str, str]:
         "CapacityReservationStatus": "Used" if market.reservation else "",
         "ChargeCategory": category,
         "ChargeClass": "Correction" if is_correction else "",
-        "ChargeDescription": _description(row, charge),
+        "ChargeDescription": description,
         "ChargeFrequency": frequency,
         "InvoiceIssuerName": provider,
         "PricingCategory": "",
@@ -165,20 +176,6 @@ def _constant(row: LedgerRow) -> dict[str, str]:
         cells |= _sku(row, charge)
         cells["PricingCategory"] = "Dynamic" if row.spot else "Standard"
     return cells
-
-
-def _description(row: LedgerRow, charge: _ChargeType) -> str:
-    """`refund for spot compute aws:us-east-1a/m5.large (lost)`: what the charge is for."""
-    verbs = {
-        ChargeKind.REFUND: "refund for ",
-        ChargeKind.CORRECTION: "correction for ",
-        ChargeKind.UNKNOWN: "rest of ",
-    }
-
-    verb = verbs.get(row.kind, "")
-    how = "reliable" if row.reliable else row.market.pricing(spot=row.spot)
-    to = f" to {row.target}" if row.target else ""
-    return f"{verb}{how} {charge.noun} {row.market}{to} ({row.use.value})"
 
 
 @cache

@@ -319,8 +319,18 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         # A browser that leaves a page no longer waits for it.
         with suppress(ConnectionError):
-            status, page = self._refusal() or self._page()
-            self._send(status, page)
+            refused = self._refusal()
+            if refused is not None:
+                self._send(*refused)
+                return
+
+            address = urlsplit(self.path)
+            name = address.path.removeprefix("/").partition("/")[2]
+            page = self.server.answer(name, address.query)
+            if page is None:
+                self._send(HTTPStatus.NOT_FOUND, "There is no such page.\n")
+            else:
+                self._send(HTTPStatus.OK, page)
 
     def do_POST(self) -> None:
         with suppress(ConnectionError):
@@ -364,13 +374,6 @@ class _Handler(BaseHTTPRequestHandler):
 
         self.server.asked = True
         return None
-
-    def _page(self) -> tuple[HTTPStatus, str]:
-        address = urlsplit(self.path)
-        page = self.server.answer(address.path.removeprefix("/").partition("/")[2], address.query)
-        if page is None:
-            return (HTTPStatus.NOT_FOUND, "There is no such page.\n")
-        return (HTTPStatus.OK, page)
 
     def _command(self) -> tuple[HTTPStatus, str]:
         """Begins what a form asks for; returns the path of the next page."""
