@@ -125,23 +125,7 @@ def resuming(loop: Iterable[ItemT], *states: object, folder: Path | None = None)
 
     saves = _LoopSaves(PublishedCheckpoints(folder), states)
     items, before = iter(loop), dict(_caller().f_locals)
-
-    given = saves.restore(items)
-    caller = _caller()
-    names = caller.f_locals
-    for name, content in given.items():
-        try:
-            names[name] = pickle.loads(content)  # noqa: S301  # written by `_given_names`
-        # Such as a value of a GPU that this machine lacks.
-        except Exception as error:  # noqa: BLE001
-            warnings.warn(
-                f"resuming: the loop is done, but {name} cannot be restored: {error}", stacklevel=1
-            )
-
-    if given and sys.version_info < (3, 13):
-        # Until then, the names of a function are a copy.
-        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(caller), ctypes.c_int(0))
-
+    _give_names(saves.restore(items))
     for item in items:
         yield item
         saves.attend()
@@ -308,6 +292,23 @@ def _given_names(before: Mapping[str, object], states: tuple[object, ...]) -> di
             given[name] = content.getvalue()
 
     return given
+
+
+def _give_names(given: Mapping[str, bytes]) -> None:
+    caller = _caller()
+    names = caller.f_locals
+    for name, content in given.items():
+        try:
+            names[name] = pickle.loads(content)  # noqa: S301  # written by `_given_names`
+        # Such as a value of a GPU that this machine lacks.
+        except Exception as error:  # noqa: BLE001
+            warnings.warn(
+                f"resuming: the loop is done, but {name} cannot be restored: {error}", stacklevel=1
+            )
+
+    if given and sys.version_info < (3, 13):
+        # Until then, the names of a function are a copy.
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(caller), ctypes.c_int(0))
 
 
 def _least(value: int) -> int:

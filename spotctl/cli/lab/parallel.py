@@ -103,7 +103,15 @@ def plan(
     from spotctl.lab import parallel
 
     session: Session = context.obj
-    kind, counts = parse_devices(devices)
+    # `v100:4x4`: the type, and devices per server, servers, and so on; `v100:16` is one level.
+    named, _, sizes = devices.rpartition(":")
+    parts = sizes.split("x")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise BadRequest(
+            f"--devices {devices!r} is not TYPE:COUNT or TYPE:PER_SERVERxSERVERS, e.g. v100:4x4"
+        )
+    kind, counts = named or "device", tuple(int(part) for part in parts)
+
     topology = Topology(counts, parse_bandwidths(bandwidth, len(counts)))
     rules = cost_rules(sync, overlap, parse_bytes(memory) if memory else float("inf"), optimizer)
     keys = ("scheme", "stages", "replicas", "chunks", "tensor", "recompute", "allow_delay")
@@ -323,17 +331,6 @@ def parse_split(text: str, keys: Collection[str]) -> dict[str, Any]:
                 ) from None
 
     return values
-
-
-def parse_devices(text: str) -> tuple[str, tuple[int, ...]]:
-    """`v100:4x4`: the type, and devices per server, servers, and so on; `v100:16` is one level."""
-    kind, _, counts = text.rpartition(":")
-    parts = counts.split("x")
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise BadRequest(
-            f"--devices {text!r} is not TYPE:COUNT or TYPE:PER_SERVERxSERVERS, e.g. v100:4x4"
-        )
-    return kind or "device", tuple(int(part) for part in parts)
 
 
 def parse_bandwidths(text: str, levels: int) -> tuple[float, ...]:
