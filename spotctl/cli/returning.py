@@ -50,7 +50,7 @@ def stop(
         _end_all(session, json_=json_)
         return
 
-    from spotctl.cli.runs.run_lines import finish, finish_withdrawn
+    from spotctl.cli.runs.live_runs import finish, finish_withdrawn
     from spotctl.log.jobs import remove_waiting
     from spotctl.log.outcomes import BrokenLog, LogFailed
     from spotctl.run.remote_runner.place import RunnerLost

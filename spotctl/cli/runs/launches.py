@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pricing_data.units import MAX_USD, parse_usd
 from spotctl.cli.progress import waiting
 from spotctl.cli.runs import remote_runner
-from spotctl.cli.runs.live_runs import live_view
-from spotctl.cli.runs.run_lines import finish, finish_all, finish_withdrawn
+from spotctl.cli.runs.live_runs import finish, finish_all, finish_withdrawn, live_view
 from spotctl.home import account_quotas
 from spotctl.home.callbacks import unheard
 from spotctl.home.paths import Paths

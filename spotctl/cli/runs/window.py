@@ -30,8 +30,7 @@ from agileml.runtime.ground import move
 from pricing_data.units import counted
 from spotctl.cli.boundary import DONE
 from spotctl.cli.runs import remote_runner
-from spotctl.cli.runs.live_runs import LiveRuns
-from spotctl.cli.runs.run_lines import EXIT_CODES
+from spotctl.cli.runs.live_runs import EXIT_CODES, LiveRuns
 from spotctl.home.callbacks import unheard
 from spotctl.home.paths import Paths, make_private_folder
 from spotctl.log.folding import fold

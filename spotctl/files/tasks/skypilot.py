@@ -98,12 +98,12 @@ def skypilot_draft(file: YamlFile, folder: Path) -> JobDraft:
         names = draft.mapping(("secrets",), secrets)
 
     for i, name in enumerate(names):
-        key = i if isinstance(secrets, list) else name
+        place = ("secrets", i if isinstance(secrets, list) else name)
         plain = name.removeprefix("secrets:").rpartition("/")[2]
-        draft.set_variable(("secrets", key), plain, None)
+        draft.set_variable(place, plain, None)
         if isinstance(secrets, dict) and secrets[name] is not None:
             draft.leave(
-                ("secrets", key),
+                place,
                 f"its value is not copied: export {plain} where you launch the job",
             )
 
