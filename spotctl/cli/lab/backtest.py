@@ -124,8 +124,8 @@ def run(
 
         portions = bids.portions_of(scenario, starts)
         began = time.monotonic()
-        played = in_processes(session, "bidding", play_portion, portions, workers)
-        answer = BidsAnswer.of(played, time.monotonic() - began)
+        tried = in_processes(session, "bidding", play_portion, portions, workers)
+        answer = BidsAnswer.of(tried, time.monotonic() - began)
         said = f"{len(portions):,} jobs per way of bidding in {answer.wall_seconds:.1f} s"
         session.answer(json_, answer.json(), answer.view(session.out.width), answer.source, said)
 

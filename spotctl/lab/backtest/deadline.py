@@ -108,14 +108,14 @@ def jobs_of(
                 "longer traces or shorter jobs"
             )
 
-    lines, histories = list[str](), len(jobs.histories)
+    lines, traces_given = list[str](), len(jobs.histories)
     for each_slack in slacks:
         of_slack = jobs.history[jobs.slack == each_slack]
         replayed = np.unique(of_slack).size
-        if replayed < histories:
-            span, short = each_slack * jobs.terms.work / HOUR, histories - replayed
-            kept_traces = f"{short} of {histories} traces"
-            lines.append(f"slack {each_slack:g}: {kept_traces} are shorter than {span:g} hours")
+        if replayed < traces_given:
+            span, short = each_slack * jobs.terms.work / HOUR, traces_given - replayed
+            left_out = f"{short} of {traces_given} traces"
+            lines.append(f"slack {each_slack:g}: {left_out} are shorter than {span:g} hours")
 
     return jobs, lines
 

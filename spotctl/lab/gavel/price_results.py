@@ -123,12 +123,22 @@ def tables(analysis: Analysis, width: int) -> Group:
         "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)"
     )
 
+    hours = 24 * shown_length(analysis)
+    prices = effective_prices(analysis.board, analysis.plan.movement, hours)
+    heading = f"with data, {prices[0].hours:g} h"
+    dated: Column[Effective] = Column("usd_with_data", heading=heading, show="{:.4f}")
+    effective = table((*EFFECTIVE, dated), prices)
+    effective.title = (
+        "Dollars per accelerator-hour at the cheapest place; effective: per hour of work that was "
+        "kept"
+    )
+
     return Group(
         _by_job(analysis, width),
         "",
         shown,
         "",
-        _effective(analysis),
+        effective,
         "",
         _against_paper(analysis.figures),
     )
@@ -162,9 +172,9 @@ def _by_job(analysis: Analysis, width: int) -> Table:
 
     headings = [name.replace("-", "-\n", 1).replace("+", "\n+") for name in names]
     shown = plain_table("job type", *headings, title=f"Dollars for {length}")
-    for job, row in rows.items():
+    for name, row in rows.items():
         dollars = [f"{result.usd:.2f}" for result in row]
-        shown.add_row(Text(job), *dollars)
+        shown.add_row(Text(name), *dollars)
 
     means = list[str]()
     for i in range(len(names)):
@@ -197,19 +207,6 @@ EFFECTIVE: tuple[Column[Effective], ...] = (
     Column("useful_share", heading="useful", show="{:.2%}"),
     Column("effective_usd_per_hour", heading="effective", show="{:.4f}"),
 )
-
-
-def _effective(analysis: Analysis) -> Table:
-    hours = 24 * shown_length(analysis)
-    prices = effective_prices(analysis.board, analysis.plan.movement, hours)
-    heading = f"with data, {prices[0].hours:g} h"
-    with_data: Column[Effective] = Column("usd_with_data", heading=heading, show="{:.4f}")
-    shown = table((*EFFECTIVE, with_data), prices)
-    shown.title = (
-        "Dollars per accelerator-hour at the cheapest place; effective: per hour of work that was "
-        "kept"
-    )
-    return shown
 
 
 def _against_paper(figures: Sequence[PaperFigure]) -> Table:

@@ -168,29 +168,29 @@ def _names(report: Report, width: int) -> NameColumns:
     if beside.width + mark + sum(important) <= width:
         return beside
 
+    # One column, with groups below the properties that they share; pricing is short and has a
+    # column of its own.
     room = width - mark - sum(important[:_ALWAYS_SHOWN])
-
     levels: list[Grouping] = [
         grouping for grouping in report.by if grouping is not By.PRICING
     ] or list(report.by)
     others = [grouping for grouping in report.by if grouping not in levels]
     empty = [""] * len(others)
-    rows, above = list[NameRow](), list[str]()
+    nested, above = list[NameRow](), list[str]()
     for group in report.groups:
         names = [group.key[grouping] for grouping in levels]
         for level, name in enumerate(names[:-1]):
             if above[: level + 1] != names[: level + 1]:
                 indented = _INDENT * level + name
-                rows.append(((indented, *empty), None))
+                nested.append(((indented, *empty), None))
         last = _INDENT * (len(levels) - 1) + names[-1]
-        beside = [group.key[grouping] for grouping in others]
-        rows.append(((last, *beside), group))
+        values = [group.key[grouping] for grouping in others]
+        nested.append(((last, *values), group))
         above = names
 
     first = ", ".join(grouping.value for grouping in levels)
-    headings = [first, *(grouping.value for grouping in others)]
-    shown = NameColumns(tuple(headings), tuple(rows))
-    return shown.within(room)
+    heads = [first, *(grouping.value for grouping in others)]
+    return NameColumns(tuple(heads), tuple(nested)).within(room)
 
 
 def _width_of(report: Report, column: FigureColumn) -> int:
