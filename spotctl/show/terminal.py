@@ -1,5 +1,6 @@
-"""Market data and prices as tables on the terminal, and formats shared by other tables; clouds whose
-prices are missing or old, and the command that fetches them.
+"""Market data and prices as tables on the terminal, and formats shared by other tables.
+
+Also which clouds have missing or old prices, and the command that fetches them.
 """
 
 from __future__ import annotations

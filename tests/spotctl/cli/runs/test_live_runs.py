@@ -1,5 +1,6 @@
-"""Ctrl-C while a command waits for runs: it is noticed at once, and what it leaves is named. `launch
---output script` and `--json-lines`: lines on stdout while runs go on.
+"""Ctrl-C while a command waits for runs: it is noticed at once, and what it leaves is named.
+
+`launch --output script` and `--json-lines`: lines on stdout while runs go on.
 """
 
 from __future__ import annotations
