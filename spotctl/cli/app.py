@@ -18,7 +18,6 @@ import typer
 from pricing_data.interruptible import is_work_left
 from spotctl.cli import (
     doctor,
-    event_log,
     init,
     launch,
     nightly,
@@ -94,7 +93,7 @@ def _all_commands() -> typer.Typer:
 
     for panel, name, group in (
         (_RUNS, "nightly", nightly.app),
-        (_RUNS, "log", event_log.app),
+        (_RUNS, "log", doctor.log_app),
         (_MONEY, "report", report.app),
         (_MONEY, "prices", prices),
         (_MONEY, "lab", _lab()),

@@ -135,7 +135,14 @@ def _outline(whole: typer.Typer) -> typer.Typer:
     part = copy.copy(whole)
     part.registered_commands = [copy.copy(command) for command in whole.registered_commands]
     for command in part.registered_commands:
-        command.callback = _described(command.callback)
+
+        def described() -> None:
+            """Takes no parameters: reading those of a command is what takes time."""
+
+        if command.callback is not None:
+            described.__name__ = command.callback.__name__
+            described.__doc__ = command.callback.__doc__
+        command.callback = described
     part.registered_groups = [copy.copy(group) for group in whole.registered_groups]
 
     for group in part.registered_groups:
@@ -144,16 +151,6 @@ def _outline(whole: typer.Typer) -> typer.Typer:
         inside.registered_commands = []
         inside.registered_groups = []
     return part
-
-
-def _described(command: Callable[..., Any] | None) -> Callable[[], None]:
-    def described() -> None:
-        """Takes no parameters: reading those of a command is what takes time."""
-
-    if command is not None:
-        described.__name__ = command.__name__
-        described.__doc__ = command.__doc__
-    return described
 
 
 GONE = ""

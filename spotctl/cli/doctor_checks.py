@@ -36,7 +36,7 @@ from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.run.environment import LAUNCHER
 from spotctl.run.notify import Message, deliver
-from spotctl.run.stored_data.removing import DataUse, DataUses, missing_sets
+from spotctl.run.stored_data.removing import DataUses, missing_sets
 from spotctl.show.columns import Column, if_any
 
 if TYPE_CHECKING:
@@ -119,29 +119,7 @@ def report(findings: Sequence[Finding]) -> Group:
 def of_this_computer(settings: Settings, now: int) -> Iterator[Finding]:
     """Checks that need no other computer: versions, the home folder, prices, nights and runs."""
     yield _python()
-    yield from _packages()
-    yield _home(settings.home)
-    yield _disk(settings.home)
-    yield _scheduler()
-    yield from _nights(settings.home, now)
-    yield from _prices(settings, now)
-    yield from _runs(settings)
 
-
-def _python() -> Finding:
-    detail = f"Python {platform.python_version()} on {platform.system()}"
-    if sys.version_info < OLDEST_PYTHON:
-        oldest = ".".join(map(str, OLDEST_PYTHON))
-        return Finding("here", "python", Level.FAILS, detail, f"install Python {oldest} or newer")
-    if sys.platform != "linux":
-        return Finding(
-            "here", "python", Level.NOTE, f"{detail}: the local market is tested on Linux only"
-        )
-
-    return Finding("here", "python", Level.GOOD, detail)
-
-
-def _packages() -> Iterator[Finding]:
     try:
         sdks = [sdk for cloud in rented_clouds() if (sdk := cloud_of(cloud).packages.sdk)]
         detail = ", ".join(f"{name} {version(name)}" for name in ("spotctl", *sdks))
@@ -157,6 +135,42 @@ def _packages() -> Iterator[Finding]:
             detail = f"not installed; for {package.used_for}"
             cure = f"pip install 'spotctl[{package.extra}]'"
             yield Finding("here", f"extra {package.extra}", Level.NOTE, detail, cure)
+
+    yield _home(settings.home)
+    yield _disk(settings.home)
+    yield _scheduler()
+
+    from spotctl.nightly.health import check
+    from spotctl.nightly.hours import local_zone
+    from spotctl.nightly.install import Timers
+    from spotctl.nightly.state_dir import state_dirs
+
+    for state_dir in state_dirs(settings.home.resolve()):
+        checked = check(state_dir, Timers.of_this_user(), now, local_zone()[0])
+        levels = [*((text, Level.FAILS) for text in checked.problems), (checked.renew, Level.NOTE)]
+        for text, level in levels:
+            detail, _, cure = text.rpartition("; ")
+            if not detail:
+                detail = text
+                cure = "fix it, then run spotctl nightly ls --check"
+            if text:
+                yield Finding("here", f"nightly {state_dir.name}", level, detail, cure)
+
+    yield from _prices(settings, now)
+    yield from _runs(settings)
+
+
+def _python() -> Finding:
+    detail = f"Python {platform.python_version()} on {platform.system()}"
+    if sys.version_info < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        return Finding("here", "python", Level.FAILS, detail, f"install Python {oldest} or newer")
+    if sys.platform != "linux":
+        return Finding(
+            "here", "python", Level.NOTE, f"{detail}: the local market is tested on Linux only"
+        )
+
+    return Finding("here", "python", Level.GOOD, detail)
 
 
 def _is_installed(module: str) -> bool:
@@ -214,24 +228,6 @@ def _scheduler() -> Finding:
     return Finding(
         "here", "nightly", Level.NOTE, detail, "install and start cron, or log in with systemd"
     )
-
-
-def _nights(home: Path, now: int) -> Iterator[Finding]:
-    from spotctl.nightly.health import check
-    from spotctl.nightly.hours import local_zone
-    from spotctl.nightly.install import Timers
-    from spotctl.nightly.state_dir import state_dirs
-
-    for state_dir in state_dirs(home.resolve()):
-        checked = check(state_dir, Timers.of_this_user(), now, local_zone()[0])
-        levels = [*((text, Level.FAILS) for text in checked.problems), (checked.renew, Level.NOTE)]
-        for text, level in levels:
-            detail, _, cure = text.rpartition("; ")
-            if not detail:
-                detail = text
-                cure = "fix it, then run spotctl nightly ls --check"
-            if text:
-                yield Finding("here", f"nightly {state_dir.name}", level, detail, cure)
 
 
 def _prices(settings: Settings, now: int) -> Iterator[Finding]:
@@ -335,29 +331,22 @@ def of_buckets(settings: Settings, identity: StoreIdentity = LAUNCHER) -> Iterat
         yield Finding("data", "record", Level.FAILS, str(error), "remove the file")
         return
     for bucket in dict.fromkeys(use.location.bucket for use in uses):
-        yield _of_bucket(bucket, [use for use in uses if use.location.bucket == bucket], identity)
+        inside = [use for use in uses if use.location.bucket == bucket]
+        expected = [use.location for use in inside if not use.may_lack]
+        try:
+            missing = missing_sets(bucket, expected, identity)
+        except StoreRefused as error:
+            level = Level.FAILS if isinstance(error, StoreUnavailable) else Level.NO_ACCESS
+            yield Finding("data", bucket, level, f"not in reach: {error}", _CURE)
+            continue
 
-
-def _of_bucket(bucket: str, uses: list[DataUse], identity: StoreIdentity) -> Finding:
-    try:
-        missing = missing_sets(bucket, [use.location for use in uses if not use.may_lack], identity)
-    except StoreRefused as error:
-        level = Level.FAILS if isinstance(error, StoreUnavailable) else Level.NO_ACCESS
-        return Finding("data", bucket, level, f"not in reach: {error}", _CURE)
-
-    detail = (
-        f"{counted(len(uses), 'data set')} of {gigabytes(sum(use.size for use in uses))} in all"
-    )
-    if missing:
-        return Finding(
-            "data",
-            bucket,
-            Level.NOTE,
-            f"{detail}, {missing} of them gone",
-            "launch the job to store it again",
-        )
-
-    return Finding("data", bucket, Level.GOOD, detail)
+        size = gigabytes(sum(use.size for use in inside))
+        detail = f"{counted(len(inside), 'data set')} of {size} in all"
+        if missing:
+            gone = f"{detail}, {missing} of them gone"
+            yield Finding("data", bucket, Level.NOTE, gone, "launch the job to store it again")
+        else:
+            yield Finding("data", bucket, Level.GOOD, detail)
 
 
 def of_clouds(settings: Settings, clouds: Sequence[str]) -> Iterator[Finding]:

@@ -91,7 +91,7 @@ def launch(
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli.runs import launches, window
     from spotctl.cli.runs.launches import launch_here
-    from spotctl.cli.runs.run_lines import line_printer
+    from spotctl.cli.runs.live_runs import line_printer
     from spotctl.show.plans import plan_answers, plan_tables
 
     json_ |= json_lines
@@ -171,7 +171,7 @@ def resume(
 
     from spotctl.cli.runs import remote_runner, window
     from spotctl.cli.runs.launches import resume_here
-    from spotctl.cli.runs.run_lines import finish
+    from spotctl.cli.runs.live_runs import finish
     from spotctl.home.paths import Paths
     from spotctl.log.jobs import left_behind
     from spotctl.show.metrics import publishing

@@ -162,7 +162,7 @@ def run(
     Example: spotctl nightly run nightly-recsys
     """
     from spotctl.cli.boundary import NOT_IN_TIME
-    from spotctl.cli.runs.run_lines import EXIT_CODES
+    from spotctl.cli.runs.live_runs import EXIT_CODES
     from spotctl.nightly.hours import local_zone
     from spotctl.nightly.night_message import MISSED
     from spotctl.nightly.reporting import run_watched

@@ -80,8 +80,8 @@ def plan(
     from spotctl.run.start.launch_plans import explained, stored_plans
     from spotctl.run.start.live_markets import on_one_market
     from spotctl.show.columns import as_json
-    from spotctl.show.freshness import freshness_remarks
     from spotctl.show.plans import plan_answers, plan_tables
+    from spotctl.show.terminal import freshness_remarks
 
     if len(specs) == 1 and specs[0].on_ray:
         session.answer(json_, plan_answers.answer(specs[0]), plan_answers.plan_text(specs[0]))

@@ -124,7 +124,20 @@ def in_processes(
     with counting(session, what, len(parts)) as step, ExitStack() as stack:
         map_: Callable[..., Iterator[_Answer]] = map
         if workers != 1 and len(parts) > 1:
-            _start_quiet_tracker()
+            # Python's tracker frees a pool's semaphores after Ctrl-C, as it should: without a
+            # warning.
+            from multiprocessing import resource_tracker
+
+            usual = os.environ.get("PYTHONWARNINGS")
+            os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (usual, _QUIET)))
+            try:
+                resource_tracker.ensure_running()
+            finally:
+                if usual is None:
+                    del os.environ["PYTHONWARNINGS"]
+                else:
+                    os.environ["PYTHONWARNINGS"] = usual
+
             # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any
             # state.
             pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
@@ -138,20 +151,3 @@ def in_processes(
             step()
 
     return answers
-
-
-def _start_quiet_tracker() -> None:
-    """Starts Python's tracker, which frees a pool's semaphores after Ctrl-C, as it should, but
-    without a warning.
-    """
-    from multiprocessing import resource_tracker
-
-    usual = os.environ.get("PYTHONWARNINGS")
-    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (usual, _QUIET)))
-    try:
-        resource_tracker.ensure_running()
-    finally:
-        if usual is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = usual

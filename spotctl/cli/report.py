@@ -253,7 +253,17 @@ def reconcile(
     from spotctl.show.costs.bills.views import corrections
 
     session: Session = context.obj
-    share = _share(tolerance)
+
+    try:
+        share = float(tolerance.removesuffix("%")) / (100 if tolerance.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+
+    if not 0 <= share < 1:
+        raise BadRequest(
+            f"--tolerance {tolerance!r} is not a fraction from 0 to below 1 (write 0.5% or 0.005)"
+        )
+
     bill_lines = read_bill(bill, provider)
     runs = read(session.settings)
 
@@ -275,17 +285,3 @@ def reconcile(
         session.remark(f"corrected {counted(len(taken), 'machine')} by the bill's amounts")
 
     raise typer.Exit(0 if agreement.agrees else 1)
-
-
-def _share(text: str) -> float:
-    """A share, written as `1%` or `0.01`."""
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = -1.0
-
-    if not 0 <= share < 1:
-        raise BadRequest(
-            f"--tolerance {text!r} is not a fraction from 0 to below 1 (write 0.5% or 0.005)"
-        )
-    return share

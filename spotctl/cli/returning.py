@@ -48,8 +48,29 @@ def stop(
         raise BadRequest(f"spotctl {context.info_name}: name one job, or give --all")
     if all_:
         _end_all(session, json_=json_)
-    else:
-        _end(session, job, json_=json_)
+        return
+
+    from spotctl.cli.runs.live_runs import finish, finish_withdrawn
+    from spotctl.log.jobs import remove_waiting
+    from spotctl.log.outcomes import BrokenLog, LogFailed
+    from spotctl.run.remote_runner.place import RunnerLost
+
+    if remove_waiting(Paths(session.settings.home), job):
+        finish_withdrawn(session, job, json_=json_)
+    asked = wall_us()
+    try:
+        state, ended = _stop_run(session, job)
+    except (BrokenLog, LogFailed, UnreadableJob, RunnerLost) as error:
+        _emergency(session, error, asked, job, json_=json_)
+
+    if not json_ and ended.wall_us < asked:
+        when = moment(ended.wall_us)
+        session.remark(f"{state.run} ended at {when} ({ended.outcome}); nothing is left to stop")
+        return
+
+    if json_ or ended.outcome != "stopped":
+        finish(session, (state, ended), json_=json_)
+    session.remark(f"{state.run}: {ended.outcome}; all machines returned")
 
 
 def gc(
@@ -361,27 +382,3 @@ def _end_all(session: Session, *, json_: bool) -> None:
 
     if failure is not None:
         raise failure
-
-
-def _end(session: Session, job: str, *, json_: bool) -> None:
-    from spotctl.cli.runs.run_lines import finish, finish_withdrawn
-    from spotctl.log.jobs import remove_waiting
-    from spotctl.log.outcomes import BrokenLog, LogFailed
-    from spotctl.run.remote_runner.place import RunnerLost
-
-    if remove_waiting(Paths(session.settings.home), job):
-        finish_withdrawn(session, job, json_=json_)
-    asked = wall_us()
-    try:
-        state, ended = _stop_run(session, job)
-    except (BrokenLog, LogFailed, UnreadableJob, RunnerLost) as error:
-        _emergency(session, error, asked, job, json_=json_)
-
-    if not json_ and ended.wall_us < asked:
-        when = moment(ended.wall_us)
-        session.remark(f"{state.run} ended at {when} ({ended.outcome}); nothing is left to stop")
-        return
-
-    if json_ or ended.outcome != "stopped":
-        finish(session, (state, ended), json_=json_)
-    session.remark(f"{state.run}: {ended.outcome}; all machines returned")

@@ -35,7 +35,7 @@ from spotctl.files.script.reading import (
     applied,
     read_script,
 )
-from spotctl.files.script.trainer_text import refusal_of, trainer_job_text
+from spotctl.files.script.trainer_text import trainer_job_text
 from spotctl.files.user_files import check_free, editor_line, write_new
 from spotctl.files.yaml_file import YamlFile, read
 from spotctl.home.cloud import rented_clouds
@@ -252,7 +252,10 @@ def _write_trainer(
             {},
         )
     except AgileMLError as error:
-        raise BadRequest(refusal_of(script, str(error))) from error
+        raise BadRequest(
+            f"{script.path} cannot become a trainer as it is: {error}. Change these lines, or keep "
+            f"the script: spotctl init {script.path}"
+        ) from error
 
     app = path.resolve().relative_to(script.folder)
     text = trainer_job_text(script, answers, str(app), compared.steps)

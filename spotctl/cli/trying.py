@@ -78,8 +78,7 @@ def try_(
     """
     from pricing_data.units import MINUTE
     from spotctl.cli.launch import confirm
-    from spotctl.cli.runs.live_runs import live_view
-    from spotctl.cli.runs.run_lines import EXIT_CODES
+    from spotctl.cli.runs.live_runs import EXIT_CODES, live_view
     from spotctl.home.cloud import rented_clouds
     from spotctl.log.ledger.same_work import final_figures
     from spotctl.run.start import runs

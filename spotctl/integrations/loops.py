@@ -158,8 +158,28 @@ class _LoopSaves:
             for _ in range(self._done):
                 next(items, None)
             for state, kept in zip(self._states, content["states"], strict=True):
-                _restore(state, kept)
-            _restore_random_numbers(content["random"])
+                if hasattr(state, "load_state_dict"):
+                    state.load_state_dict(kept)
+                elif hasattr(state, "set_weights"):
+                    state.set_weights(kept)
+                elif isinstance(state, MutableSequence):
+                    state[:] = kept
+                else:
+                    saved = state if isinstance(state, MutableMapping) else vars(state)
+                    new = dict(kept if isinstance(kept, MutableMapping) else vars(kept))
+                    saved.clear()
+                    saved.update(new)
+
+            states = content["random"]
+            random.setstate(states["random"])
+            if "numpy" in states and "numpy" in sys.modules:
+                sys.modules["numpy"].random.set_state(states["numpy"])
+            if "torch" in states and (torch := sys.modules.get("torch")) is not None:
+                torch.set_rng_state(states["torch"])
+                # Another machine may have fewer GPUs.
+                for device in range(min(len(states["cuda"]), torch.cuda.device_count())):
+                    torch.cuda.set_rng_state(states["cuda"][device], device)
+
             self._has_end = "given" in content
             given = content.get("given", given)
             self._lease.note_save(self._done)
@@ -205,7 +225,16 @@ class _LoopSaves:
                     kept.append(state.state_dict())
                 else:
                     kept.append(state.get_weights() if hasattr(state, "get_weights") else state)
-            content = {"done": self._done, "states": kept, "random": _random_numbers()}
+
+            states: dict[str, Any] = {"random": random.getstate()}
+            if "numpy" in sys.modules:
+                states["numpy"] = sys.modules["numpy"].random.get_state()
+            if (torch := sys.modules.get("torch")) is not None:
+                states["torch"] = torch.get_rng_state()
+                states["cuda"] = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+            content = {"done": self._done, "states": kept, "random": states}
+
             if given is not None:
                 content["given"] = given
             self._published.hidden(name).write_bytes(pickle.dumps(content))
@@ -280,42 +309,6 @@ def _give_names(given: Mapping[str, bytes]) -> None:
     if given and sys.version_info < (3, 13):
         # Until then, the names of a function are a copy.
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(caller), ctypes.c_int(0))
-
-
-def _restore(state: Any, kept: Any) -> None:
-    if hasattr(state, "load_state_dict"):
-        state.load_state_dict(kept)
-    elif hasattr(state, "set_weights"):
-        state.set_weights(kept)
-    elif isinstance(state, MutableSequence):
-        state[:] = kept
-    else:
-        content = state if isinstance(state, MutableMapping) else vars(state)
-        new = dict(kept if isinstance(kept, MutableMapping) else vars(kept))
-        content.clear()
-        content.update(new)
-
-
-def _random_numbers() -> dict[str, Any]:
-    """The random numbers of the libraries that the program uses."""
-    kept: dict[str, Any] = {"random": random.getstate()}
-    if "numpy" in sys.modules:
-        kept["numpy"] = sys.modules["numpy"].random.get_state()
-    if (torch := sys.modules.get("torch")) is not None:
-        kept["torch"] = torch.get_rng_state()
-        kept["cuda"] = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return kept
-
-
-def _restore_random_numbers(kept: dict[str, Any]) -> None:
-    random.setstate(kept["random"])
-    if "numpy" in kept and "numpy" in sys.modules:
-        sys.modules["numpy"].random.set_state(kept["numpy"])
-    if "torch" in kept and (torch := sys.modules.get("torch")) is not None:
-        torch.set_rng_state(kept["torch"])
-        # Another machine may have fewer GPUs.
-        for device in range(min(len(kept["cuda"]), torch.cuda.device_count())):
-            torch.cuda.set_rng_state(kept["cuda"][device], device)
 
 
 def _least(value: int) -> int:

@@ -307,7 +307,20 @@ def read_fleet(path: Path) -> list[FleetChange]:
     `spotctl lab backtest deadline` reads it.
     """
     if ".json" in path.suffixes:
-        return _fleet_of_counts(path)
+        trace, fleet = read_availability(path), list[FleetChange]()
+        there, named, last = list[str](), 0, len(trace) - 1
+        # The machines that came last go first.
+        for tick, up in enumerate(trace.up.tolist()):
+            left, more = tuple(there[up:]), max(up - len(there), 0)
+            came = tuple(f"m{named + i}" for i in range(more))
+            named += more
+            there = [*there[:up], *came]
+            if left or came or tick in (0, last):
+                moment = float(tick * trace.gap_seconds)
+                fleet.append(FleetChange(moment, came, left))
+
+        _check_fleet(path, fleet)
+        return fleet
 
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -359,20 +372,3 @@ def _check_fleet(path: Path, fleet: list[FleetChange]) -> None:
         raise BadRequest(
             f"{path}: a fleet needs changes at two times or more; the last one ends the record"
         )
-
-
-def _fleet_of_counts(path: Path) -> list[FleetChange]:
-    """The machines that came last go first."""
-    trace, fleet = read_availability(path), list[FleetChange]()
-    there, named, last = list[str](), 0, len(trace) - 1
-    for tick, up in enumerate(trace.up.tolist()):
-        gone, more = tuple(there[up:]), max(up - len(there), 0)
-        added = tuple(f"m{named + i}" for i in range(more))
-        named += more
-        there = [*there[:up], *added]
-        if gone or added or tick in (0, last):
-            at = float(tick * trace.gap_seconds)
-            fleet.append(FleetChange(at, added, gone))
-
-    _check_fleet(path, fleet)
-    return fleet

@@ -192,7 +192,18 @@ def metrics_text(runs: Sequence[RunView], seconds: float, night: NightFigures | 
     for view in runs:
         run = (("job", view.job), ("run", view.run))
         rows_of["replayed run" if view.is_replayed else "billed run"].append((run, view))
-        rows_of["machines of a kind"] += _machines(run, view)
+
+        held = Counter(
+            (machine.market, machine.reliable, machine.pricing) for machine in view.machines
+        )
+        rows = LabeledRows()
+        for held_market, reliable, pricing in view.kinds:
+            kind = "reliable" if reliable else "transient"
+            labels = (("kind", kind), ("market", str(held_market)), ("pricing", pricing))
+            rows.append(((*run, *labels), {"held": held[held_market, reliable, pricing]}))
+
+        rows_of["machines of a kind"] += rows
+
         for used in view.markets:
             market = ("market", str(used.market))
             rows_of["market"].append(((*run, market), used))
@@ -209,19 +220,6 @@ def metrics_text(runs: Sequence[RunView], seconds: float, night: NightFigures | 
             lines += _lines(metric, rows_of[of])
 
     return "".join(f"{line}\n" for line in lines)
-
-
-def _machines(run: Labels, view: RunView) -> LabeledRows:
-    """The machines that a run holds, by kind. A kind that was held counts as 0 once its machines
-    are gone."""
-    held = Counter((machine.market, machine.reliable, machine.pricing) for machine in view.machines)
-    rows = LabeledRows()
-    for market, reliable, pricing in view.kinds:
-        kind = "reliable" if reliable else "transient"
-        labels = (("kind", kind), ("market", str(market)), ("pricing", pricing))
-        rows.append(((*run, *labels), {"held": held[market, reliable, pricing]}))
-
-    return rows
 
 
 def _figures(view: RunView) -> dict[str, float | None]:

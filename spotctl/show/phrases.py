@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 _MAX_CHANGES = 6
 
 
-def clock_text(micros: int, now: int) -> str:
-    """`03:10Z`, rounded up to a minute; with its date unless that is today's."""
-    text, today = format_time(-(-micros // MINUTE) * MINUTE), format_time(now)[:10]
-    date, time = text[:10], text[11:16]
-    if date == today:
-        return f"{time}Z"
-    return f"{date} {time}Z"
-
-
 def slice_text(own: QuotaSlice, at: int) -> str:
     """A slice of a quota: `jobb 8 from 03:10Z, 16 from 04:00Z until 05:20Z`; `at` is the moment of
     the launch.
@@ -80,7 +71,12 @@ def _between(bounds: tuple[float, float], at: int) -> str:
 
 
 def _later(hours: float, at: int) -> str:
-    return clock_text(at + round(hours * HOUR), at)
+    micros = at + round(hours * HOUR)
+    text, today = format_time(-(-micros // MINUTE) * MINUTE), format_time(at)[:10]
+    date, time = text[:10], text[11:16]
+    if date == today:
+        return f"{time}Z"
+    return f"{date} {time}Z"
 
 
 def machines_text(count: int | str, market: Market) -> str:

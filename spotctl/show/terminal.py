@@ -1,4 +1,7 @@
-"""Market data and prices as tables on the terminal, and formats shared by other tables."""
+"""Market data and prices as tables on the terminal, and formats shared by other tables.
+
+Also which clouds have missing or old prices, and the command that fetches them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -14,10 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.arrays import Floats
+from pricing_data.library import CloudPrices, outdated
 from pricing_data.series import PriceSeries, held
 from pricing_data.units import SECOND, age, counted, format_time, format_usd, to_usd, usd_text
+from spotctl.home.cloud import rented_clouds
 from spotctl.home.printable import printable
-from spotctl.show.columns import at_path
+from spotctl.show.columns import Column, at_path
 from spotctl.show.layout import pairs_table, plain_table
 
 if TYPE_CHECKING:
@@ -77,7 +82,18 @@ def one_market(
     machine, figures = about
     rows = list[tuple[str, str]]()
     if machine is not None:
-        rows.append(("machine", _machine(machine)))
+        size = f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB"
+        if machine.accelerators:
+            size += f", {machine.accelerators} x {machine.accelerator}"
+        if machine.traits.architecture is not None:
+            size += f", {machine.traits.architecture}"
+        if machine.is_burstable:
+            size += f", burstable: {machine.steady_vcpus:g} vCPUs all the time"
+        if machine.as_of is not None:
+            of_day = format_time(machine.as_of)[:10]
+            size += f"; shipped list as of {of_day}"
+
+        rows.append(("machine", size))
 
     seen, price = age(summary.age_seconds(now)), format_usd(summary.price_now)
     rows.append(("price now", f"${price}/h, {seen} ago"))
@@ -108,21 +124,6 @@ def one_market(
     rows += [(measure, _figure(figure, figures)) for measure, figure in newest.items()]
     line = sparkline(series, max(10, width))
     return Group(market_name(summary.market), pairs_table(rows), Text(line, style="cyan"))
-
-
-def _machine(machine: InstanceType) -> str:
-    """`8 vCPUs, 32 GiB, 1 x T4; shipped list as of 2026-01-01`."""
-    size = f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB"
-    if machine.accelerators:
-        size += f", {machine.accelerators} x {machine.accelerator}"
-    if machine.traits.architecture is not None:
-        size += f", {machine.traits.architecture}"
-    if machine.is_burstable:
-        size += f", burstable: {machine.steady_vcpus:g} vCPUs all the time"
-    if machine.as_of is not None:
-        day = format_time(machine.as_of)[:10]
-        size += f"; shipped list as of {day}"
-    return size
 
 
 def correction(made: PriceCorrection) -> str:
@@ -319,3 +320,61 @@ def _bar_lines(eighths: Floats, height: int) -> list[str]:
         levels = np.clip(eighths - 8 * line, 0, 8).astype(int)
         lines.append("".join(_BLOCKS[level] for level in levels))
     return lines
+
+
+def freshness_remarks(
+    clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()
+) -> list[str]:
+    """One line about what is missing or old; none if every price is fresh."""
+    about = list[str]()
+    missing = [prices.cloud for prices in clouds if prices.newest is None]
+    if missing:
+        about.append(f"no prices of {', '.join(missing)} are stored")
+    for prices in outdated(clouds, now):
+        if prices.newest is not None:
+            old = age((now - prices.newest) / SECOND)
+            about.append(f"prices of {prices.cloud} are {old} old")
+
+    if not about:
+        return []
+    command = fetch_command(clouds, now, regions)
+    return [f"{', '.join(about)}; fetch them: {command}"]
+
+
+def fetch_command(
+    clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()
+) -> str | None:
+    """The command that fetches what is missing or old; None if nothing is."""
+    names = [prices.cloud for prices in outdated(clouds, now)]
+    if not names:
+        return None
+
+    every = set(names) == set(rented_clouds())
+    options = [
+        *([] if every else [f" --cloud {name}" for name in names]),
+        *(f" --region {name}" for name in regions),
+    ]
+
+    return "spotctl prices fetch" + "".join(options)
+
+
+CLOUD_PRICES: tuple[Column[CloudPrices], ...] = (
+    Column("cloud", "the cloud"),
+    Column(
+        "newest",
+        "moment of its newest stored price; null if none is stored",
+        form=format_time,
+    ),
+    Column(
+        "age_seconds",
+        "age of that price; null if none is stored",
+        value_at=lambda prices, now: (
+            None if prices.newest is None else max(0.0, (now - prices.newest) / SECOND)
+        ),
+    ),
+    Column("state", "fresh, old or missing", value_at=CloudPrices.state),
+)
+FRESHNESS: tuple[Column[Any], ...] = (
+    Column("clouds", "rented clouds that were asked for", each=CLOUD_PRICES),
+    Column("fetch", "command that fetches what is missing or old; null if nothing is"),
+)

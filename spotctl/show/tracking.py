@@ -209,7 +209,18 @@ class RunCopy:
         """Sends what is new, and from time to time what the run costs while nothing happens."""
         # The run's own thread has other views: these read the price store, too.
         views = RunViews(self._settings)
-        tracker = self._tracker = self._tracker or self._opened(views)
+        if self._tracker is None:
+            spec, _, _ = views.terms(self._began)
+            check_installed(spec)
+            about = {
+                "kind": str(spec.kind),
+                "strategy": spec.strategy,
+                "clouds": ", ".join(spec.resources.clouds),
+            }
+            folder = Paths(self._settings.home).tracked(self._began.run)
+            self._tracker = open_tracker(self.name, spec, self._began, about, folder)
+
+        tracker = self._tracker
         with EventLog(Paths(self._settings.home).log) as log:
             rows = log.of_run(self._began.run, self._state.last_row)
         if not self._events:
@@ -229,18 +240,6 @@ class RunCopy:
         if state.ended is not None:
             tracker.end(state.ended.outcome, state.at)
         self._state, self._events = state, events
-
-    def _opened(self, views: RunViews) -> Tracker:
-        spec, _, _ = views.terms(self._began)
-        check_installed(spec)
-        about = {
-            "kind": str(spec.kind),
-            "strategy": spec.strategy,
-            "clouds": ", ".join(spec.resources.clouds),
-        }
-
-        folder = Paths(self._settings.home).tracked(self._began.run)
-        return open_tracker(self.name, spec, self._began, about, folder)
 
     def leave(self) -> None:
         """Stops adding points; the run may go on, and another process may add to it."""

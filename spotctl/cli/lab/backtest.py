@@ -15,7 +15,6 @@ from spotctl.home.errors import BadRequest, require_plots
 
 if TYPE_CHECKING:
     from bidbrain.lab.backtest.results import JobResult, Variant
-    from bidbrain.lab.bids.results import BidPortion
 
 app = typer.Typer(help="Replay strategies over recorded markets.", no_args_is_help=True)
 
@@ -118,7 +117,18 @@ def run(
             raise BadRequest(
                 f"{scenario} compares ways of bidding: only --starts, --workers and --json apply"
             )
-        _answer_bids(session, bids.portions_of(scenario, starts), workers, json_=json_)
+
+        from bidbrain.lab.bids.results import play_portion
+        from spotctl.cli.progress import in_processes
+        from spotctl.lab.backtest.bids import BidsAnswer
+
+        portions = bids.portions_of(scenario, starts)
+        began = time.monotonic()
+        tried = in_processes(session, "bidding", play_portion, portions, workers)
+        answer = BidsAnswer.of(tried, time.monotonic() - began)
+        said = f"{len(portions):,} jobs per way of bidding in {answer.wall_seconds:.1f} s"
+        session.answer(json_, answer.json(), answer.view(session.out.width), answer.source, said)
+
         return
 
     loaded, own_schemes = load(scenario, session.library, session.remark)
@@ -134,20 +144,6 @@ def run(
         _answer_frontier(session, windows, played, out, started, json_=json_)
     else:
         _answer_results(session, windows, played, against, out, started, json_=json_)
-
-
-def _answer_bids(
-    session: Session, portions: Sequence[BidPortion], workers: int, *, json_: bool
-) -> None:
-    from bidbrain.lab.bids.results import play_portion
-    from spotctl.cli.progress import in_processes
-    from spotctl.lab.backtest.bids import BidsAnswer
-
-    started = time.monotonic()
-    played = in_processes(session, "bidding", play_portion, portions, workers)
-    answer = BidsAnswer.of(played, time.monotonic() - started)
-    said = f"{len(portions):,} jobs per way of bidding in {answer.wall_seconds:.1f} s"
-    session.answer(json_, answer.json(), answer.view(session.out.width), answer.source, said)
 
 
 def _answer_results(

@@ -8,6 +8,7 @@ import typer
 
 from spotctl.cli.options import GlobArgument, MarketArgument
 from spotctl.cli.session import JsonOption, Session
+from spotctl.home.errors import BadRequest
 
 app = typer.Typer(
     help="Eviction probability: estimates, curves, calibration.", no_args_is_help=True
@@ -95,6 +96,7 @@ def calibrate(
     """
     from spotctl.cli.progress import counting
     from spotctl.lab.beta import estimates as beta, results
+    from spotctl.lab.option_values import names
     from spotctl.show.columns import as_json
 
     session: Session = context.obj
@@ -104,9 +106,11 @@ def calibrate(
         check_picture(out)
 
     planned = beta.plan(window, history, horizon)
-    names = beta.bid_names(deltas)
-    with counting(session, "calibrating", len(names)) as done:
-        scored = beta.calibrations(session.library, glob, planned, names, done)
+    bids = names(deltas)
+    if not bids:
+        raise BadRequest("--deltas names no bid (write 0.001,0.01,on-demand)")
+    with counting(session, "calibrating", len(bids)) as done:
+        scored = beta.calibrations(session.library, glob, planned, bids, done)
     if out is not None:
         results.draw_reliability(scored, out)
         session.remark(f"plotted the reliability diagram to {out}")

@@ -103,7 +103,15 @@ def plan(
     from spotctl.lab import parallel
 
     session: Session = context.obj
-    kind, counts = parse_devices(devices)
+    # `v100:4x4`: the type, and devices per server, servers, and so on; `v100:16` is one level.
+    named, _, sizes = devices.rpartition(":")
+    parts = sizes.split("x")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise BadRequest(
+            f"--devices {devices!r} is not TYPE:COUNT or TYPE:PER_SERVERxSERVERS, e.g. v100:4x4"
+        )
+    kind, counts = named or "device", tuple(int(part) for part in parts)
+
     topology = Topology(counts, parse_bandwidths(bandwidth, len(counts)))
     rules = cost_rules(sync, overlap, parse_bytes(memory) if memory else float("inf"), optimizer)
     keys = ("scheme", "stages", "replicas", "chunks", "tensor", "recompute", "allow_delay")
@@ -162,7 +170,12 @@ def profile(
     from spotctl.lab.profiler import profiled, profiles_to_json
 
     session: Session = context.obj
-    sizes = parse_sizes(microbatch)
+
+    parts = [part.strip() for part in microbatch.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise BadRequest(f"--microbatch {microbatch!r} is not a list of sizes such as 1,2,4")
+    sizes = [int(part) for part in parts]
+
     check_folder(out)
     profiles = profiled(model, model_factory(model), sizes, repeats, together=together)
     content = profiles_to_json(model, profiles)
@@ -320,17 +333,6 @@ def parse_split(text: str, keys: Collection[str]) -> dict[str, Any]:
     return values
 
 
-def parse_devices(text: str) -> tuple[str, tuple[int, ...]]:
-    """`v100:4x4`: the type, and devices per server, servers, and so on; `v100:16` is one level."""
-    kind, _, counts = text.rpartition(":")
-    parts = counts.split("x")
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise BadRequest(
-            f"--devices {text!r} is not TYPE:COUNT or TYPE:PER_SERVERxSERVERS, e.g. v100:4x4"
-        )
-    return kind or "device", tuple(int(part) for part in parts)
-
-
 def parse_bandwidths(text: str, levels: int) -> tuple[float, ...]:
     """`10GB/s,10Gbit/s`: bytes per second within a server, between servers, and so on."""
     matches = [_BANDWIDTH.fullmatch(part.strip()) for part in text.split(",")]
@@ -357,14 +359,6 @@ def parse_bytes(text: str) -> float:
     if not match:
         raise BadRequest(f"--memory {text!r} is not a size such as 16GiB")
     return _amount(match[1], match[2], text)
-
-
-def parse_sizes(text: str) -> list[int]:
-    """Whole numbers separated by commas, as in `1,2,4`."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise BadRequest(f"--microbatch {text!r} is not a list of sizes such as 1,2,4")
-    return [int(part) for part in parts]
 
 
 def _amount(number: str, unit: str, text: str) -> float:

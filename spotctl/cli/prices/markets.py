@@ -109,7 +109,17 @@ def ls(
         raise BadRequest(f"--accelerator {accelerator}: {why}")
     chosen = selection(glob, cloud, region, type_, accelerator, vcpus)
     if gaps:
-        _gaps(session, library.require(chosen), json_=json_)
+        from pricing_data.stats import find_gaps
+        from spotctl.show import terminal
+        from spotctl.show.columns import as_json
+        from spotctl.show.prices import price_answers
+
+        markets, now = library.require(chosen), wall_us()
+        report = find_gaps(session.library.table(markets), now)
+        if json_:
+            session.answer_json(as_json(price_answers.GAPS, report))
+        else:
+            session.say(*terminal.gaps(report, now), indent=7)
     elif stats:
         _stats(session, library.require(chosen), last, json_=json_)
     else:
@@ -126,9 +136,8 @@ def _list(
     from pricing_data.library import freshness_of_stored
     from pricing_data.store.facts import LOST
     from spotctl.show.columns import as_json
-    from spotctl.show.freshness import fetch_command
     from spotctl.show.prices import price_answers
-    from spotctl.show.terminal import market_name
+    from spotctl.show.terminal import fetch_command, market_name
 
     library = session.library
     if json_:
@@ -175,20 +184,6 @@ def _stats(session: Session, markets: Sequence[Market], last: str, *, json_: boo
         price_answers.stats_table(all_stats, now, session.out.width),
         *price_answers.lost_remarks(lost),
     )
-
-
-def _gaps(session: Session, markets: Sequence[Market], *, json_: bool) -> None:
-    from pricing_data.stats import find_gaps
-    from spotctl.show import terminal
-    from spotctl.show.columns import as_json
-    from spotctl.show.prices import price_answers
-
-    now = wall_us()
-    report = find_gaps(session.library.table(markets), now)
-    if json_:
-        session.answer_json(as_json(price_answers.GAPS, report))
-    else:
-        session.say(*terminal.gaps(report, now), indent=7)
 
 
 def _check(session: Session, *, set_aside: bool, json_: bool) -> int:

@@ -129,8 +129,8 @@ def best(
     from pricing_data.store.facts import LOST
     from spotctl.lab.best import offers as analysis, results
     from spotctl.show.columns import as_json
-    from spotctl.show.freshness import fetch_command, freshness_remarks
     from spotctl.show.prices.price_answers import lost_remarks
+    from spotctl.show.terminal import fetch_command, freshness_remarks
 
     session: Session = context.obj
     wish = _wish(session, selection(glob, cloud, region, type_, vcpus=vcpus), gpu, memory, os_)

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pricing_data.units import MAX_USD, parse_usd
 from spotctl.cli.progress import waiting
 from spotctl.cli.runs import remote_runner
-from spotctl.cli.runs.live_runs import live_view
-from spotctl.cli.runs.run_lines import finish, finish_all, finish_withdrawn
+from spotctl.cli.runs.live_runs import finish, finish_all, finish_withdrawn, live_view
 from spotctl.home import account_quotas
 from spotctl.home.callbacks import unheard
 from spotctl.home.paths import Paths
@@ -98,30 +97,25 @@ def prepare(
 
     with waiting(session, f"planning {len(specs)} jobs" if len(specs) > 1 else "planning"):
         planned = plans_to_launch(specs, session.settings, limit)
-    _admit(session, planned.plans, specs, moves=moves)
 
-    expected = {plan.job.spec.name: expectation(plan) for plan in planned.plans}
-    limited = tuple(plan.job.spec for plan in planned.plans)
-    return LaunchOrder(limited, tuple(files), expected, moves, fresh, metrics), planned
-
-
-def _admit(
-    session: Session, plans: Sequence[JobPlan], specs: Sequence[JobSpec], *, moves: bool
-) -> None:
-    """Refuses what the clouds would refuse, and says what else they would."""
+    # Refuse what the clouds would refuse, and say what else they would.
     with waiting(session, "asking the clouds about the orders"):
-        orders = [checked(plan, session.settings) for plan in plans]
+        orders = [checked(plan, session.settings) for plan in planned.plans]
 
     for findings, obstacles in orders:
         refuse(obstacles)
         bad = {finding.detail: str(finding) for finding in findings if finding.is_bad}
         session.remark(*bad.values())
 
-    say_which_data_is_far(session, plans)
+    say_which_data_is_far(session, planned.plans)
     with waiting(session, "choosing the machines' packages"):
         for spec in specs:
             of_runner = packages_on(spec.resources.clouds[0], spec.notify) if moves else ()
             check_machine_packages(spec, session.settings, of_runner)
+
+    expected = {plan.job.spec.name: expectation(plan) for plan in planned.plans}
+    limited = tuple(plan.job.spec for plan in planned.plans)
+    return LaunchOrder(limited, tuple(files), expected, moves, fresh, metrics), planned
 
 
 def say_which_data_is_far(session: Session, plans: Sequence[JobPlan]) -> None:

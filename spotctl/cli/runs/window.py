@@ -30,8 +30,7 @@ from agileml.runtime.ground import move
 from pricing_data.units import counted
 from spotctl.cli.boundary import DONE
 from spotctl.cli.runs import remote_runner
-from spotctl.cli.runs.live_runs import LiveRuns
-from spotctl.cli.runs.run_lines import EXIT_CODES
+from spotctl.cli.runs.live_runs import EXIT_CODES, LiveRuns
 from spotctl.home.callbacks import unheard
 from spotctl.home.paths import Paths, make_private_folder
 from spotctl.log.folding import fold
@@ -190,22 +189,19 @@ class RunWindow:
                 code = self._runner.exit_code()
                 self._session.remark(*self._runner.new_lines())
                 for job in self._jobs:
-                    self._look(job)
+                    # Another runner may have been faster: only what this one began is shown.
+                    state = self._states.get(job)
+                    if state is None and runner_of(self._paths.locks, job) == self._runner.process:
+                        latest = latest_run(self._log, job)
+                        state = None if latest is None or latest.run in self._before else latest
+                    if state is not None:
+                        self._states[job] = state = fold(
+                            self._log.of_run(state.run, state.last_row), state
+                        )
+                        self._live.show_turn(state)
+                        self._print_lines(state)
                 if code is not None or interrupted.wait(_LOOK_SECONDS):
                     return code
-
-    def _look(self, job: str) -> None:
-        """Shows what is new of a job, once this runner has begun its run: another one may have been
-        faster.
-        """
-        state = self._states.get(job)
-        if state is None and runner_of(self._paths.locks, job) == self._runner.process:
-            latest = latest_run(self._log, job)
-            state = None if latest is None or latest.run in self._before else latest
-        if state is not None:
-            self._states[job] = state = fold(self._log.of_run(state.run, state.last_row), state)
-            self._live.show_turn(state)
-            self._print_lines(state)
 
     def _ask(self) -> None:
         """Asks what Ctrl-C is to do. KeyboardInterrupt: leave."""

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from bidbrain.strategies.names import DEADLINE, IN_PLACE_OF, REGIONS
 from pricing_data.market import is_region_of, similar
@@ -57,7 +56,17 @@ def code_problems(spec: JobSpec) -> list[Problem]:
     if not isinstance(program, Training):
         return []
     if split is not None:
-        return _split_problems(program, split, folder)
+        mistakes, plain = list[Problem](), Training(program.app, program.stop)
+        extra = _differing(program, plain, ("args", "stragglers", "wire"))
+        if extra:
+            message = "is for trainers, and with parallel app is a model; remove it"
+            mistakes.append(Problem((extra[0],), message))
+        elif unfit := model_problem(program.app, folder):
+            mistakes.append(Problem(("app",), unfit))
+
+        unused = _differing(split, Parallel(), _UNUSED)
+        mistakes += [Problem(("parallel", name), _UNUSED[name]) for name in unused]
+        return mistakes
 
     place = ("trainer", *program.trainer) if program.trainer else ("app",)
     if wrong := app_problem(program.app, folder, spec.setup is not None):
@@ -65,21 +74,6 @@ def code_problems(spec: JobSpec) -> list[Problem]:
 
     wrong = arguments_problem(program.app, program.args)
     return [Problem(("args",) if program.args else place, wrong)] if wrong else []
-
-
-def _split_problems(program: Training, split: Parallel, folder: Path) -> list[Problem]:
-    """Mistakes of a training whose model is split over its machines."""
-    mistakes, plain = list[Problem](), Training(program.app, program.stop)
-    extra = _differing(program, plain, ("args", "stragglers", "wire"))
-    if extra:
-        message = "is for trainers, and with parallel app is a model; remove it"
-        mistakes.append(Problem((extra[0],), message))
-    elif wrong := model_problem(program.app, folder):
-        mistakes.append(Problem(("app",), wrong))
-
-    unused = _differing(split, Parallel(), _UNUSED)
-    mistakes += [Problem(("parallel", name), _UNUSED[name]) for name in unused]
-    return mistakes
 
 
 def launch_problems(spec: JobSpec) -> list[Problem]:

@@ -117,7 +117,36 @@ def _checked(file: YamlFile, home: Path | None) -> JobSpec:
     if mistakes := problems(spec, given):
         raise refusal(file, mistakes)
 
-    spec = _resolved(spec, folder)
+    # Absolute paths, and regions as their cloud spells them.
+    program, resources = spec.program, spec.resources
+    if isinstance(program, Command) and program.checkpoint is not None:
+        place = replace(program.checkpoint, path=_location(program.checkpoint.path, folder))
+        program = replace(program, checkpoint=place)
+
+    clouds, named = resources.clouds, resources.regions
+    if named != (ANY,) and clouds != ("local",):
+        spelled = []
+        for region in named:
+            own = next(cloud for cloud in clouds if is_region_of(cloud, region))
+            spelled.append(api_region(own, region))
+        resources = replace(resources, regions=tuple(dict.fromkeys(spelled)))
+
+    track = dict(spec.track)
+    place_of_runs = track.get(MLFLOW)
+    if place_of_runs and not re.match(r"[a-z+]+:|databricks$", place_of_runs):
+        # MLflow's place may be a folder, which is a path like any other of the file.
+        track[MLFLOW] = str(_path(place_of_runs, folder))
+
+    spec = replace(
+        spec,
+        program=program,
+        resources=resources,
+        workdir=_path(str(spec.workdir), folder),
+        data={name: _location(place, folder) for name, place in spec.data.items()},
+        outputs={name: _location(place, folder) for name, place in spec.outputs.items()},
+        track=track,
+    )
+
     if mistakes := [*code_problems(spec), *overlap_problems(spec, home)]:
         raise refusal(file, mistakes)
     return spec
@@ -194,38 +223,6 @@ def _with_counts(given: Given) -> Given:
     if is_training:
         machines = resources.get("machines", Range(0))
     return {**given, "resources": {**resources, "machines": machines, "reliable": reliable}}
-
-
-def _resolved(spec: JobSpec, folder: Path) -> JobSpec:
-    """The job with absolute paths, and regions as their cloud spells them."""
-    program, resources = spec.program, spec.resources
-    if isinstance(program, Command) and program.checkpoint is not None:
-        place = replace(program.checkpoint, path=_location(program.checkpoint.path, folder))
-        program = replace(program, checkpoint=place)
-
-    clouds, named = resources.clouds, resources.regions
-    if named != (ANY,) and clouds != ("local",):
-        spelled = []
-        for region in named:
-            own = next(cloud for cloud in clouds if is_region_of(cloud, region))
-            spelled.append(api_region(own, region))
-        resources = replace(resources, regions=tuple(dict.fromkeys(spelled)))
-
-    track = dict(spec.track)
-    place_of_runs = track.get(MLFLOW)
-    if place_of_runs and not re.match(r"[a-z+]+:|databricks$", place_of_runs):
-        # MLflow's place may be a folder, which is a path like any other of the file.
-        track[MLFLOW] = str(_path(place_of_runs, folder))
-
-    return replace(
-        spec,
-        program=program,
-        resources=resources,
-        workdir=_path(str(spec.workdir), folder),
-        data={name: _location(place, folder) for name, place in spec.data.items()},
-        outputs={name: _location(place, folder) for name, place in spec.outputs.items()},
-        track=track,
-    )
 
 
 def _location(place: str, folder: Path) -> str:

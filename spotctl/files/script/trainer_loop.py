@@ -399,7 +399,23 @@ class _LoopReader:
         training, role = self.training, self._role(statement)
         if role in roles:
             if role == "clip":
-                self._clip(statement)
+                (call,) = (
+                    call for call in calls_in([statement]) if method_of(call) == "clip_grad_norm_"
+                )
+                given = {key.arg: key.value for key in call.keywords}
+                norm = call.args[1] if len(call.args) > 1 else given.pop("max_norm", None)
+                clipped = ast.unparse(call.args[0]) if call.args else ""
+                parameters = f"{self.training.module}.parameters()"
+
+                is_odd = len(call.args) > 2 or given.keys() - {"max_norm"} or self.training.clip
+                if norm is None or clipped != parameters or is_odd:
+                    self.training.refuse(
+                        statement, f"clip_norm clips {parameters} as a whole, once a step"
+                    )
+                elif names_in([norm]) & self.changed:
+                    self.training.refuse(statement, "the largest norm changes during the training")
+
+                self.training.clip = norm
             self.seen.add(role)
             return
 
@@ -423,21 +439,6 @@ class _LoopReader:
             protected |= names_read(kept) - self.changed
         protected |= names_in([self.training.loader])
         return self.quiet.allows(statement, protected)
-
-    def _clip(self, statement: ast.stmt) -> None:
-        (call,) = (call for call in calls_in([statement]) if method_of(call) == "clip_grad_norm_")
-        given = {key.arg: key.value for key in call.keywords}
-        norm = call.args[1] if len(call.args) > 1 else given.pop("max_norm", None)
-        clipped = ast.unparse(call.args[0]) if call.args else ""
-        parameters = f"{self.training.module}.parameters()"
-
-        is_odd = len(call.args) > 2 or given.keys() - {"max_norm"} or self.training.clip
-        if norm is None or clipped != parameters or is_odd:
-            self.training.refuse(statement, f"clip_norm clips {parameters} as a whole, once a step")
-        elif names_in([norm]) & self.changed:
-            self.training.refuse(statement, "the largest norm changes during the training")
-
-        self.training.clip = norm
 
     # -- how many steps
 

@@ -326,11 +326,3 @@ def trainer_job_text(
         *market,
     ]
     return "\n".join(lines) + "\n"
-
-
-def refusal_of(script: TrainingScript, lines: str) -> str:
-    """A refusal with the lines of a script."""
-    return (
-        f"{script.path} cannot become a trainer as it is: {lines}. Change these lines, or keep the "
-        f"script: spotctl init {script.path}"
-    )

@@ -86,7 +86,27 @@ def skypilot_draft(file: YamlFile, folder: Path) -> JobDraft:
     draft.leave_unknown((), task, _TASK, _WITHOUT_COUNTERPART)
     draft.set_nodes(("num_nodes",), task.get("num_nodes"))
     _set_resources(draft, task)
-    _set_variables(draft, task)
+
+    envs = draft.mapping(("envs",), task.get("envs"))
+    texts = draft.file.texts("envs")
+    for name, value in envs.items():
+        draft.set_variable(("envs", name), name, None if value is None else texts.get(name, value))
+    secrets = task.get("secrets")
+    if isinstance(secrets, list):
+        names: Iterable[str] = map(str, secrets)
+    else:
+        names = draft.mapping(("secrets",), secrets)
+
+    for i, name in enumerate(names):
+        place = ("secrets", i if isinstance(secrets, list) else name)
+        plain = name.removeprefix("secrets:").rpartition("/")[2]
+        draft.set_variable(place, plain, None)
+        if isinstance(secrets, dict) and secrets[name] is not None:
+            draft.leave(
+                place,
+                f"its value is not copied: export {plain} where you launch the job",
+            )
+
     workdir = task.get("workdir")
     if isinstance(workdir, str):
         draft.options["workdir"] = own_path(workdir, folder)
@@ -99,28 +119,6 @@ def skypilot_draft(file: YamlFile, folder: Path) -> JobDraft:
     draft.set_commands(task.get("setup") or "", task["run"])
 
     return draft
-
-
-def _set_variables(draft: JobDraft, task: dict[str, Any]) -> None:
-    envs = draft.mapping(("envs",), task.get("envs"))
-    texts = draft.file.texts("envs")
-    for name, value in envs.items():
-        draft.set_variable(("envs", name), name, None if value is None else texts.get(name, value))
-    secrets = task.get("secrets")
-    if isinstance(secrets, list):
-        names: Iterable[str] = map(str, secrets)
-    else:
-        names = draft.mapping(("secrets",), secrets)
-
-    for i, name in enumerate(names):
-        key = i if isinstance(secrets, list) else name
-        plain = name.removeprefix("secrets:").rpartition("/")[2]
-        draft.set_variable(("secrets", key), plain, None)
-        if isinstance(secrets, dict) and secrets[name] is not None:
-            draft.leave(
-                ("secrets", key),
-                f"its value is not copied: export {plain} where you launch the job",
-            )
 
 
 def _set_mounts(draft: JobDraft, task: dict[str, Any], folder: Path) -> None:

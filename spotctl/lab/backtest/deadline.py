@@ -108,7 +108,16 @@ def jobs_of(
                 "longer traces or shorter jobs"
             )
 
-    return jobs, _left_out(jobs, slacks)
+    lines, traces_given = list[str](), len(jobs.histories)
+    for each_slack in slacks:
+        of_slack = jobs.history[jobs.slack == each_slack]
+        replayed = np.unique(of_slack).size
+        if replayed < traces_given:
+            span, short = each_slack * jobs.terms.work / HOUR, traces_given - replayed
+            left_out = f"{short} of {traces_given} traces"
+            lines.append(f"slack {each_slack:g}: {left_out} are shorter than {span:g} hours")
+
+    return jobs, lines
 
 
 def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
@@ -120,19 +129,6 @@ def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
             f"--traces {traces!r}: no file matches (quote the glob, or the shell expands it)"
         )
     return tuple(map(read_availability, paths))
-
-
-def _left_out(jobs: DeadlineJobs, slacks: Sequence[float]) -> list[str]:
-    lines, histories = list[str](), len(jobs.histories)
-    for slack in slacks:
-        of_slack = jobs.history[jobs.slack == slack]
-        replayed = np.unique(of_slack).size
-        if replayed < histories:
-            span, short = slack * jobs.terms.work / HOUR, histories - replayed
-            traces = f"{short} of {histories} traces"
-            lines.append(f"slack {slack:g}: {traces} are shorter than {span:g} hours")
-
-    return lines
 
 
 def deadline_json(summaries: Sequence[DeadlineSummary], wall_seconds: float) -> dict[str, Any]:
@@ -202,27 +198,24 @@ def write(
     by_saving = np.argsort(saved, kind="stable")
     job = int(least[by_saving[saved.size // 2]])
     with output_folder(folder):
-        save_plot(_cost_by_slack(summaries), folder / "cost_by_slack.png")
+        figure, (axes,) = panels(8, 4.5)
+        slacks, costs = dict[float, str](), dict[str, list[float]]()
+        for summary in summaries:
+            slacks[summary.slack] = f"{summary.slack:g}"
+            costs.setdefault(summary.scheme, []).append(summary.cost_ratio)
+
+        for bars in draw_bars(axes, costs, 0.8, _COLORS):
+            axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
+        places, labels = np.arange(len(slacks)), list(slacks.values())
+        axes.set_xticks(places, labels)
+        axes.set_xlabel("slack: time until the deadline / work")
+        axes.set_ylabel("cost / on-demand cost")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(costs))
+
+        save_plot(figure, folder / "cost_by_slack.png")
+
         replay = _one_replay(jobs.only(job))
         save_plot(replay, folder / "one_replay.png")
-
-
-def _cost_by_slack(summaries: Sequence[DeadlineSummary]) -> Figure:
-    figure, (axes,) = panels(8, 4.5)
-    slacks, costs = dict[float, str](), dict[str, list[float]]()
-    for summary in summaries:
-        slacks[summary.slack] = f"{summary.slack:g}"
-        costs.setdefault(summary.scheme, []).append(summary.cost_ratio)
-
-    for bars in draw_bars(axes, costs, 0.8, _COLORS):
-        axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
-    places, labels = np.arange(len(slacks)), list(slacks.values())
-    axes.set_xticks(places, labels)
-    axes.set_xlabel("slack: time until the deadline / work")
-    axes.set_ylabel("cost / on-demand cost")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False, ncols=len(costs))
-
-    return figure
 
 
 def _one_replay(job: DeadlineJobs) -> Figure:

@@ -15,7 +15,6 @@ from spotctl.show.columns import WALL_SECONDS, Column, as_json, chosen
 from spotctl.show.plots import BLUE, GREEN, PALE, output_folder, panels, save_plot
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.table import Table
 
 _HIGHEST = 80.0
@@ -163,41 +162,44 @@ def write(folder: Path, points: Sequence[FrontierPoint], bound: Sequence[BoundPo
         for hours in sorted({point.hours for point in points}):
             finished = [point for point in points if point.hours == hours and not point.unfinished]
             least = [point for point in bound if point.hours == hours]
-            picture = _picture(hours, finished, least)
+
+            picture, (axes,) = panels(9, 5.5)
+            bound_times = [point.runtime_ratio for point in least]
+            bound_costs = [point.cost_pct for point in least]
+            label = "bound without refunds, the future known"
+            axes.plot(bound_times, bound_costs, color=_BOUND, label=label)
+
+            shown = [point for point in finished if point.cost_pct.mean <= _HIGHEST] or list(
+                finished
+            )
+            for on_frontier, color, label in (
+                (True, _ON, "on the frontier"),
+                (False, _OFF, "beaten"),
+            ):
+                drawn = [point for point in shown if (point.beaten_by is None) == on_frontier]
+                times = [point.runtime_ratio for point in drawn]
+                costs = [point.cost_pct.mean for point in drawn]
+                axes.scatter(times, costs, c=color, label=label)
+                for place, (first, *more) in _together(drawn).items():
+                    text = f"{first} and {len(more)} more" if more else first
+                    axes.annotate(
+                        text, place, (4, 4), textcoords="offset points", fontsize=7, color=color
+                    )
+
+            right = max((point.runtime_ratio for point in shown), default=1.0) * 1.15
+            axes.set_xlim(right=right)
+            axes.set_ylim(bottom=0)
+            axes.set_xlabel("run time / baseline run time")
+            axes.set_ylabel("cost, % of on-demand")
+            title = f"Jobs of {hours:g} hours"
+            left_out = [point.scheme for point in finished if point not in shown]
+            if left_out:
+                title += f" (above {_HIGHEST:g}%: {', '.join(left_out)})"
+            axes.set_title(title, fontsize=11)
+            axes.grid(alpha=0.25)
+            axes.legend(frameon=False)
+
             save_plot(picture, folder / f"frontier_{hours:g}h.png")
-
-
-def _picture(hours: float, points: Sequence[FrontierPoint], bound: Sequence[BoundPoint]) -> Figure:
-    figure, (axes,) = panels(9, 5.5)
-    bound_times = [point.runtime_ratio for point in bound]
-    bound_costs = [point.cost_pct for point in bound]
-    label = "bound without refunds, the future known"
-    axes.plot(bound_times, bound_costs, color=_BOUND, label=label)
-
-    shown = [point for point in points if point.cost_pct.mean <= _HIGHEST] or list(points)
-    for on_frontier, color, label in ((True, _ON, "on the frontier"), (False, _OFF, "beaten")):
-        drawn = [point for point in shown if (point.beaten_by is None) == on_frontier]
-        times = [point.runtime_ratio for point in drawn]
-        costs = [point.cost_pct.mean for point in drawn]
-        axes.scatter(times, costs, c=color, label=label)
-        for place, (first, *more) in _together(drawn).items():
-            text = f"{first} and {len(more)} more" if more else first
-            axes.annotate(text, place, (4, 4), textcoords="offset points", fontsize=7, color=color)
-
-    right = max((point.runtime_ratio for point in shown), default=1.0) * 1.15
-    axes.set_xlim(right=right)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("run time / baseline run time")
-    axes.set_ylabel("cost, % of on-demand")
-    title = f"Jobs of {hours:g} hours"
-    left_out = [point.scheme for point in points if point not in shown]
-    if left_out:
-        title += f" (above {_HIGHEST:g}%: {', '.join(left_out)})"
-    axes.set_title(title, fontsize=11)
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
-
-    return figure
 
 
 def _together(points: Sequence[FrontierPoint]) -> dict[tuple[float, float], list[str]]:

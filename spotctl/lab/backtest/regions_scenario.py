@@ -91,7 +91,19 @@ def load(path: Path) -> tuple[list[Window], tuple[str, ...]]:
     """Reads a scenario and the files that it names: the windows to play, and under which
     policies."""
     file = parsed(path, RegionsFile)
-    policies = _policies(path, file)
+
+    elastic = any(part.at_least is not None and part.at_least < part.machines for part in file.job)
+    possible = ELASTIC_NAMES if elastic else NAMES
+    allowed, known = ", ".join(possible), ", ".join(NAMES)
+    for name in file.policies or ():
+        asked = f"{path}: policies: {name!r}"
+        if name not in NAMES:
+            raise BadRequest(f"{asked} is unknown; use {known}")
+        if name not in possible:
+            raise BadRequest(f"{asked} needs all machines at once; use {allowed}")
+
+    policies = tuple(dict.fromkeys(file.policies or possible))
+
     record = _record(path, file)
     pairs = dict[frozenset[str], float]()
 
@@ -128,20 +140,6 @@ def load(path: Path) -> tuple[list[Window], tuple[str, ...]]:
             )
 
     return windows, policies
-
-
-def _policies(path: Path, file: RegionsFile) -> tuple[str, ...]:
-    elastic = any(part.at_least is not None and part.at_least < part.machines for part in file.job)
-    possible = ELASTIC_NAMES if elastic else NAMES
-    allowed, known = ", ".join(possible), ", ".join(NAMES)
-    for name in file.policies or ():
-        asked = f"{path}: policies: {name!r}"
-        if name not in NAMES:
-            raise BadRequest(f"{asked} is unknown; use {known}")
-        if name not in possible:
-            raise BadRequest(f"{asked} needs all machines at once; use {allowed}")
-
-    return tuple(dict.fromkeys(file.policies or possible))
 
 
 def _starts(

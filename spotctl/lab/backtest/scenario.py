@@ -203,7 +203,27 @@ def scenario_of(
     lists = [file.on_demand.file] if file.on_demand.file else []
     prices = tuple(price for part in _fetched_rows(path, lists) for price in part.on_demand)
     listed = library.catalog.merged(Catalog(prices=prices))
-    histories = _histories(path, file, library)
+
+    if file.store is not None:
+        markets = library.require(Selection(file.store.markets))
+        table = library.table(markets)
+    else:
+        fetched = FetchedRows.joined(_fetched_rows(path, file.prices))
+        table = PriceTable.of(fetched.prices)
+
+    matching, region, types = list[PriceSeries](), file.markets.region, file.markets.types
+    for series in table:
+        own_market = series.market
+        is_named = any(fnmatchcase(own_market.instance_type, glob) for glob in types)
+        if own_market.os == LINUX and region in (None, own_market.region) and is_named:
+            matching.append(series)
+
+    if not matching:
+        place = f" in {region}" if region else ""
+        globs = ", ".join(types)
+        raise BadRequest(f"{path}: markets.types: no history of a type like {globs}{place}")
+
+    histories = tuple(matching)
 
     offers, machines = list[Offer](), dict[Market, InstanceType]()
     try:
@@ -271,29 +291,6 @@ def _offer(market: Market, listed: Catalog, file: ScenarioFile) -> Offer:
     machine = listed.instance_type(market.cloud, market.instance_type)
     vcpus = float(machine.vcpus)
     return Offer(market, vcpus, price)
-
-
-def _histories(path: Path, file: ScenarioFile, library: Library) -> tuple[PriceSeries, ...]:
-    if file.store is not None:
-        markets = library.require(Selection(file.store.markets))
-        table = library.table(markets)
-    else:
-        fetched = FetchedRows.joined(_fetched_rows(path, file.prices))
-        table = PriceTable.of(fetched.prices)
-
-    matching, region, types = list[PriceSeries](), file.markets.region, file.markets.types
-    for series in table:
-        market = series.market
-        is_named = any(fnmatchcase(market.instance_type, glob) for glob in types)
-        if market.os == LINUX and region in (None, market.region) and is_named:
-            matching.append(series)
-
-    if not matching:
-        place = f" in {region}" if region else ""
-        globs = ", ".join(types)
-        raise BadRequest(f"{path}: markets.types: no history of a type like {globs}{place}")
-
-    return tuple(matching)
 
 
 def _fetched_rows(scenario: Path, files: list[Path]) -> Iterator[FetchedRows]:

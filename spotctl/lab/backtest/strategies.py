@@ -187,33 +187,32 @@ def write(
         for hours in sorted({summary.hours for summary in summaries}):
             of_length = [summary for summary in summaries if summary.hours == hours]
             jobs = [result for result in results if result.hours == hours]
+
+            figure, (cost, time) = panels(10, 0.8 + 0.45 * len(of_length), across=2, sharey=True)
+            names = [summary.scheme for summary in of_length]
+            costs = [summary.cost_pct for summary in of_length]
+            times = [summary.runtime_ratio for summary in of_length]
+            for axes, values, digits, label in (
+                (cost, costs, "%.1f", "cost, % of on-demand"),
+                (time, times, "%.2f", "run time / baseline run time"),
+            ):
+                bars = axes.barh(names, values, color=_SPOT)
+                axes.bar_label(bars, fmt=digits, padding=3)
+                axes.set_xlabel(label)
+                axes.margins(x=0.15)
+
+            cost.invert_yaxis()
+            figure.suptitle(f"Jobs of {hours:g} hours", fontsize=11)
+
             pictures: dict[str, Figure | None] = {
-                "cost_and_runtime": _cost_and_runtime(hours, of_length),
+                "cost_and_runtime": figure,
                 "machine_hours": _machine_hours(hours, of_length),
                 "footprint": _footprint(scenario, jobs),
             }
+
             for name, picture in pictures.items():
                 if picture is not None:
                     save_plot(picture, folder / f"{name}_{hours:g}h.png")
-
-
-def _cost_and_runtime(hours: float, summaries: Sequence[BacktestSummary]) -> Figure:
-    figure, (cost, time) = panels(10, 0.8 + 0.45 * len(summaries), across=2, sharey=True)
-    names = [summary.scheme for summary in summaries]
-    costs = [summary.cost_pct for summary in summaries]
-    times = [summary.runtime_ratio for summary in summaries]
-    for axes, values, digits, label in (
-        (cost, costs, "%.1f", "cost, % of on-demand"),
-        (time, times, "%.2f", "run time / baseline run time"),
-    ):
-        bars = axes.barh(names, values, color=_SPOT)
-        axes.bar_label(bars, fmt=digits, padding=3)
-        axes.set_xlabel(label)
-        axes.margins(x=0.15)
-
-    cost.invert_yaxis()
-    figure.suptitle(f"Jobs of {hours:g} hours", fontsize=11)
-    return figure
 
 
 def _machine_hours(hours: float, summaries: Sequence[BacktestSummary]) -> Figure:
@@ -251,7 +250,20 @@ def _footprint(scenario: Scenario, results: Sequence[JobResult]) -> Figure | Non
     from matplotlib.colors import to_hex
     from matplotlib.lines import Line2D
 
-    job, names = _typical(results), set[str]()
+    # The job whose cost, summed over all strategies but the bound, is the median.
+    costs: dict[tuple[str, int], list[float]] = {}
+    for result in results:
+        if result.scheme != BOUND:
+            costs.setdefault((result.zone, result.start), []).append(result.cost)
+
+    ranked = [(sum(of_job), job) for job, of_job in costs.items()]
+    jobs = [job for _, job in sorted(ranked)]
+    if not jobs:
+        jobs = [(result.zone, result.start) for result in results]
+    median = jobs[len(jobs) // 2]
+    job = next(result for result in results if (result.zone, result.start) == median)
+
+    names = set[str]()
     runs: dict[str, Run] = {}
     for result in results:
         if result.spot_hours + result.free_hours > 0 and result.scheme not in runs:
@@ -282,21 +294,6 @@ def _footprint(scenario: Scenario, results: Sequence[JobResult]) -> Figure | Non
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
 
     return figure
-
-
-def _typical(results: Sequence[JobResult]) -> JobResult:
-    """The job whose cost, summed over all strategies but the bound, is the median."""
-    costs: dict[tuple[str, int], list[float]] = {}
-    for result in results:
-        if result.scheme != BOUND:
-            costs.setdefault((result.zone, result.start), []).append(result.cost)
-
-    ranked = [(sum(of_job), job) for job, of_job in costs.items()]
-    jobs = [job for _, job in sorted(ranked)]
-    if not jobs:
-        jobs = [(result.zone, result.start) for result in results]
-    median = jobs[len(jobs) // 2]
-    return next(result for result in results if (result.zone, result.start) == median)
 
 
 def _draw_machines(axes: Axes, run: Run, colors: dict[str, str]) -> None:

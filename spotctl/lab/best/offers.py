@@ -367,16 +367,7 @@ def cloud_prices(
             cloud = offer.market.cloud
             seen[cloud] = max(offer.seen, seen.get(cloud, 0))
 
-    prices = list[CloudPrices]()
-    for cloud in _asked_clouds(wish.selection):
-        newest: int | None = seen.get(cloud, 0)
-        if now - seen.get(cloud, 0) > STALE:
-            newest = _newest(library, cloud)
-        prices.append(CloudPrices(cloud, newest))
-    return prices
-
-
-def _asked_clouds(selection: Selection) -> Iterator[str]:
+    prices, selection = list[CloudPrices](), wish.selection
     for cloud in rented_clouds():
         if selection.clouds and cloud not in selection.clouds:
             continue
@@ -384,10 +375,16 @@ def _asked_clouds(selection: Selection) -> Iterator[str]:
             cloud, selection.pattern.partition("/")[0].lower()
         ):
             continue
-        if not selection.regions or any(
+        if selection.regions and not any(
             is_region_of(cloud, region) for region in selection.regions
         ):
-            yield cloud
+            continue
+
+        newest: int | None = seen.get(cloud, 0)
+        if now - seen.get(cloud, 0) > STALE:
+            newest = _newest(library, cloud)
+        prices.append(CloudPrices(cloud, newest))
+    return prices
 
 
 def _newest(library: Library, cloud: str) -> int | None:

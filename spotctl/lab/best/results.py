@@ -16,9 +16,8 @@ from spotctl.home.errors import BadRequest
 from spotctl.lab.best.offers import SORTS, RankedOffer, ranked
 from spotctl.run.notify import Message
 from spotctl.show.columns import UNKNOWN, Column, as_json, chosen, table
-from spotctl.show.freshness import FRESHNESS
 from spotctl.show.prices.price_answers import LOST
-from spotctl.show.terminal import market_name, percent
+from spotctl.show.terminal import FRESHNESS, market_name, percent
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -20,7 +20,6 @@ from pricing_data.stats import on_demand_of
 from pricing_data.store.facts import AVAILABILITY, INTERRUPTIONS
 from pricing_data.units import format_time, parse_duration, parse_time, parse_usd
 from spotctl.home.errors import BadRequest
-from spotctl.lab.option_values import names
 
 ON_DEMAND = "on-demand"
 _SEED = 7
@@ -162,14 +161,6 @@ def plan(window: str, history: str, horizon: str) -> CalibrationPlan:
             f"calibrate: a history of {history} does not exceed the window of {window}"
         )
     return CalibrationPlan(seen, known, tested, tested)
-
-
-def bid_names(deltas: str) -> tuple[str, ...]:
-    """The distinct bids of a comma-separated list."""
-    bids = names(deltas)
-    if not bids:
-        raise BadRequest("--deltas names no bid (write 0.001,0.01,on-demand)")
-    return bids
 
 
 def calibrations(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, replace
 from operator import attrgetter
@@ -92,12 +92,53 @@ def shown_length(analysis: Analysis) -> float:
 
 def tables(analysis: Analysis, width: int) -> Group:
     """Costs by job type and by length, effective prices, and a comparison with the paper."""
+
+    # The gain from moving while training, as in Figure 6.6.
+    rows, by_days = list[dict[str, Any]](), dict[float, dict[str, list[PricedJob]]]()
+    for result in analysis.results:
+        of_length = by_days.setdefault(result.days, {})
+        of_length.setdefault(result.strategy, []).append(result)
+
+    for days, of_strategy in by_days.items():
+        fixed, moved = of_strategy.get("multi-cloud", []), of_strategy.get("dynamic", [])
+        loaded = of_strategy.get("dynamic+data", [])
+        gains, with_data = _gains(fixed, moved), _gains(fixed, loaded)
+        moves = fmean(result.moves for result in moved)
+        most_moves = max(result.most_moves for result in moved)
+        moved_usd = fmean(result.moved_usd for result in moved)
+        row = {
+            "days": days,
+            "mean": fmean(gains),
+            "best": max(gains),
+            "moves": moves,
+            "most_moves": most_moves,
+            "moved_usd": moved_usd,
+            "loaded": fmean(with_data),
+            "jobs": len(gains),
+        }
+        rows.append(row)
+
+    shown = table(LENGTHS, rows, width)
+    shown.title = (
+        "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)"
+    )
+
+    hours = 24 * shown_length(analysis)
+    prices = effective_prices(analysis.board, analysis.plan.movement, hours)
+    heading = f"with data, {prices[0].hours:g} h"
+    dated: Column[Effective] = Column("usd_with_data", heading=heading, show="{:.4f}")
+    effective = table((*EFFECTIVE, dated), prices)
+    effective.title = (
+        "Dollars per accelerator-hour at the cheapest place; effective: per hour of work that was "
+        "kept"
+    )
+
     return Group(
         _by_job(analysis, width),
         "",
-        _by_length(analysis, width),
+        shown,
         "",
-        _effective(analysis),
+        effective,
         "",
         _against_paper(analysis.figures),
     )
@@ -128,19 +169,12 @@ def _by_job(analysis: Analysis, width: int) -> Table:
     untitled.title = None
     if Measurement.get(console, console.options, untitled).maximum <= width:
         return full
-    return _dollars_only(rows, names, f"Dollars for {length}")
 
-
-_ResultsByJob = Mapping[str, Sequence[PricedJob]]
-
-
-def _dollars_only(rows: _ResultsByJob, names: Sequence[str], title: str) -> Table:
-    """Headings in two lines, and the mean reduction of each strategy in a row of its own."""
     headings = [name.replace("-", "-\n", 1).replace("+", "\n+") for name in names]
-    shown = plain_table("job type", *headings, title=title)
-    for job, row in rows.items():
+    shown = plain_table("job type", *headings, title=f"Dollars for {length}")
+    for name, row in rows.items():
         dollars = [f"{result.usd:.2f}" for result in row]
-        shown.add_row(Text(job), *dollars)
+        shown.add_row(Text(name), *dollars)
 
     means = list[str]()
     for i in range(len(names)):
@@ -162,40 +196,6 @@ LENGTHS: tuple[Column[dict[str, Any]], ...] = (
 )
 
 
-def _by_length(analysis: Analysis, width: int) -> Table:
-    """The gain from moving while training, by length: multi-cloud over dynamic, as in Figure
-    6.6."""
-    rows, by_days = list[dict[str, Any]](), dict[float, dict[str, list[PricedJob]]]()
-    for result in analysis.results:
-        of_length = by_days.setdefault(result.days, {})
-        of_length.setdefault(result.strategy, []).append(result)
-
-    for days, of_strategy in by_days.items():
-        fixed, moved = of_strategy.get("multi-cloud", []), of_strategy.get("dynamic", [])
-        loaded = of_strategy.get("dynamic+data", [])
-        gains, with_data = _gains(fixed, moved), _gains(fixed, loaded)
-        moves = fmean(result.moves for result in moved)
-        most_moves = max(result.most_moves for result in moved)
-        moved_usd = fmean(result.moved_usd for result in moved)
-        row = {
-            "days": days,
-            "mean": fmean(gains),
-            "best": max(gains),
-            "moves": moves,
-            "most_moves": most_moves,
-            "moved_usd": moved_usd,
-            "loaded": fmean(with_data),
-            "jobs": len(gains),
-        }
-        rows.append(row)
-
-    shown = table(LENGTHS, rows, width)
-    shown.title = (
-        "Cost reduction from moving while training, by length (multi-cloud / dynamic, Figure 6.6)"
-    )
-    return shown
-
-
 def _gains(fixed: Sequence[PricedJob], moved: Sequence[PricedJob]) -> list[float]:
     return [still.usd / moving.usd for still, moving in zip(fixed, moved, strict=True)]
 
@@ -207,19 +207,6 @@ EFFECTIVE: tuple[Column[Effective], ...] = (
     Column("useful_share", heading="useful", show="{:.2%}"),
     Column("effective_usd_per_hour", heading="effective", show="{:.4f}"),
 )
-
-
-def _effective(analysis: Analysis) -> Table:
-    hours = 24 * shown_length(analysis)
-    prices = effective_prices(analysis.board, analysis.plan.movement, hours)
-    heading = f"with data, {prices[0].hours:g} h"
-    with_data: Column[Effective] = Column("usd_with_data", heading=heading, show="{:.4f}")
-    shown = table((*EFFECTIVE, with_data), prices)
-    shown.title = (
-        "Dollars per accelerator-hour at the cheapest place; effective: per hour of work that was "
-        "kept"
-    )
-    return shown
 
 
 def _against_paper(figures: Sequence[PaperFigure]) -> Table:

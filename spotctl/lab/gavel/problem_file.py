@@ -119,7 +119,22 @@ def load(path: Path) -> tuple[AllocationProblem, Estimates]:
     except UnicodeDecodeError:
         raise BadRequest(f"{path}: is not UTF-8 text: write the problem as JSON") from None
     except ValidationError as error:
-        raise BadRequest(f"{path}: {_first_of(error)}") from None
+        # Unknown keys come first: they are often misspelled versions of missing ones.
+        mistakes = error.errors()
+        unknown_keys = [mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"]
+        first, *_ = unknown_keys or mistakes
+        where = ".".join(map(str, first["loc"])) or "the file"
+        text, given = f"{where}: {first['msg']}", first["input"]
+        if unknown_keys:
+            text += " (no such field: check its spelling)"
+        elif isinstance(given, str | int | float):
+            text += f", not {given!r}"
+
+        more = error.error_count() - 1
+        if more > 0:
+            text += f" (and {more} more)"
+
+        raise BadRequest(f"{path}: {text}") from None
     except (ValueError, RecursionError) as error:
         # Invalid JSON, an integer of thousands of digits, or very deep nesting.
         raise BadRequest(f"{path}: is not JSON: {error}") from None
@@ -137,7 +152,13 @@ def problem(file: ProblemFile) -> AllocationProblem:
         raise _Misfit("workers: no type has any: give at least one type workers")
 
     for where, given in (("workers", file.workers), ("prices", file.prices or {})):
-        _check_spread(where, given)
+        for kind, value in given.items():
+            base_kind = kind.removesuffix(SPREAD)
+            if value != given.get(base_kind, value):
+                raise _Misfit(
+                    f"{where}.{kind}: {value:g}, and {given[base_kind]:g} for {base_kind!r}: they "
+                    "are the same workers, so give both the same number, or leave this one out"
+                )
 
     types = list[str]()
     for name in file.workers:
@@ -189,17 +210,6 @@ def _rates(parts: Sequence[JobPart], names: Sequence[str]) -> Floats:
     return np.array(rows).reshape(-1, len(names))
 
 
-def _check_spread(where: str, given: Mapping[str, float]) -> None:
-    """Workers that are spread over servers are those of their type, so both have one number."""
-    for name, value in given.items():
-        base = name.removesuffix(SPREAD)
-        if value != given.get(base, value):
-            raise _Misfit(
-                f"{where}.{name}: {value:g}, and {given[base]:g} for {base!r}: they are the "
-                "same workers, so give both the same number, or leave this one out"
-            )
-
-
 class _Misfit(Exception):
     """Two parts of the file contradict each other."""
 
@@ -216,24 +226,6 @@ def _refused(constant: str) -> float:
 
 def _repeated(names: Iterable[str]) -> str | None:
     return next((name for name, count in Counter(names).items() if count > 1), None)
-
-
-def _first_of(error: ValidationError) -> str:
-    """One line. Unknown keys come first: they are often misspelled versions of missing ones."""
-    mistakes = error.errors()
-    unknown_keys = [mistake for mistake in mistakes if mistake["type"] == "extra_forbidden"]
-    first, *_ = unknown_keys or mistakes
-    where = ".".join(map(str, first["loc"])) or "the file"
-    text, given = f"{where}: {first['msg']}", first["input"]
-    if unknown_keys:
-        text += " (no such field: check its spelling)"
-    elif isinstance(given, str | int | float):
-        text += f", not {given!r}"
-
-    more = error.error_count() - 1
-    if more > 0:
-        text += f" (and {more} more)"
-    return text
 
 
 def _known(where: str, given: Iterable[str], types: Sequence[str]) -> None:

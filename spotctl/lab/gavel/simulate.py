@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bidbrain.arrays import Floats
 from bidbrain.gavel import ENTITY_POLICIES
 from bidbrain.gavel.estimator import BadFingerprint
 from bidbrain.gavel.problem import Cluster, Entity
@@ -532,59 +531,40 @@ def write(folder: Path, outcome: SimulationOutcome) -> None:
     jct = (outcome.finish - outcome.scenario.workload.arrival)[measured] / _HOUR
     with output_folder(folder):
         save_csv(folder / "jobs.csv", rows)
-        save_plot(draw_completion({"": jct}), folder / "jct_cdf.png")
-        save_plot(_draw_load(outcome, measured, jct), folder / "jct_by_load.png")
+
+        # The share of jobs completed within a number of hours.
+        figure, (axes,) = panels(7, 4)
+        shares = np.arange(1, len(jct) + 1) / len(jct)
+        axes.step(np.sort(jct), shares, where="post", color=_COLORS[0])
+        axes.set_xscale("log")
+        axes.set_xlabel("completion time, hours")
+        axes.set_ylabel("share of jobs")
+        axes.set_ylim(0, 1.02)
+        save_plot(figure, folder / "jct_cdf.png")
+
+        # By the jobs in the cluster at arrival; the line is the mean of similar jobs.
+        arrival = outcome.scenario.workload.arrival
+        came, finished = arrival[measured], np.sort(outcome.finish)
+        arrived = np.searchsorted(arrival, came, side="right")
+        left = np.searchsorted(finished, came, side="right")
+        present = arrived - left
+        figure, (axes,) = panels(7, 4)
+        axes.scatter(present, jct, s=8, alpha=0.4, color=_COLORS[0])
+
+        across, mean_times = list[float](), list[float]()
+        by_load = np.argsort(present, kind="stable")
+        for group in np.array_split(by_load, _BINS):
+            if group.size:
+                across.append(float(present[group].mean()))
+                mean_times.append(float(jct[group].mean()))
+        axes.plot(across, mean_times, color=_COLORS[2], marker="o")
+
+        axes.set_yscale("log")
+        axes.set_xlabel("jobs in the cluster at arrival")
+        axes.set_ylabel("completion time, hours")
+        save_plot(figure, folder / "jct_by_load.png")
+
         save_plot(_draw_allocation(outcome), folder / "allocation.png")
-
-
-def draw_completion(hours: Mapping[str, Floats]) -> Figure:
-    """The share of jobs completed within a number of hours; a line per policy."""
-    figure, (axes,) = panels(7, 4)
-    for color, (label, values) in zip(_COLORS, hours.items(), strict=False):
-        axes.step(
-            np.sort(values),
-            np.arange(1, len(values) + 1) / len(values),
-            where="post",
-            label=label,
-            color=color,
-        )
-
-    axes.set_xscale("log")
-    axes.set_xlabel("completion time, hours")
-    axes.set_ylabel("share of jobs")
-    axes.set_ylim(0, 1.02)
-    if any(hours):
-        axes.legend(frameon=False)
-
-    return figure
-
-
-def _draw_load(
-    outcome: SimulationOutcome, measured: np.ndarray[tuple[int], np.dtype[np.int64]], jct: Floats
-) -> Figure:
-    """Completion time by the number of jobs in the cluster at arrival; the line is the mean of
-    similar jobs.
-    """
-    arrival = outcome.scenario.workload.arrival
-    came, finished = arrival[measured], np.sort(outcome.finish)
-    arrived = np.searchsorted(arrival, came, side="right")
-    left = np.searchsorted(finished, came, side="right")
-    present = arrived - left
-    figure, (axes,) = panels(7, 4)
-    axes.scatter(present, jct, s=8, alpha=0.4, color=_COLORS[0])
-
-    across, mean_times = list[float](), list[float]()
-    by_load = np.argsort(present, kind="stable")
-    for group in np.array_split(by_load, _BINS):
-        if group.size:
-            across.append(float(present[group].mean()))
-            mean_times.append(float(jct[group].mean()))
-    axes.plot(across, mean_times, color=_COLORS[2], marker="o")
-
-    axes.set_yscale("log")
-    axes.set_xlabel("jobs in the cluster at arrival")
-    axes.set_ylabel("completion time, hours")
-    return figure
 
 
 def _draw_allocation(outcome: SimulationOutcome) -> Figure:

@@ -114,20 +114,19 @@ class Netflix:
 
     def __call__(self, message: object) -> int:
         """Bytes of a message."""
-        return HEADER_BYTES + round(self._rows_of(message) / self.partitions)
-
-    def _rows_of(self, message: object) -> float:
+        rows = 0.0
         match message:
             case Push():
-                return len(message.parts) * self._updates(message)
+                rows = len(message.parts) * self._updates(message)
             case Snapshot():
-                return MOVIE_BYTES + USER_BYTES * (1 if self.whole else SHARE)
+                rows = MOVIE_BYTES + USER_BYTES * (1 if self.whole else SHARE)
             case Patch() | Restore() | Collected():
-                return MOVIE_BYTES + USER_BYTES
+                rows = MOVIE_BYTES + USER_BYTES
             case Handover():
                 versions = len(message.versions) * (MOVIE_BYTES + USER_BYTES)
-                return versions + sum(map(self._updates, message.pending))
-        return 0.0
+                rows = versions + sum(map(self._updates, message.pending))
+
+        return HEADER_BYTES + round(rows / self.partitions)
 
     def _updates(self, message: Push | PendingPush) -> float:
         covered = sum(last - first for _, first, last in message.covers)

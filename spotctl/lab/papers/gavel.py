@@ -156,7 +156,14 @@ def _cost(seed: int, data: PaperData, *, printed: bool = False) -> FigureValues:
     """
     throughputs = throughputs_of(data.file(SIMULATION))
     if printed:
-        throughputs = _as_printed(throughputs)
+        # Each job as much faster on a type than on a K80 as Table 6.1 says.
+        alone, k80 = throughputs.alone.copy(), TYPES.index("k80")
+        for k, kind in enumerate(throughputs.kinds):
+            model, _, _ = kind.name.partition(" ")
+            for name, (speedup, _) in SPEEDUPS.get(model, {}).items():
+                j = TYPES.index(name)
+                alone[k, j] = speedup * alone[k, k80]
+        throughputs = replace(throughputs, alone=alone)
 
     asked, names = rented(throughputs, seed), ("max-throughput", "min-cost", "min-cost-slo")
     fastest, cheapest, in_time = (played(asked, command_options(name)) for name in names)
@@ -170,17 +177,6 @@ def _cost(seed: int, data: PaperData, *, printed: bool = False) -> FigureValues:
         "most throughput over least cost with deadlines": usd / usd_in_time,
         "deadlines missed at least cost with deadlines": missed_in_time / BATCH,
     }
-
-
-def _as_printed(throughputs: Throughputs) -> Throughputs:
-    """Each job as much faster on a type than on a K80 as Table 6.1 says."""
-    alone, k80 = throughputs.alone.copy(), TYPES.index("k80")
-    for k, kind in enumerate(throughputs.kinds):
-        model, _, _ = kind.name.partition(" ")
-        for name, (speedup, _) in SPEEDUPS.get(model, {}).items():
-            j = TYPES.index(name)
-            alone[k, j] = speedup * alone[k, k80]
-    return replace(throughputs, alone=alone)
 
 
 def rented(throughputs: Throughputs, seed: int) -> ClusterSimulation:
@@ -361,15 +357,7 @@ def _rounds(seed: int, data: PaperData, *, rate: float) -> FigureValues:
         seconds.append(mean)
         values[f"rounds @ {minutes}"] = mean / HOUR
 
-    exact, shortest = _exactly_divided_seconds(asked), seconds[0]
-    values["completion time with rounds of 6 minutes over an exact division"] = shortest / exact
-    return values
-
-
-def _exactly_divided_seconds(asked: ClusterSimulation) -> float:
-    """Mean completion time of the measured jobs if each always has exactly its share of the
-    workers.
-    """
+    # Mean completion time of the measured jobs if each always has exactly its share of the workers.
     work, policy = asked.workload, policy_named("max-min-fairness")
     left, finish = work.steps.copy(), np.full(len(work.names), np.inf)
     count, now, active = 0, 0.0, np.zeros(0, dtype=np.int64)
@@ -405,7 +393,9 @@ def _exactly_divided_seconds(asked: ClusterSimulation) -> float:
         active = active[ends > passed]
 
     took = finish[among] - work.arrival[among]
-    return float(took.mean())
+    exact, shortest = float(took.mean()), seconds[0]
+    values["completion time with rounds of 6 minutes over an exact division"] = shortest / exact
+    return values
 
 
 def _scaling(seed: int, data: PaperData) -> FigureValues:

@@ -19,7 +19,7 @@ from agileml.pipeline.plan.candidates import (
     flush_batch_seconds,
     unpipelined_seconds,
 )
-from agileml.pipeline.plan.parallel_plan import ModelSplit, Topology
+from agileml.pipeline.plan.parallel_plan import Topology
 from agileml.pipeline.plan.partition import partition, split_bytes, stage_bytes
 from agileml.pipeline.profile.graph_text import read_graph
 from agileml.pipeline.profile.model_profile import CostRules, ModelProfile, SpanTables, sync_factor
@@ -65,21 +65,6 @@ def straight_seconds(profile: ModelProfile, topology: Topology, workers: int) ->
     return max(times)
 
 
-def data_parallel_seconds(
-    profile: ModelProfile, topology: Topology, *, flat_ring: bool = False
-) -> float:
-    """Seconds per input of data parallelism on all GPUs, with synchronization behind compute.
-
-    In a flat ring, the GPUs of a server share its slowest link, because each hop leads to another
-    server.
-    """
-    n, slowest = topology.devices, topology.bandwidths[-1]
-    if flat_ring:
-        slowest /= topology.counts[0]
-    sending = sync_factor(n, "ring") * profile.weight_bytes / slowest
-    return max(profile.seconds, sending) / n
-
-
 def _splits(_: int, data: PaperData, *, usual: bool = False) -> FigureValues:
     profiles = {model: profile_of(model, data) for model in MODELS}
     if usual:
@@ -92,7 +77,21 @@ def _splits(_: int, data: PaperData, *, usual: bool = False) -> FigureValues:
     values["ResNet-50, 4x4 (A): stages"] = len(chosen["ResNet-50"].stages)
 
     # The last stage is where the fully connected layers are.
-    alexnet = _two_stages(profiles["AlexNet"], chosen["AlexNet"], large, (12, 1))
+    model_profile = profiles["AlexNet"]
+    like = chosen["AlexNet"]
+    workers = (12, 1)
+    tables, cut = SpanTables.of(model_profile), like.stages[0].last
+    slowest, last = large.bandwidths[-1], len(model_profile.layers) - 1
+    sent = 2 * float(tables.outputs[cut])
+    times = [sent / slowest]
+    for span, count in zip(((0, cut), (cut + 1, last)), workers, strict=True):
+        weights, seconds = float(tables.weights[span]), float(tables.seconds[span])
+        synced = sync_factor(count, "ring") * weights / slowest
+        slower = max(seconds, synced)
+        times.append(slower / count)
+
+    alexnet = max(times)
+
     published = {"AlexNet": alexnet}
     for model in ("GNMT-8", "GNMT-16"):
         published[model] = straight_seconds(profiles[model], large, large.devices)
@@ -117,32 +116,19 @@ def without_outlier(profile: ModelProfile) -> ModelProfile:
     return replace(profile, layers=tuple(layers))
 
 
-def _two_stages(
-    profile: ModelProfile, like: ModelSplit, topology: Topology, workers: tuple[int, int]
-) -> float:
-    """Seconds per input with the cut of a split of two stages, on other numbers of workers, as far
-    as links go.
-    """
-    tables, cut = SpanTables.of(profile), like.stages[0].last
-    slowest, last = topology.bandwidths[-1], len(profile.layers) - 1
-    sent = 2 * float(tables.outputs[cut])
-    times = [sent / slowest]
-    for span, count in zip(((0, cut), (cut + 1, last)), workers, strict=True):
-        weights, seconds = float(tables.weights[span]), float(tables.seconds[span])
-        synced = sync_factor(count, "ring") * weights / slowest
-        slower = max(seconds, synced)
-        times.append(slower / count)
-
-    return max(times)
-
-
 def _speedups(_: int, data: PaperData, *, flat_ring: bool = False) -> FigureValues:
     values = {}
     for model in MODELS:
         profile = profile_of(model, data)
         for name, topology in GPUS.items():
             ours = partition(profile, topology, CostRules())
-            parallel = data_parallel_seconds(profile, topology, flat_ring=flat_ring)
+
+            n, slowest = topology.devices, topology.bandwidths[-1]
+            if flat_ring:
+                slowest /= topology.counts[0]
+            sending = sync_factor(n, "ring") * profile.weight_bytes / slowest
+            parallel = max(profile.seconds, sending) / n
+
             values[f"{model}, {name}"] = parallel / ours.seconds
     return values
 

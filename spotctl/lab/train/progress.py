@@ -199,7 +199,24 @@ def draw(
     times.set_ylim(0, 1.4 * max(every_seconds) or 1)
     times.set_ylabel("seconds per clock")
     times.grid(visible=True, axis="y", alpha=0.25)
-    _draw_events(times, marked_clocks(history))
+
+    marks, at_top = marked_clocks(history), times.get_xaxis_transform()
+    for level, (word, (label, color, marker)) in enumerate(_MARKS.items()):
+        marked = marks.get(word, [])
+        for clock in marked:
+            times.axvline(clock, color=color, linewidth=0.8, alpha=0.3)
+        if marked:
+            heights = [0.95 - 0.055 * level] * len(marked)
+            times.scatter(
+                marked, heights, s=32, color=color, marker=marker, label=label, transform=at_top
+            )
+
+    if marks:
+        columns = len(_MARKS)
+        times.legend(
+            loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, frameon=False, fontsize=9
+        )
+
     _draw_losses(losses, history, curves)
 
     parts, colors = ("reliable", "transient"), (_RELIABLE, _TRANSIENT)
@@ -254,23 +271,3 @@ def marked_clocks(history: Sequence[Iteration]) -> dict[str, list[int]]:
             if word != "ready" or iteration is not history[0]:
                 clocks.setdefault(word, []).append(iteration.clock)
     return clocks
-
-
-def _draw_events(axes: Axes, clocks: dict[str, list[int]]) -> None:
-    """A row of marks for each kind of event, above the line."""
-    at_top = axes.get_xaxis_transform()
-    for level, (word, (label, color, marker)) in enumerate(_MARKS.items()):
-        marked = clocks.get(word, [])
-        for clock in marked:
-            axes.axvline(clock, color=color, linewidth=0.8, alpha=0.3)
-        if word in clocks:
-            heights = [0.95 - 0.055 * level] * len(marked)
-            axes.scatter(
-                marked, heights, s=32, color=color, marker=marker, label=label, transform=at_top
-            )
-
-    if clocks:
-        columns = len(_MARKS)
-        axes.legend(
-            loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, frameon=False, fontsize=9
-        )

@@ -116,7 +116,19 @@ def _read(
         read = {*kept, *lossy}
         others = {run: log.rows_of(run) for run in log.names() if run not in read}
 
-    made = _from_rows({**others, **lossy}, jobs, settings, elsewhere)
+    made = list[tuple[RunPart, bool]]()
+    # The imports take longer than a whole report on accounts that the log has.
+    if others or lossy:
+        from spotctl.log.event_json import job_of
+        from spotctl.log.ledger.final_cost import timeline_of
+        from spotctl.log.ledger_reader import read_from
+
+        left = sorted({**others, **lossy}.items())
+        wanted = [rows for _, rows in left if not jobs or job_of(rows) in jobs]
+        for run in read_from(wanted, settings, elsewhere):
+            timeline = timeline_of(run.events, run.state, is_least=run.ledger.is_least)
+            made.append((RunPart.whole(timeline, run.ledger.rows), run.ledger.is_settled))
+
     parts, final = from_stored(kept.values()), list[tuple[ChainEnd, tuple[str, str]]]()
     for part, is_final in made:
         parts.append(part)
@@ -127,27 +139,3 @@ def _read(
     if final:
         log.keep("final_costs", final)
     return [part for part in parts if not jobs or part.run.job in jobs], lost
-
-
-def _from_rows(
-    runs: Mapping[str, Sequence[StoredRow]],
-    jobs: Collection[str],
-    settings: Settings,
-    elsewhere: Collection[str],
-) -> list[tuple[RunPart, bool]]:
-    """The accounts of runs with these rows, and whether they follow from the log alone."""
-    if not runs:
-        # The imports take longer than a whole report on accounts that the log has.
-        return []
-
-    from spotctl.log.event_json import job_of
-    from spotctl.log.ledger.final_cost import timeline_of
-    from spotctl.log.ledger_reader import read_from
-
-    wanted = [rows for _, rows in sorted(runs.items()) if not jobs or job_of(rows) in jobs]
-    made = list[tuple[RunPart, bool]]()
-    for run in read_from(wanted, settings, elsewhere):
-        timeline = timeline_of(run.events, run.state, is_least=run.ledger.is_least)
-        made.append((RunPart.whole(timeline, run.ledger.rows), run.ledger.is_settled))
-
-    return made

@@ -93,7 +93,24 @@ def csv_lines(report: Report, columns: Sequence[str]) -> Iterator[str]:
             not machine,
         )
         of_row = {"ResourceId": machine, "Tags": tags[row.run]}
-        cells = {**_when(row), **_money(row), **of_row}
+
+        # FOCUS requires a length: a charge after the end of a machine is for the time after it.
+        end = row.end
+        if end <= row.begin:
+            billed = 1
+            if row.kind is ChargeKind.COMPUTE and row.price:
+                billed = max(row.amount // row.price, 1)
+            end = row.begin + billed * SECOND
+
+        begin, after = _billing_period(row.begin // DAY)
+        when = {
+            "BillingPeriodStart": begin,
+            "BillingPeriodEnd": after,
+            "ChargePeriodStart": _time(row.begin),
+            "ChargePeriodEnd": _time(end),
+        }
+        cells = {**when, **_money(row), **of_row}
+
         if key not in templates:
             # A line with places for the cells that differ from row to row.
             places = {name: f"%({name})s" for name in cells}
@@ -121,6 +138,17 @@ def _constant(row: LedgerRow) -> dict[str, str]:
     is_rest, is_correction = row.kind is ChargeKind.UNKNOWN, row.kind is ChargeKind.CORRECTION
     category = "Adjustment" if is_rest else "Usage"
     frequency = "One-Time" if is_rest else "Usage-Based"
+
+    verbs = {
+        ChargeKind.REFUND: "refund for ",
+        ChargeKind.CORRECTION: "correction for ",
+        ChargeKind.UNKNOWN: "rest of ",
+    }
+
+    verb = verbs.get(row.kind, "")
+    how = "reliable" if row.reliable else row.market.pricing(spot=row.spot)
+    to = f" to {row.target}" if row.target else ""
+    description = f"{verb}{how} {charge.noun} {row.market}{to} ({row.use.value})"
     cells = {
         **_EQUAL_IN_ALL,
         "BillingAccountId": f"spotctl:{market.cloud}",
@@ -128,7 +156,7 @@ def _constant(row: LedgerRow) -> dict[str, str]:
         "CapacityReservationStatus": "Used" if market.reservation else "",
         "ChargeCategory": category,
         "ChargeClass": "Correction" if is_correction else "",
-        "ChargeDescription": _description(row, charge),
+        "ChargeDescription": description,
         "ChargeFrequency": frequency,
         "InvoiceIssuerName": provider,
         "PricingCategory": "",
@@ -150,38 +178,6 @@ def _constant(row: LedgerRow) -> dict[str, str]:
         cells |= _sku(row, charge)
         cells["PricingCategory"] = "Dynamic" if row.spot else "Standard"
     return cells
-
-
-def _description(row: LedgerRow, charge: _ChargeType) -> str:
-    """`refund for spot compute aws:us-east-1a/m5.large (lost)`: what the charge is for."""
-    verbs = {
-        ChargeKind.REFUND: "refund for ",
-        ChargeKind.CORRECTION: "correction for ",
-        ChargeKind.UNKNOWN: "rest of ",
-    }
-
-    verb = verbs.get(row.kind, "")
-    how = "reliable" if row.reliable else row.market.pricing(spot=row.spot)
-    to = f" to {row.target}" if row.target else ""
-    return f"{verb}{how} {charge.noun} {row.market}{to} ({row.use.value})"
-
-
-def _when(row: LedgerRow) -> dict[str, str]:
-    """FOCUS requires a length: a charge after the end of a machine is for the time after it."""
-    end = row.end
-    if end <= row.begin:
-        billed = 1
-        if row.kind is ChargeKind.COMPUTE and row.price:
-            billed = max(row.amount // row.price, 1)
-        end = row.begin + billed * SECOND
-
-    begin, after = _billing_period(row.begin // DAY)
-    return {
-        "BillingPeriodStart": begin,
-        "BillingPeriodEnd": after,
-        "ChargePeriodStart": _time(row.begin),
-        "ChargePeriodEnd": _time(end),
-    }
 
 
 @cache

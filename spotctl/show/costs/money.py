@@ -170,7 +170,27 @@ def held_prices(rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> lis
 
     for cost in markets:
         if cost.market in by_market and cost.listed:
-            pieces = _percents(by_market[cost.market], cost.listed)
+            changes: dict[int, list[int]] = {}
+            for row in by_market[cost.market]:
+                for at, sign in ((row.begin, 1), (row.end, -1)):
+                    change = changes.setdefault(at, [0, 0])
+                    change[0] += sign
+                    change[1] += sign * row.price
+
+            pieces: list[tuple[int, int, float]] = []
+            machines = prices = 0
+            moments = sorted(changes)
+            for at, until in pairwise(moments):
+                machines += changes[at][0]
+                prices += changes[at][1]
+                if not machines:
+                    continue
+                percent = 100 * prices / machines / 1e9 / cost.listed
+                if pieces and pieces[-1][1] == at and abs(pieces[-1][2] - percent) < 1e-9:
+                    pieces[-1] = (pieces[-1][0], until, percent)
+                else:
+                    pieces.append((at, until, percent))
+
             lines.append(Series(cost.class_, cost.name, tuple(pieces)))
     return lines
 
@@ -193,31 +213,6 @@ def minimum_bids(run: RunTimeline, markets: Sequence[MarketCost]) -> list[PriceL
         lines.append(Series(f"{cost.class_} least", name, tuple(pieces)))
 
     return lines
-
-
-def _percents(rows: Sequence[LedgerRow], listed: float) -> list[tuple[int, int, float]]:
-    changes: dict[int, list[int]] = {}
-    for row in rows:
-        for at, sign in ((row.begin, 1), (row.end, -1)):
-            change = changes.setdefault(at, [0, 0])
-            change[0] += sign
-            change[1] += sign * row.price
-
-    pieces: list[tuple[int, int, float]] = []
-    machines = prices = 0
-    moments = sorted(changes)
-    for at, until in pairwise(moments):
-        machines += changes[at][0]
-        prices += changes[at][1]
-        if not machines:
-            continue
-        percent = 100 * prices / machines / 1e9 / listed
-        if pieces and pieces[-1][1] == at and abs(pieces[-1][2] - percent) < 1e-9:
-            pieces[-1] = (pieces[-1][0], until, percent)
-        else:
-            pieces.append((at, until, percent))
-
-    return pieces
 
 
 def parts_of(figures: Figures) -> list[BarPart]:

@@ -9,14 +9,13 @@ from operator import attrgetter
 from statistics import median
 
 from pricing_data.units import HOUR, MINUTE, counted, moment, to_datetime, usd_text
-from spotctl.log.ledger.account import Eviction, RunTimeline
+from spotctl.log.ledger.account import RunTimeline
 from spotctl.log.ledger.rows import usd
 from spotctl.log.outcomes import DONE
 from spotctl.show.columns import UNKNOWN
 from spotctl.show.costs import columns as fmt
 from spotctl.show.costs.charts import (
     Dot,
-    EvictionMark,
     Layer,
     Series,
     StageBand,
@@ -113,7 +112,18 @@ def _footprint(run: RunTimeline) -> Html:
         stages.append((at, end, shown))
 
     title = f"Machines of {run.run} over time: at most {most}, {len(run.evictions)} evicted"
-    marks = _marks(run.evictions)
+
+    # A mark for all machines that were evicted at one moment.
+    marks = []
+    for (at, warned), group in groupby(run.evictions, key=attrgetter("at", "warned")):
+        evicted = list(group)
+        markets = ", ".join(sorted({str(eviction.market) for eviction in evicted}))
+        how = "with a warning" if warned else "without warning"
+        tooltip = (
+            f"{to_datetime(at):%H:%M} {counted(len(evicted), 'machine')} of {markets} evicted {how}"
+        )
+        marks.append((at, warned, tooltip))
+
     picture = for_both_widths(footprint, title, layers, stages, marks, height=300, top=52)
     heads = [ColumnHead("from (provider's clock)", is_text=True)]
     heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot", "reserved")[:used]]
@@ -123,21 +133,6 @@ def _footprint(run: RunTimeline) -> Html:
 
 def _run_heading(run: RunTimeline) -> Html:
     return subheading(run.run, f"started {fmt.minute(run.wall_began)}, {fmt.outcome(run)}")
-
-
-def _marks(evictions: Sequence[Eviction]) -> list[EvictionMark]:
-    """A mark for all machines that were evicted at one moment."""
-    marks = []
-    for (at, warned), group in groupby(evictions, key=attrgetter("at", "warned")):
-        evicted = list(group)
-        markets = ", ".join(sorted({str(eviction.market) for eviction in evicted}))
-        how = "with a warning" if warned else "without warning"
-        tooltip = (
-            f"{to_datetime(at):%H:%M} {counted(len(evicted), 'machine')} of {markets} evicted {how}"
-        )
-        marks.append((at, warned, tooltip))
-
-    return marks
 
 
 # -- prices ----------------------------------------------------------------------------------------
@@ -206,7 +201,25 @@ def plan_section(report: Report) -> Html:
     ended = [cost for cost in planned if not cost.timeline.is_running]
     lead = "The plan of runs that are still running."
     if ended:
-        lead = _plan_text(ended, fmt.paid(report))
+        word = fmt.paid(report)
+        planned_usd = sum(cost.timeline.expected.usd or 0.0 for cost in ended)
+        paid_usd = sum(usd(cost.figures.total) for cost in ended)
+        inside, is_assumed = 0, False
+        for cost in ended:
+            forecast, actual = cost.timeline.expected, usd(cost.figures.total)
+            is_assumed |= forecast.assumed
+            if forecast.usd_low is not None and forecast.usd_high is not None:
+                inside += forecast.usd_low <= actual <= forecast.usd_high
+
+        text = f"{usd_text(planned_usd)} was planned and {usd_text(paid_usd)} {word}"
+        if planned_usd:
+            change = abs(paid_usd / planned_usd - 1)
+            text += f", {change:.0%} {'more' if paid_usd > planned_usd else 'less'}"
+        if len(ended) > 1:
+            text += f"; {inside} of {len(ended)} runs fell inside the predicted range"
+        if is_assumed:
+            text += ". Where the job length was unknown, the plan assumed one"
+        lead = text + "."
     plan = _plan_table(planned[-1], fmt.digits_of(report))
     parts = [paragraph(lead, "lead"), plan]
 
@@ -226,27 +239,6 @@ def plan_section(report: Report) -> Html:
         parts.append(figure(picture, keys))
 
     return section(title, *parts)
-
-
-def _plan_text(ended: Sequence[RunCost], word: str) -> str:
-    planned = sum(cost.timeline.expected.usd or 0.0 for cost in ended)
-    paid = sum(usd(cost.figures.total) for cost in ended)
-    inside, is_assumed = 0, False
-    for cost in ended:
-        expected, actual = cost.timeline.expected, usd(cost.figures.total)
-        is_assumed |= expected.assumed
-        if expected.usd_low is not None and expected.usd_high is not None:
-            inside += expected.usd_low <= actual <= expected.usd_high
-
-    text = f"{usd_text(planned)} was planned and {usd_text(paid)} {word}"
-    if planned:
-        change = abs(paid / planned - 1)
-        text += f", {change:.0%} {'more' if paid > planned else 'less'}"
-    if len(ended) > 1:
-        text += f"; {inside} of {len(ended)} runs fell inside the predicted range"
-    if is_assumed:
-        text += ". Where the job length was unknown, the plan assumed one"
-    return text + "."
 
 
 def _plan_table(run_cost: RunCost, digits: int) -> Html:

@@ -53,7 +53,16 @@ def part_of(
     if since is None and until is None:
         return run, rows
 
-    kept = list(_within(rows, since, until))
+    kept = list[LedgerRow]()
+    for row in rows:
+        begin = row.begin if since is None else max(row.begin, since)
+        end = row.end if until is None else min(row.end, until)
+        if (begin, end) == (row.begin, row.end):
+            if row.begin < row.end or _is_within(row.begin, since, until):
+                kept.append(row)
+        elif begin < end:
+            kept.append(cut(row, begin, end))
+
     was_before = period.since is not None and ended < period.since
     comes_after = period.until is not None and run.wall_began >= period.until
     if not kept and (was_before or comes_after):
@@ -81,17 +90,6 @@ def on_this_clock(run: RunTimeline, at: int, now: int) -> int:
         return at
     lasted = (now if run.wall_ended is None else run.wall_ended) - run.wall_began
     return run.wall_began + (at - run.began) * lasted // max(run.until - run.began, 1)
-
-
-def _within(rows: Iterable[LedgerRow], since: int | None, until: int | None) -> Iterator[LedgerRow]:
-    for row in rows:
-        begin = row.begin if since is None else max(row.begin, since)
-        end = row.end if until is None else min(row.end, until)
-        if (begin, end) == (row.begin, row.end):
-            if row.begin < row.end or _is_within(row.begin, since, until):
-                yield row
-        elif begin < end:
-            yield cut(row, begin, end)
 
 
 def _is_within(at: int, since: int | None, until: int | None) -> bool:
@@ -376,17 +374,18 @@ _ATTRIBUTES = {
 
 def key_of(by: Sequence[Grouping], subject: Subject) -> tuple[str, ...]:
     """The values of a subject, in the order of the grouping."""
-    return tuple(_value_of(grouping, subject) for grouping in by)
+    tags, values = subject.run.tags, list[str]()
+    for grouping in by:
+        if isinstance(grouping, TagName):
+            value = tags.get(grouping, UNTAGGED)
+        elif grouping is By.TAG:
+            value = ", ".join(f"{name}={tag}" for name, tag in sorted(tags.items())) or UNTAGGED
+        elif grouping in BY_TIME:
+            # By the provider's clock, as in bills.
+            moment = local(subject.at, subject.zone)
+            value = moment.strftime("%Y-%m-%d" if grouping is By.DAY else "%Y-%m")
+        else:
+            value = str(_ATTRIBUTES[grouping](subject))
+        values.append(value)
 
-
-def _value_of(grouping: Grouping, subject: Subject) -> str:
-    tags = subject.run.tags
-    if isinstance(grouping, TagName):
-        return tags.get(grouping, UNTAGGED)
-    if grouping is By.TAG:
-        return ", ".join(f"{name}={value}" for name, value in sorted(tags.items())) or UNTAGGED
-    if grouping in BY_TIME:
-        # By the provider's clock, as in bills.
-        moment = local(subject.at, subject.zone)
-        return moment.strftime("%Y-%m-%d" if grouping is By.DAY else "%Y-%m")
-    return str(_ATTRIBUTES[grouping](subject))
+    return tuple(values)

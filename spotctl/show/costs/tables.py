@@ -77,30 +77,6 @@ class NameColumns:
         return [max(map(len, column)) for column in columns]
 
 
-def nested(by: Sequence[Grouping], groups: Sequence[Group]) -> NameColumns:
-    """One column, with groups below the properties that they share; pricing is short and has a
-    column of its own.
-    """
-    levels: list[Grouping] = [grouping for grouping in by if grouping is not By.PRICING] or list(by)
-    others = [grouping for grouping in by if grouping not in levels]
-    empty = [""] * len(others)
-    rows, above = list[NameRow](), list[str]()
-    for group in groups:
-        names = [group.key[grouping] for grouping in levels]
-        for level, name in enumerate(names[:-1]):
-            if above[: level + 1] != names[: level + 1]:
-                indented = _INDENT * level + name
-                rows.append(((indented, *empty), None))
-        last = _INDENT * (len(levels) - 1) + names[-1]
-        beside = [group.key[grouping] for grouping in others]
-        rows.append(((last, *beside), group))
-        above = names
-
-    first = ", ".join(grouping.value for grouping in levels)
-    headings = [first, *(grouping.value for grouping in others)]
-    return NameColumns(tuple(headings), tuple(rows))
-
-
 def _broken(name: str, room: int) -> str:
     """A name on several lines of this length, which end after a slash or hyphen if possible."""
     rest = name.lstrip()
@@ -192,8 +168,29 @@ def _names(report: Report, width: int) -> NameColumns:
     if beside.width + mark + sum(important) <= width:
         return beside
 
+    # One column, with groups below the properties that they share; pricing is short and has a
+    # column of its own.
     room = width - mark - sum(important[:_ALWAYS_SHOWN])
-    return nested(report.by, report.groups).within(room)
+    levels: list[Grouping] = [
+        grouping for grouping in report.by if grouping is not By.PRICING
+    ] or list(report.by)
+    others = [grouping for grouping in report.by if grouping not in levels]
+    empty = [""] * len(others)
+    nested, above = list[NameRow](), list[str]()
+    for group in report.groups:
+        names = [group.key[grouping] for grouping in levels]
+        for level, name in enumerate(names[:-1]):
+            if above[: level + 1] != names[: level + 1]:
+                indented = _INDENT * level + name
+                nested.append(((indented, *empty), None))
+        last = _INDENT * (len(levels) - 1) + names[-1]
+        values = [group.key[grouping] for grouping in others]
+        nested.append(((last, *values), group))
+        above = names
+
+    first = ", ".join(grouping.value for grouping in levels)
+    heads = [first, *(grouping.value for grouping in others)]
+    return NameColumns(tuple(heads), tuple(nested)).within(room)
 
 
 def _width_of(report: Report, column: FigureColumn) -> int:

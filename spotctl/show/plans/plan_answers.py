@@ -23,8 +23,8 @@ from spotctl.planning.values import (
 )
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.columns import Column, as_json
-from spotctl.show.freshness import FRESHNESS, fetch_command
 from spotctl.show.plans.plan_tables import ZONE, considered_zones
+from spotctl.show.terminal import FRESHNESS, fetch_command
 
 if TYPE_CHECKING:
     from bidbrain.strategies.base import Rent

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.decision.mixture_strategy import phases_text
-from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.base import Rent
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import Market
 from pricing_data.units import (
@@ -357,24 +357,21 @@ def considered_zones(plan: JobPlan) -> list[dict[str, Any]]:
         row = {"market": offer.market, "price": price, "outlook": outlook, "move_usd": None}
         if gigabytes is not None and roaming is not None:
             row["move_usd"] = roaming.move_usd(rent.offer.market, offer.market, gigabytes)
-        row["why_not"] = _why_not(rent, offer, price, outlook.spot_usd - chosen_usd)
+
+        more_usd = outlook.spot_usd - chosen_usd
+        why_not = "the same to the end"
+        if rent.bid is not None and rent.offer == offer:
+            why_not = ""
+        elif price > offer.on_demand:
+            why_not = "costs more than on demand"
+        elif rent.bid is None:
+            why_not = "the decision costs less"
+        elif more_usd >= 0.005:
+            why_not = f"{usd_text(more_usd)} more to the end"
+        row["why_not"] = why_not
         rows.append(row)
 
     return rows
-
-
-def _why_not(rent: Rent, offer: Offer, price: int, more_usd: float) -> str:
-    """Why a job begins with `rent` and not with an offer that costs `more_usd` to the end of the
-    job; empty for the offer with which it begins."""
-    if rent.bid is not None and rent.offer == offer:
-        return ""
-    if price > offer.on_demand:
-        return "costs more than on demand"
-    if rent.bid is None:
-        return "the decision costs less"
-    if more_usd >= 0.005:
-        return f"{usd_text(more_usd)} more to the end"
-    return "the same to the end"
 
 
 ZONE: tuple[Column[Mapping[str, Any]], ...] = (

@@ -29,7 +29,29 @@ def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
     yield "cost", _cost(plan)
     yield "time", _time(plan)
     yield "evictions", _evictions(plan)
-    yield "on demand", _on_demand(plan)
+
+    other, assumed = plan.cost.on_demand, plan.demand.work.assumed
+    forecast, strategy = forecast_of(plan), plan.job.spec.strategy
+    cost = forecast.usd_per_hour if assumed else forecast.usd
+    ratio = cost.median / other.usd
+    comparison = f"{1 - ratio:.0%} saved"
+    if ratio > 1:
+        comparison = f"the plan is {ratio - 1:.0%} more expensive"
+        if strategy not in (AUTO, ON_DEMAND):
+            comparison += f"; strategy: {ON_DEMAND} would cost less than {strategy}"
+
+    market, list_date = other.rent.offer.market, ""
+    for price in plan.cost.price_dates:
+        if not price.spot and price.market == market and not market.is_synthetic:
+            day = format_time(price.as_of)[:10]
+            list_date = f" by the list of {day}"
+            break
+
+    span = "per hour" if assumed else f"in {hours_text(other.hours)}"
+    machines = f"{other.rent.machines:,} x {market.instance_type}{list_date}"
+    on_demand = f"{usd_text(other.usd)} {span} on {machines}: {comparison}"
+    yield "on demand", on_demand
+
     yield "next best", _next_best(plan)
     if (lost := _if_none_boots(plan)) is not None:
         yield "dead boots", lost
@@ -151,30 +173,6 @@ def _evictions(plan: JobPlan) -> str:
         effect = f"the command restarts from its newest checkpoint, saved every {every}"
 
     return f"{odds}; {effect}"
-
-
-def _on_demand(plan: JobPlan) -> str:
-    """The cost on demand with the date of its list price, and the share that the plan saves."""
-    other, assumed = plan.cost.on_demand, plan.demand.work.assumed
-    forecast, strategy = forecast_of(plan), plan.job.spec.strategy
-    cost = forecast.usd_per_hour if assumed else forecast.usd
-    ratio = cost.median / other.usd
-    comparison = f"{1 - ratio:.0%} saved"
-    if ratio > 1:
-        comparison = f"the plan is {ratio - 1:.0%} more expensive"
-        if strategy not in (AUTO, ON_DEMAND):
-            comparison += f"; strategy: {ON_DEMAND} would cost less than {strategy}"
-
-    market, list_date = other.rent.offer.market, ""
-    for price in plan.cost.price_dates:
-        if not price.spot and price.market == market and not market.is_synthetic:
-            day = format_time(price.as_of)[:10]
-            list_date = f" by the list of {day}"
-            break
-
-    span = "per hour" if assumed else f"in {hours_text(other.hours)}"
-    machines = f"{other.rent.machines:,} x {market.instance_type}{list_date}"
-    return f"{usd_text(other.usd)} {span} on {machines}: {comparison}"
 
 
 def _next_best(plan: JobPlan) -> str:

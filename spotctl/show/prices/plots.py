@@ -9,7 +9,6 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from pricing_data.atomic_write import atomic_write
 from pricing_data.series import PriceSeries, holes
@@ -60,7 +59,43 @@ def draw(histories: Sequence[tuple[PriceSeries, MarketStats]], path: Path) -> No
     figure = _figure(histories)
     with atomic_write(path) as out:
         if kind == ".html":
-            out.write_text(_page(histories, figure), encoding="utf-8")
+            with mpl.rc_context({"svg.fonttype": "none"}):
+                drawing = io.StringIO()
+                save_plot(figure, drawing, "svg")
+
+            chart = drawing.getvalue()
+            first = min(series.times[0] for series, _ in histories)
+            last = max(series.times[-1] for series, _ in histories)
+            rows = list[dict[str, str]]()
+            for _, stats in histories:
+                above, listed = stats.hours_above_on_demand, stats.on_demand
+                row = {
+                    "market": str(market_name(stats.market)),
+                    "mean": dollars(stats.mean),
+                    "median": dollars(stats.median),
+                    "highest": dollars(stats.highest),
+                    "on-demand": dollars(listed.price) if listed else "-",
+                    "discount": percent(stats.discount),
+                    "changes/day": f"{stats.changes_per_day:.1f}",
+                    "hours above on-demand": "-" if above is None else f"{above:,.1f}",
+                    "observed": percent(stats.coverage),
+                }
+                rows.append(row)
+
+            body = ""
+            for row in rows:
+                cells = ""
+                for cell in row.values():
+                    text = escape(printable(cell))
+                    cells += f"<td>{text}</td>"
+                body += f"<tr>{cells}</tr>"
+
+            svg = chart[chart.index("<svg") :]
+            head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+            since, until = format_time(int(first)), format_time(int(last))
+            span = f"From {since} to {until}, dollars per hour."
+            page = _PAGE.format(span=span, chart=svg, head=head, body=body)
+            out.write_text(page, encoding="utf-8")
         else:
             save_plot(figure, out, kind[1:])
 
@@ -68,7 +103,20 @@ def draw(histories: Sequence[tuple[PriceSeries, MarketStats]], path: Path) -> No
 def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
     figure, rows = panels(11, 0.6 + 2.2 * len(histories), len(histories), sharex=True)
     for axes, (series, stats) in zip(rows, histories, strict=True):
-        times, prices = _drawn(series)
+        gaps = np.array(holes(series.watched or ()), dtype=np.int64).reshape(-1, 2)
+        begins, ends = gaps[:, 0], gaps[:, 1]
+        each_time = series.times[:, None]
+        is_inside = (each_time > begins) & (each_time < ends)
+        outside = ~np.any(is_inside, axis=1)
+        after_gaps = [series.price_at(int(end)) for end in ends]
+        unknown = np.full(len(gaps), np.nan)
+        drawn_times = np.concatenate((series.times[outside], begins, ends))
+        nanos = np.concatenate((series.prices[outside], unknown, after_gaps))
+        order = np.argsort(drawn_times, kind="stable")
+        in_order = drawn_times[order].astype("datetime64[us]")
+
+        times, prices = in_order, nanos[order] / NANOS_PER_DOLLAR
+
         axes.step(times, prices, where="post", color=_SPOT, linewidth=1, label="spot")
         if stats.on_demand is not None:
             level = to_usd(stats.on_demand.price)
@@ -102,61 +150,3 @@ def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
     lowest.xaxis.set_major_formatter(formatter)
     lowest.set_xlabel("time (UTC)")
     return figure
-
-
-def _drawn(series: PriceSeries) -> tuple[NDArray[np.datetime64], NDArray[np.float64]]:
-    """The points of the line: no price from the start of a hole to its end, so that the hole is
-    visible.
-    """
-    gaps = np.array(holes(series.watched or ()), dtype=np.int64).reshape(-1, 2)
-    begins, ends = gaps[:, 0], gaps[:, 1]
-    each_time = series.times[:, None]
-    is_inside = (each_time > begins) & (each_time < ends)
-    outside = ~np.any(is_inside, axis=1)
-    after_gaps = [series.price_at(int(end)) for end in ends]
-    unknown = np.full(len(gaps), np.nan)
-    times = np.concatenate((series.times[outside], begins, ends))
-    nanos = np.concatenate((series.prices[outside], unknown, after_gaps))
-    order = np.argsort(times, kind="stable")
-    in_order = times[order].astype("datetime64[us]")
-
-    return in_order, nanos[order] / NANOS_PER_DOLLAR
-
-
-def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) -> str:
-    with mpl.rc_context({"svg.fonttype": "none"}):
-        drawing = io.StringIO()
-        save_plot(figure, drawing, "svg")
-
-    chart = drawing.getvalue()
-    first = min(series.times[0] for series, _ in histories)
-    last = max(series.times[-1] for series, _ in histories)
-    rows = list[dict[str, str]]()
-    for _, stats in histories:
-        above, listed = stats.hours_above_on_demand, stats.on_demand
-        row = {
-            "market": str(market_name(stats.market)),
-            "mean": dollars(stats.mean),
-            "median": dollars(stats.median),
-            "highest": dollars(stats.highest),
-            "on-demand": dollars(listed.price) if listed else "-",
-            "discount": percent(stats.discount),
-            "changes/day": f"{stats.changes_per_day:.1f}",
-            "hours above on-demand": "-" if above is None else f"{above:,.1f}",
-            "observed": percent(stats.coverage),
-        }
-        rows.append(row)
-
-    body = ""
-    for row in rows:
-        cells = ""
-        for cell in row.values():
-            text = escape(printable(cell))
-            cells += f"<td>{text}</td>"
-        body += f"<tr>{cells}</tr>"
-
-    svg = chart[chart.index("<svg") :]
-    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-    since, until = format_time(int(first)), format_time(int(last))
-    span = f"From {since} to {until}, dollars per hour."
-    return _PAGE.format(span=span, chart=svg, head=head, body=body)

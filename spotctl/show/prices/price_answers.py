@@ -12,9 +12,8 @@ from rich.text import Text
 from pricing_data.sources.base import SourceNeeds
 from pricing_data.units import HOUR, age, counted, format_time, to_usd
 from spotctl.show.columns import Column, chosen, fitting, if_any, texts
-from spotctl.show.freshness import FRESHNESS
 from spotctl.show.layout import LongTable
-from spotctl.show.terminal import dollars, market_name, percent
+from spotctl.show.terminal import FRESHNESS, dollars, market_name, percent
 
 if TYPE_CHECKING:
     from pricing_data.availability import Interruption

@@ -253,7 +253,17 @@ def latest_views(settings: Settings, elsewhere: Collection[str] = ()) -> LatestR
             if final:
                 log.keep("final_views", final)
     except (BrokenLog, LogFailed) as error:
-        return _views_of_damaged(settings, elsewhere, str(error))
+        damage = str(error)
+        from spotctl.log.statuses import read_log
+
+        damaged, views = read_log(settings), RunViews(settings)
+        newest_of = {state.job: state for state in damaged.latest}
+        for state in damaged.headless:
+            if state.job not in newest_of or newest_of[state.job].started < state.started:
+                newest_of[state.job] = state
+
+        listed = [views.listed(state, elsewhere) for state in newest_of.values()]
+        return LatestRuns(listed, damaged.damage or (damage,), damaged.lost)
 
     known = {run: view for run, (view, _) in made.items()}
     for run, (content, _) in kept.items():
@@ -261,20 +271,6 @@ def latest_views(settings: Settings, elsewhere: Collection[str] = ()) -> LatestR
         known.setdefault(run, read)
 
     return LatestRuns([known[run] for run in newest], (), lost)
-
-
-def _views_of_damaged(settings: Settings, elsewhere: Collection[str], damage: str) -> LatestRuns:
-    """The latest run of each job as far as a damaged log can be read."""
-    from spotctl.log.statuses import read_log
-
-    read, views = read_log(settings), RunViews(settings)
-    newest_of = {state.job: state for state in read.latest}
-    for state in read.headless:
-        if state.job not in newest_of or newest_of[state.job].started < state.started:
-            newest_of[state.job] = state
-
-    listed = [views.listed(state, elsewhere) for state in newest_of.values()]
-    return LatestRuns(listed, read.damage or (damage,), read.lost)
 
 
 def _from_rows(

@@ -57,7 +57,16 @@ def follow(timeline: Timeline, rows: Iterable[LogRow]) -> Timeline:
         state = folding.fold([row], timeline.state)
         event, events, losses = _event(timeline.state, row), timeline.events, timeline.losses
         if event is not None:
-            events = _merged(events, event)
+            # The log has an event for each machine: those about one thing are shown as one.
+            merged = (*events, event)[-MAX_EVENTS:]
+            for back, other in enumerate(reversed(events[-_MERGE_WITHIN:]), 1):
+                if event.about is not None and other.about == event.about:
+                    place, count = len(events) - back, other.count + event.count
+                    joined = replace(other, count=count)
+                    merged = (*events[:place], joined, *events[place + 1 :])
+                    break
+            events = merged
+
         if isinstance(row.event, ev.Progressed) and row.event.loss is not None:
             losses = (*losses, (row.event.clock, row.event.loss))
         timeline = Timeline(state, _footprint(timeline, state, row), losses, events)
@@ -81,18 +90,6 @@ def _footprint(timeline: Timeline, state: RunState, row: LogRow) -> tuple[Machin
         # of the log.
         at = max(at, before[-1].at)
     return (*before, MachineCount(at, reliable, transient))
-
-
-def _merged(events: tuple[TimelineEvent, ...], new: TimelineEvent) -> tuple[TimelineEvent, ...]:
-    """Appends an event, or adds it to a recent one about the same machines: the log has an event
-    for each machine.
-    """
-    for back, other in enumerate(reversed(events[-_MERGE_WITHIN:]), 1):
-        if new.about is not None and other.about == new.about:
-            place, count = len(events) - back, other.count + new.count
-            merged = replace(other, count=count)
-            return (*events[:place], merged, *events[place + 1 :])
-    return (*events, new)[-MAX_EVENTS:]
 
 
 def _event(before: RunState, row: LogRow) -> TimelineEvent | None:

@@ -447,7 +447,24 @@ def run_page(run: WatchedRun, output: Sequence[str], notices: Sequence[str] = ()
     parts += [paragraph(text, "notice") for text in said if text]
 
     tiles = tiles_of(_tiles(view))
-    parts += [tiles, _cost(run), _machines(run), _loss(run), _price_chart(run)]
+
+    money, planned = run.view.money, run.planned
+    so_far = " so far" if run.view.status in ACTIVE else ""
+    bars = list[tuple[str, float, str]]()
+    if money.spent is not None:
+        bars.append((f"Spent{so_far}", usd(money.spent), "paid"))
+    if money.on_demand is not None:
+        bars.append((f"Same work on demand{so_far}", usd(money.on_demand), "od"))
+    if planned is not None:
+        each = " an hour" if planned.assumed else " in all"
+        low, high = usd_text(planned.usd_low), usd_text(planned.usd_high)
+        bars.append((f"Planned{each} ({low} to {high})", planned.usd, "plan"))
+    if money.budget is not None:
+        bars.append(("Budget", usd(money.budget), "reliable"))
+
+    amounts = [(name, amount, usd_text(amount), class_) for name, amount, class_ in bars]
+    cost = section("Cost", versus(amounts))
+    parts += [tiles, cost, _machines(run), _loss(run), _price_chart(run)]
 
     latest = run.events[: -_MAX_EVENTS - 1 : -1]
     heads = (ColumnHead("at (UTC)", is_text=True), ColumnHead("event", is_text=True))
@@ -521,26 +538,6 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
         ("Evictions", str(view.evictions), warned),
         ("Progress", progress, place),
     ]
-
-
-def _cost(run: WatchedRun) -> Html:
-    """The cost next to that on demand, plan and budget."""
-    money, planned = run.view.money, run.planned
-    so_far = " so far" if run.view.status in ACTIVE else ""
-    bars = list[tuple[str, float, str]]()
-    if money.spent is not None:
-        bars.append((f"Spent{so_far}", usd(money.spent), "paid"))
-    if money.on_demand is not None:
-        bars.append((f"Same work on demand{so_far}", usd(money.on_demand), "od"))
-    if planned is not None:
-        each = " an hour" if planned.assumed else " in all"
-        low, high = usd_text(planned.usd_low), usd_text(planned.usd_high)
-        bars.append((f"Planned{each} ({low} to {high})", planned.usd, "plan"))
-    if money.budget is not None:
-        bars.append(("Budget", usd(money.budget), "reliable"))
-
-    amounts = [(name, amount, usd_text(amount), class_) for name, amount, class_ in bars]
-    return section("Cost", versus(amounts))
 
 
 def _machines(run: WatchedRun) -> Html:

@@ -214,7 +214,18 @@ class HomePages:
                 return overview_page(read.runs, waits, nights, notices, today, whole=shows_all)
             if path == "costs":
                 asked = parse_qs(query, keep_blank_values=True)
-                return self._cost_page(asked)
+
+                asked_job = asked.get("job", [""])[0]
+                since = "" if asked_job or "all" in asked else _RECENT
+                title, address = "Last 30 days", "costs"
+                if asked_job:
+                    title, address = asked_job, f"run/{quote(asked_job, safe='')}"
+                elif since:
+                    title, address = "All time", "?all"
+
+                other = el("a", title, href=address)
+                links_there = el("nav", el("a", "All runs", href="./"), other)
+                return page.html(self._costs(asked_job, since), el("style", LINKS), links_there)
             if name == "run" and job:
                 return self._run(unquote(job))
             return None
@@ -223,19 +234,6 @@ class HomePages:
             links = el("nav", el("a", "All runs", href=home))
             notice = paragraph(str(error), "notice")
             return renewed_page("spotctl", links, el("h1", "No page"), notice)
-
-    def _cost_page(self, query: Mapping[str, Sequence[str]]) -> str:
-        job = query.get("job", [""])[0]
-        since = "" if job or "all" in query else _RECENT
-        name, address = "Last 30 days", "costs"
-        if job:
-            name, address = job, f"run/{quote(job, safe='')}"
-        elif since:
-            name, address = "All time", "?all"
-
-        other = el("a", name, href=address)
-        links = el("nav", el("a", "All runs", href="./"), other)
-        return page.html(self._costs(job, since), el("style", LINKS), links)
 
     def _run(self, job: str) -> str:
         watched = self._watched.pop(job, None)
@@ -321,8 +319,18 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         # A browser that leaves a page no longer waits for it.
         with suppress(ConnectionError):
-            status, page = self._refusal() or self._page()
-            self._send(status, page)
+            refused = self._refusal()
+            if refused is not None:
+                self._send(*refused)
+                return
+
+            address = urlsplit(self.path)
+            name = address.path.removeprefix("/").partition("/")[2]
+            page = self.server.answer(name, address.query)
+            if page is None:
+                self._send(HTTPStatus.NOT_FOUND, "There is no such page.\n")
+            else:
+                self._send(HTTPStatus.OK, page)
 
     def do_POST(self) -> None:
         with suppress(ConnectionError):
@@ -366,13 +374,6 @@ class _Handler(BaseHTTPRequestHandler):
 
         self.server.asked = True
         return None
-
-    def _page(self) -> tuple[HTTPStatus, str]:
-        address = urlsplit(self.path)
-        page = self.server.answer(address.path.removeprefix("/").partition("/")[2], address.query)
-        if page is None:
-            return (HTTPStatus.NOT_FOUND, "There is no such page.\n")
-        return (HTTPStatus.OK, page)
 
     def _command(self) -> tuple[HTTPStatus, str]:
         """Begins what a form asks for; returns the path of the next page."""

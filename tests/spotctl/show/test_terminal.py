@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pricing_data import units
+from pricing_data.library import STALE, CloudPrices
+from pricing_data.units import HOUR
+from spotctl.home.cloud import rented_clouds
 from spotctl.show import terminal
+from spotctl.show.terminal import fetch_command, freshness_remarks
 from tests.pricing_data.histories import series
+
+NOW = 100 * STALE
 
 
 @given(
@@ -37,3 +43,24 @@ def test_short_spikes_are_visible_and_tall_ones_do_not_hide_the_rest() -> None:
 )
 def test_ages_are_written_in_their_largest_unit(seconds: float, text: str) -> None:
     assert units.age(seconds) == text
+
+
+def test_fresh_prices_need_no_remark() -> None:
+    fresh = [CloudPrices("aws", NOW - HOUR)]
+    assert freshness_remarks(fresh, NOW) == []
+    assert fetch_command(fresh, NOW) is None
+
+
+def test_what_is_missing_or_old_is_named_with_its_command() -> None:
+    clouds = [CloudPrices("aws", NOW), CloudPrices("gcp", None), CloudPrices("azure", 0)]
+    (remark,) = freshness_remarks(clouds, NOW, ["us-east-1"])
+    assert remark.startswith("no prices of gcp are stored, prices of azure are ")
+    assert remark.endswith(
+        "fetch them: spotctl prices fetch --cloud gcp --cloud azure --region us-east-1"
+    )
+
+
+def test_where_all_clouds_are_fetched_none_is_named() -> None:
+    assert fetch_command([CloudPrices(name, None) for name in rented_clouds()], NOW) == (
+        "spotctl prices fetch"
+    )

@@ -317,7 +317,29 @@ def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
     if agreement.differences:
         yield ""
     for difference in agreement.differences[:MAX_LISTED]:
-        yield _line(difference)
+        # Its kind, resource, period and amounts, and where it is in the bill.
+        ledger, bill = difference.ledger, difference.bill
+        if difference.kind is DifferenceKind.DIFFERS and ledger is not None and bill is not None:
+            of_ledger, of_bill, off = _dollars(ledger), _dollars(bill), _dollars(bill - ledger)
+            amounts = f"ledger {of_ledger}, bill {of_bill}, difference {off}"
+        else:
+            amount = ledger if bill is None else bill
+            assert amount is not None, "a difference has an amount"
+            amounts = f"{usd(amount):.6f} {difference.currency}"
+            if difference.currency == DOLLARS:
+                amounts = _dollars(amount)
+
+        begin, end = moment(difference.begin), moment(difference.end)
+        kind = difference.kind.value
+        text = f"{kind:<21} {difference.resource}  {begin} to {end}  {amounts}"
+        if difference.where:
+            places = ", ".join(difference.where[:MAX_PLACES])
+            beyond = len(difference.where) - MAX_PLACES
+            if beyond > 0:
+                places += f" and {beyond} more"
+            text = f"{text}  ({places})"
+        yield text
+
     if (more := len(agreement.differences) - MAX_LISTED) > 0:
         yield f"and {more:,} more (--json lists all)"
     if agreement.differences:
@@ -366,32 +388,6 @@ def _not_compared(agreement: Agreement) -> Iterator[str]:
     if agreement.outside:
         amount = _dollars(agreement.outside_amount)
         yield f"not compared: {agreement.outside:,} ledger rows ({amount}) outside the billing period"
-
-
-def _line(difference: BillDifference) -> str:
-    """A difference: its kind, resource, period and amounts, and where it is in the bill."""
-    ledger, bill = difference.ledger, difference.bill
-    if difference.kind is DifferenceKind.DIFFERS and ledger is not None and bill is not None:
-        of_ledger, of_bill, off = _dollars(ledger), _dollars(bill), _dollars(bill - ledger)
-        amounts = f"ledger {of_ledger}, bill {of_bill}, difference {off}"
-    else:
-        amount = ledger if bill is None else bill
-        assert amount is not None, "a difference has an amount"
-        amounts = f"{usd(amount):.6f} {difference.currency}"
-        if difference.currency == DOLLARS:
-            amounts = _dollars(amount)
-
-    begin, end = moment(difference.begin), moment(difference.end)
-    kind = difference.kind.value
-    text = f"{kind:<21} {difference.resource}  {begin} to {end}  {amounts}"
-    if not difference.where:
-        return text
-
-    places = ", ".join(difference.where[:MAX_PLACES])
-    more = len(difference.where) - MAX_PLACES
-    if more > 0:
-        places += f" and {more} more"
-    return f"{text}  ({places})"
 
 
 def _dollars(amount: int) -> str:
