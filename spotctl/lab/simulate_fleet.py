@@ -283,28 +283,33 @@ class FleetReplay:
                     working.append((node, instruction))
 
         if working:
-            # All nodes take as long as the slowest.
-            _, order = working[0]
-            batches = order.last - order.first
-            length = self.seconds(self.controller.history[-1].layout, batches)
-            next_event = until
-            if self.queue:
-                next_event = min(self.queue[0][0], until)
-            every = self.controller.settings.every
-            orders_before = floor((next_event - now) / length * (1 - 1e-9))
-            undisturbed = order.first + orders_before * batches
+            self._work(working, now, until)
 
-            # Work orders that are played as one end with a backup, where a controller can resume.
-            last = max(undisturbed - undisturbed % every, order.last)
+    def _work(self, working: Sequence[tuple[str, RunBatches]], now: float, until: float) -> None:
+        """All nodes take as long as the slowest. Work orders that no event can disturb are played
+        as one.
+        """
+        _, order = working[0]
+        batches = order.last - order.first
+        length = self.seconds(self.controller.history[-1].layout, batches)
+        next_event = until
+        if self.queue:
+            next_event = min(self.queue[0][0], until)
+        every = self.controller.settings.every
+        orders_before = floor((next_event - now) / length * (1 - 1e-9))
+        undisturbed = order.first + orders_before * batches
 
-            self._running = last - order.first
-            end = now + length * self._running / batches
-            self._began = now
-            self._end = end
-            together = last if last > order.last else None
-            for node, _ in working:
-                done = BatchesDone(node, order.epoch, {})
-                self.put(end, partial(self._end_work, done, together))
+        # Work orders that are played as one end with a backup, where a controller can resume.
+        last = max(undisturbed - undisturbed % every, order.last)
+
+        self._running = last - order.first
+        end = now + length * self._running / batches
+        self._began = now
+        self._end = end
+        together = last if last > order.last else None
+        for node, _ in working:
+            done = BatchesDone(node, order.epoch, {})
+            self.put(end, partial(self._end_work, done, together))
 
     def _end_work(self, done: BatchesDone, together: int | None, now: float) -> Instructions:
         """Also tells the controller up to which batch work orders were played `together` as one, if
