@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import pyarrow as pa
 
@@ -28,11 +28,6 @@ from pricing_data.store.sealed import read_rows, write_rows
 from pricing_data.store.segments import SegmentFile, market_of
 from pricing_data.store.table import CorrectedPrices, PriceTable
 from pricing_data.units import DAY
-
-if TYPE_CHECKING:
-    from pricing_data.market import Market
-    from pricing_data.store.table import PriceTable
-
 
 R = TypeVar("R")
 

@@ -295,12 +295,14 @@ class NodeLoop(ABC, Generic[NodeT]):
 
         thread.submit(work).add_done_callback(done)
 
+    def _finish(self, future: Future[T], then: Callable[[T], Iterable[Action]]) -> None:
+        self._decide(then, future.result())
+
     def _end_turn(self) -> None:
         """Goes on with what other threads have finished."""
         with suppress(Empty):
             while True:
-                future, then = self._done.get_nowait()
-                self._decide(then, future.result())
+                self._finish(*self._done.get_nowait())
 
 
 def described(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from compare import plain_losses
 from models import MODELS
 
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Act, Evict, KillNodes, RunningMachine
+from agileml.engines.chaos import Act, Evict, RunningMachine
 from agileml.engines.local import LocalEngine
 from agileml.job import Stopping, TrainingJob
 from agileml.pipeline.optimizers import Optimizer
@@ -35,10 +35,7 @@ class Evictions:
     def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
         due = [at for at in self.left if at <= clock and machines]
         name = machines[0].name if machines else ""
-        return [
-            KillNodes((name,)) if self.left.pop(at) == "kill" else Evict((name,), 60.0)
-            for at in due[:1]
-        ]
+        return [Evict((name,), None if self.left.pop(at) == "kill" else 60.0) for at in due[:1]]
 
 
 def main(name: str) -> None:

@@ -18,7 +18,7 @@ from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, SpotctlError, UnreadableJob
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
-from spotctl.log.outcomes import STOPPED, WITHDRAWN
+from spotctl.log.outcomes import WITHDRAWN
 
 _MIN_SECONDS = 10.0
 """However long a command has waited before, clouds get this time to return machines."""
@@ -231,7 +231,6 @@ def _return_shown(
     """
     from pricing_data.units import bid_usd
     from spotctl.log.budget import hourly
-    from spotctl.log.events import RunEnded
     from spotctl.log.statuses import read_log
     from spotctl.run.following import LONGEST_LEASE, REACH_SECONDS
     from spotctl.run.orphans import job_of, return_shown
@@ -299,7 +298,7 @@ def _return_shown(
         )
 
     if isinstance(why, UnreadableJob) and not ended.left and not ended.failures:
-        runs.request_stop(job, session.settings, RunEnded(STOPPED, str(why), wall_us()))
+        runs.end_unread(job, session.settings, why)
     return ended
 
 

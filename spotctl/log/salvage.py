@@ -199,8 +199,8 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     for end in ("", "-wal", "-shm"):
         new.with_name(new.name + end).unlink(missing_ok=True)
 
+    rows = repaired(salvaged.rows, salvaged.losses, wall_us())
     with closing(EventLog(new)) as log:
-        rows = repaired(salvaged.rows, salvaged.losses, wall_us())
         log.restore((row.run, row.at, row.kind, row.body) for row in rows)
 
     # What was kept of a run belongs to the last link of its rows, and so stays right where none of

@@ -198,6 +198,16 @@ class AttemptSpan:
     kept: int
     share: float = 1.0
 
+    @property
+    def worked(self) -> int:
+        """The work that the attempt did, kept or not."""
+        return round((self.end - self.begin) * self.share)
+
+    @property
+    def lasting(self) -> int:
+        """The time in which the attempt did the work that checkpoints kept."""
+        return round(self.kept / self.share)
+
 
 @dataclass(frozen=True, slots=True)
 class CommandWork:

@@ -237,9 +237,9 @@ class NightRunner:
         spec = load(self.nightly.file, home=self.state_dir.home)
         if spec.name != self.nightly.name:
             raise BadRequest(
-                f"{self.nightly.file}: the job is now named {spec.name!r}, but {self.nightly.name!r} is "
-                "installed: run spotctl"
-                f" nightly rm {self.nightly.name}, then spotctl nightly install {self.nightly.file}"
+                f"{self.nightly.file}: the job is now named {spec.name!r}, but "
+                f"{self.nightly.name!r} is installed: run spotctl nightly rm {self.nightly.name}, "
+                f"then spotctl nightly install {self.nightly.file}"
             )
 
         self._check_secrets(spec.secrets)

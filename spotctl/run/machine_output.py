@@ -93,12 +93,12 @@ class RunOutput:
         """The lines since the last call, the oldest first; with `last` also those that have not
         ended.
         """
-        gone = {CLUSTER: False} if self._on_ray else {}
+        is_gone_of = {CLUSTER: False} if self._on_ray else {}
         for held in sorted(state.machines.values(), key=attrgetter("started")):
-            gone[held.id] = not held.alive
+            is_gone_of[held.id] = not held.alive
 
         lines = list[Iterator[OutputLine]]()
-        for machine, is_gone in gone.items():
+        for machine, is_gone in is_gone_of.items():
             reading = self._readings.setdefault(machine, _Reading(machine, self._source))
             lines.append(reading.new_lines(last=last or is_gone, gone=is_gone))
         return merge(*lines, key=lambda line: line.at or 0)

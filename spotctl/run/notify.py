@@ -228,8 +228,9 @@ def body(message: Message, url: str) -> dict[str, Any]:
     host = urlsplit(url).hostname or ""
     receiver = ""
     for suffix, known in _BY_HOST.items():
-        if not receiver and (host == suffix or host.endswith(f".{suffix}")):
+        if host == suffix or host.endswith(f".{suffix}"):
             receiver = known
+            break
 
     if receiver == "discord":
         return {"content": message.text[:_DISCORD_LIMIT]}

@@ -197,6 +197,7 @@ def metrics_text(runs: Sequence[RunView], seconds: float, night: NightFigures | 
             (machine.market, machine.reliable, machine.pricing) for machine in view.machines
         )
         rows = LabeledRows()
+        # A kind that was held counts as 0 once its machines are gone.
         for held_market, reliable, pricing in view.kinds:
             kind = "reliable" if reliable else "transient"
             labels = (("kind", kind), ("market", str(held_market)), ("pricing", pricing))

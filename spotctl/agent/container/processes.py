@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -201,9 +202,9 @@ def cut_short(machine: Path, folder: Path) -> list[Path]:
     pids = [pid for pid, mark in marked() if mark == machine and pid != os.getpid()]
     if any(_handles(pid, signal.SIGTERM) for pid in pids):
         return []
-    # Open for writing, other than at their end.
+    # The files that are open for writing, other than at their end.
     written = []
-    for handle in (handle for pid in pids for handle in (_PROC / str(pid) / "fd").glob("*")):
+    for handle in chain.from_iterable((_PROC / str(pid) / "fd").glob("*") for pid in pids):
         # The process may close the file, or end.
         with suppress(OSError):
             path, opened = handle.readlink(), handle.parent.with_name("fdinfo") / handle.name

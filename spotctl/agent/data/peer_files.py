@@ -64,7 +64,7 @@ def main() -> int:
     verb, path = sys.argv[1], Path(sys.argv[2])
     given = json.loads(sys.stdin.readline())
     if verb == "fetch":
-        # What the other side serves; it does not answer who does not know the certificate.
+        # What the other side serves. OSError: it does not answer, or does not know the certificate.
         try:
             tls = context(given, ssl.PROTOCOL_TLS_CLIENT)
             with (

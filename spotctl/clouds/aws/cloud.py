@@ -44,8 +44,8 @@ def partition_of(region: str) -> tuple[str, str]:
     that says so, and a region that each such account has
     (https://docs.aws.amazon.com/whitepapers/latest/aws-fault-isolation-boundaries/partitions.html).
 
-    >>> partition_of("cn-northwest-1"), partition_of("eu-west-1")
-    (('aws-cn', 'cn-north-1'), ('aws', 'us-east-1'))
+    >>> partition_of("cn-northwest-1"), partition_of("us-gov-east-1"), partition_of("eu-west-1")
+    (('aws-cn', 'cn-north-1'), ('aws-us-gov', 'us-gov-west-1'), ('aws', 'us-east-1'))
     """
     if region.startswith("cn-"):
         return "aws-cn", "cn-north-1"

@@ -153,6 +153,7 @@ def problem(file: ProblemFile) -> AllocationProblem:
 
     for where, given in (("workers", file.workers), ("prices", file.prices or {})):
         for kind, value in given.items():
+            # Workers that are spread over servers are those of their type.
             base_kind = kind.removesuffix(SPREAD)
             if value != given.get(base_kind, value):
                 raise _Misfit(

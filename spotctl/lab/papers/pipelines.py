@@ -79,6 +79,7 @@ def _splits(_: int, data: PaperData, *, usual: bool = False) -> FigureValues:
     # The last stage is where the fully connected layers are.
     model_profile = profiles["AlexNet"]
     like = chosen["AlexNet"]
+    # The same cut with twelve workers before it and one after, as far as links go.
     workers = (12, 1)
     tables, cut = SpanTables.of(model_profile), like.stages[0].last
     slowest, last = large.bandwidths[-1], len(model_profile.layers) - 1
@@ -125,6 +126,7 @@ def _speedups(_: int, data: PaperData, *, flat_ring: bool = False) -> FigureValu
 
             n, slowest = topology.devices, topology.bandwidths[-1]
             if flat_ring:
+                # The GPUs of a server share its link: each hop leads to another server.
                 slowest /= topology.counts[0]
             sending = sync_factor(n, "ring") * profile.weight_bytes / slowest
             parallel = max(profile.seconds, sending) / n

@@ -236,8 +236,7 @@ def _of_command(
     whole = sum((end - begin) * nu for begin, end, nu in working)
     until = now if state.stopped is None else state.stopped
     work = state.work
-    # The work that attempts did, kept or not.
-    tried = sum(round((spell.end - spell.begin) * spell.share) for spell in work.spells)
+    tried = sum(spell.worked for spell in work.spells)
     if work.runs:
         tried += work.until(until) - work.base
 

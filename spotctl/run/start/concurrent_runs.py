@@ -179,6 +179,26 @@ def within(plan: JobPlan, parts: Mapping[str, int]) -> JobPlan:
     return replace(plan, share=replace(plan.share, quotas=shares, on_demand_quotas=on_demand))
 
 
+def _begins_with(plan: JobPlan, parts: Mapping[str, int]) -> bool:
+    """Whether these parts of the quotas are those with which the plan begins: they hold as many
+    machines.
+    """
+    claim = plan.share.claim
+    assert claim is not None or not parts
+    each = {quota.name: min(quota.per_machine.values()) for quota in claim.quotas} if claim else {}
+    planned = {
+        part.quota.name: own.amount
+        for part in plan.share.quotas
+        for own in part.slices
+        if own.job == plan.demand.name
+    }
+
+    return all(
+        0 <= parts[name] - planned[name] < each[name]
+        for name in parts.keys() & planned.keys() & each.keys()
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Turns:
     """Runs jobs of a launch once it is their turn. `expected`: see `launch`."""
@@ -209,22 +229,6 @@ class _Turns:
                     self.observer.on_remark(name, WITHDRAWN)
                     return
 
-                # Whether the plan begins with these parts of the quotas: they hold as many machines.
-                claim = plan.share.claim
-                assert claim is not None or not parts
-                claimed = () if claim is None else claim.quotas
-                each = {quota.name: min(quota.per_machine.values()) for quota in claimed}
-                planned = {
-                    part.quota.name: own.amount
-                    for part in plan.share.quotas
-                    for own in part.slices
-                    if own.job == plan.demand.name
-                }
-                begins_so = all(
-                    0 <= parts[quota] - planned[quota] < each[quota]
-                    for quota in parts.keys() & planned.keys() & each.keys()
-                )
-
                 given = within(plan, parts)
                 job.ending = runs.launch_locked(
                     job.spec,
@@ -233,7 +237,7 @@ class _Turns:
                     fresh=self.fresh,
                     plan=given,
                     expected=self.expected.get(name),
-                    is_as_planned=not plan.share.turn.begin and begins_so,
+                    is_as_planned=not plan.share.turn.begin and _begins_with(plan, parts),
                 )
             finally:
                 self.queue.leave(name)

@@ -25,7 +25,7 @@ from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.files.job.values import RAY
 from spotctl.home.config import Settings
-from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.errors import BadRequest, SpotctlError, UnreadableJob
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import Planned, RunBegan, RunEnded, RunResumed, StopRequested
@@ -263,12 +263,16 @@ def stop(job: str, settings: Settings, observer: RunObserver, *, takes_over: boo
     return resume(job, settings, observer, ON_REQUEST)
 
 
-def request_stop(
-    job: str, settings: Settings, request: StopRequested | RunEnded = ON_REQUEST
-) -> None:
-    """Asks the process that runs a job to stop it; returns at once. `RunEnded` ends a run of which
-    nothing is left, and that no process can end, because its job cannot be read.
-    """
+def end_unread(job: str, settings: Settings, why: UnreadableJob) -> None:
+    """Writes the end of a run whose job cannot be read, and whose machines are returned."""
+    with EventLog(Paths(settings.home).log) as log:
+        state = latest_run(log, job)
+        if state is not None and state.ended is None:
+            log.append(state.run, state.at, RunEnded(STOPPED, str(why), wall_us()))
+
+
+def request_stop(job: str, settings: Settings, request: StopRequested = ON_REQUEST) -> None:
+    """Asks the process that runs a job to stop it; returns at once."""
     with EventLog(Paths(settings.home).log) as log:
         state = latest_run(log, job)
         if state is not None and state.ended is None:

@@ -216,28 +216,30 @@ class Executor:
         journal = self._journal
         number = journal.state.intents + 1
         intent: Intended
-        is_written = True
         match instruction:
             case ScheduleReturn(allocation, at, machines):
                 # Machines may leave because the budget does not cover another lease.
                 journal.write_within(ev.ReturnScheduled(allocation, at, machines))
                 return
             case Buy(rent, reliable):
-                order = self._ordered(number, rent, reliable=reliable)
-                is_written = journal.write_within(
-                    order, lambda log, now: self._fits(log, order, now)
-                )
-                self.crowded = not is_written
-                intent = order
+                intent = self._ordered(number, rent, reliable=reliable)
             case Renew(machines, until):
                 intent = ev.RenewIntended(number, machines, until)
-                is_written = journal.write_within(intent)
             case RaiseBid(machine, bid, why):
                 intent = ev.BidIntended(number, machine, bid, why)
-                is_written = journal.write_within(intent)
             case ReturnMachines(machines, reason):
                 intent = ev.ReturnIntended(number, machines, reason)
-                journal.write(intent)
+
+        # What commits dollars is written only within the budget, whichever kind it is.
+        is_written = True
+        if isinstance(intent, ev.RentIntended):
+            order = intent
+            is_written = journal.write_within(order, lambda log, now: self._fits(log, order, now))
+            self.crowded = not is_written
+        elif intent.commits:
+            is_written = journal.write_within(intent)
+        else:
+            journal.write(intent)
 
         if is_written:
             self._finish(intent)

@@ -347,10 +347,8 @@ def record_of(state: RunState, now: int) -> SpotRecord:
         and not allocation.market.reservation
     ]
 
-    # The time in which attempts did the work that checkpoints kept.
     useful = 0
     for spell in state.work.spells:
-        lasting = round(spell.kept / spell.share)
-        useful += min(lasting, max(spell.end - max(spell.begin, since), 0))
+        useful += min(spell.lasting, max(spell.end - max(spell.begin, since), 0))
 
     return SpotRecord(tuple(sorted(evicted)), tuple(sorted(fallbacks)), held_for, useful)

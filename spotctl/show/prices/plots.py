@@ -108,14 +108,14 @@ def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
         each_time = series.times[:, None]
         is_inside = (each_time > begins) & (each_time < ends)
         outside = ~np.any(is_inside, axis=1)
+        # No price is drawn from the start of a hole to its end, so that the hole is visible.
         after_gaps = [series.price_at(int(end)) for end in ends]
         unknown = np.full(len(gaps), np.nan)
         drawn_times = np.concatenate((series.times[outside], begins, ends))
         nanos = np.concatenate((series.prices[outside], unknown, after_gaps))
         order = np.argsort(drawn_times, kind="stable")
-        in_order = drawn_times[order].astype("datetime64[us]")
-
-        times, prices = in_order, nanos[order] / NANOS_PER_DOLLAR
+        times = drawn_times[order].astype("datetime64[us]")
+        prices = nanos[order] / NANOS_PER_DOLLAR
 
         axes.step(times, prices, where="post", color=_SPOT, linewidth=1, label="spot")
         if stats.on_demand is not None:

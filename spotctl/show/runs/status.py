@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from spotctl.home.paths import Paths
     from spotctl.log.events import RowsLost
-    from spotctl.log.jobs import WaitingJob, is_running
+    from spotctl.log.jobs import WaitingJob
     from spotctl.show.runs.run_view import CommandProgress, HeldMachine, MarketView, RunView
 
 
@@ -261,6 +261,8 @@ ANSWER = (*STATUS, *DAMAGED)
 
 def waiting_json(job: WaitingJob, paths: Paths) -> dict[str, Any]:
     """A job that was launched and has not begun."""
+    from spotctl.log.jobs import is_running
+
     state, after = "not begun", list(job.after)
     if is_running(paths.locks, job.name):
         state, after = "waiting", job.awaited(paths)

@@ -116,12 +116,14 @@ def instance_type(record: ApiRecord) -> InstanceType:
         devices += record.get(info, {}).get(kind, ())
     accelerator: str | None = None
     count = 0
-    for device in devices[:1]:
+    if devices:
         # A slice of a GPU must not count as a whole one: an eighth of an L4 is not an L4.
+        device = devices[0]
         share = Fraction(device.get("GpuPartitionSize", 1)).limit_denominator(64)
-        is_whole, accelerator = share == 1, device["Name"]
-        accelerator = accelerator if is_whole else f"{accelerator} ({share})"
-        count = device["Count" if is_whole else "LogicalGpuCount"]
+        accelerator, count = device["Name"], device["Count" if share == 1 else "LogicalGpuCount"]
+        if share != 1:
+            accelerator = f"{accelerator} ({share})"
+
     sizes_mib = [device.get("MemoryInfo", {}).get("SizeInMiB") for device in devices]
     sizes = [round(size_mib / 1024, 1) for size_mib in sizes_mib if size_mib]
 

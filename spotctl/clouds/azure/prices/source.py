@@ -20,7 +20,9 @@ from spotctl.clouds.azure.prices.records import PriceSheet, named, read_type, te
 from spotctl.clouds.errors import ApiCall
 
 if TYPE_CHECKING:
-    from spotctl.clouds.azure.session import AzureSession, TokenCredential
+    from azure.core.credentials import TokenCredential
+
+    from spotctl.clouds.azure.session import AzureSession
 
 _READ_SKUS = "Microsoft.Compute/skus/read"
 _SPOT_HISTORY = "spot history"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from spotctl.show.runs.status import status_table
+from spotctl.home.paths import Paths
+from spotctl.log.jobs import JobLock, WaitingJob
+from spotctl.show.runs.status import status_table, waiting_json
 from tests.spotctl.show.runs.made_up_run import text
 from tests.spotctl.show.runs.test_lines import state, view
 
@@ -29,3 +32,17 @@ def test_a_long_name_of_a_job_stays_whole_in_a_narrow_terminal() -> None:
     head, line = text(status_table([one], 80), 80)
     assert head.split() == ["job", "state", "spent"]
     assert line.split() == [name, "running", "$1.00"]
+
+
+def test_a_launched_job_waits_while_its_launcher_lives(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    job = WaitingJob("later", ("first",), None, "later.yaml")
+    assert waiting_json(job, paths)["state"] == "not begun"
+    with JobLock(paths.locks, "first"), JobLock(paths.locks, "later"):
+        assert waiting_json(job, paths) == {
+            "name": "later",
+            "state": "waiting",
+            "after": ["first"],
+            "begins": None,
+            "file": "later.yaml",
+        }
