@@ -37,7 +37,7 @@ from spotctl.clouds.errors import NOT_KEPT, Answers, ApiCall, first_line, is_pla
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken, TokenCredential
 
-__all__ = ["ArmAnswer", "AzureSession", "NoToken", "SharedToken", "cause_of"]
+__all__ = ["ArmAnswer", "AzureSession", "NoToken", "SharedToken", "TokenCredential", "cause_of"]
 
 _ROWS_PER_PAGE = 1000
 _RENEW_SECONDS = 300

@@ -20,9 +20,7 @@ from spotctl.clouds.azure.prices.records import PriceSheet, named, read_type, te
 from spotctl.clouds.errors import ApiCall
 
 if TYPE_CHECKING:
-    from azure.core.credentials import TokenCredential
-
-    from spotctl.clouds.azure.session import AzureSession
+    from spotctl.clouds.azure.session import AzureSession, TokenCredential
 
 _READ_SKUS = "Microsoft.Compute/skus/read"
 _SPOT_HISTORY = "spot history"
