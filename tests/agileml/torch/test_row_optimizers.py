@@ -23,7 +23,9 @@ from tests.agileml.torch.nets import (
     trainer,
 )
 from tests.agileml.torch.test_trainer import CLOCKS, plain
-from tests.agileml.torch.test_what_steps_change import HERE, plain_sgd, trained
+from tests.agileml.torch.test_what_steps_change import plain_sgd, trained
+
+HERE = r"test_row_optimizers\.py, line \d+, in "
 
 
 def late_momentum(net: nn.Module) -> torch.optim.Optimizer:
