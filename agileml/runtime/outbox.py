@@ -117,7 +117,7 @@ class Outbox:
                 if self._name == CONTROLLER and to != JOB_LOOP:
                     self._endpoint.drop(to, f"it does not read its messages: {error}")
                 else:
-                    # Tried again many times: what is left is never wrapped anew.
+                    # It is tried again many times, always with the same iterator.
                     self._waiting[to] = [(frame, frames), *pending[number + 1 :]]
                 return
             except NotConnected:

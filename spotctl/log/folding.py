@@ -380,8 +380,8 @@ def _command_work(
     event: ev.AttemptBegan | ev.AttemptStopped | ev.Checkpointed | ev.SetupFailed,
     at: int,
 ) -> RunState:
-    """The work of a command, of which an attempt began or stopped, a checkpoint was stored, or a
-    setup failed. Only checkpoints of the first node count.
+    """The state after an attempt of a command began or stopped, a checkpoint was stored, or a setup
+    failed. Only checkpoints of the first node count.
     """
     work = state.work
     match event:

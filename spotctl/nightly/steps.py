@@ -45,8 +45,8 @@ def next_step(
     scheduled: bool,
     can_resume: bool = True,
 ) -> NightStep:
-    """The action to take now, after the `last` recorded night and the job's runs, of which the
-    latest can be resumed or not. Starts by a timer (`scheduled`) run each night once, and never
+    """The action to take now, given the `last` recorded night, the job's runs, and whether the
+    latest of them can be resumed. Starts by a timer (`scheduled`) run each night once, and never
     after its deadline.
     """
     latest = runs[-1] if runs else None

@@ -61,7 +61,7 @@ class Checkpoints:
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(parents=True)
             save(new)
-            # The digest of every file, each of which is on the disk.
+            # Every file is flushed to the disk before its digest is taken.
             files = {}
             for path in sorted(new.rglob("*")):
                 if path.is_file():

@@ -148,7 +148,7 @@ class BareMachines:
             usd_per_hour = self._kit.list_price(kind.name) / NANOS_PER_DOLLAR
             self._kit.spent_usd += usd_per_hour * hours
 
-        # What is left is listed anew each time.
+        # Each attempt lists the resources again: an earlier one may have removed some.
         _patiently(lambda: provider.remove(provider.resources(self._kit.tags)))
         self._rented.clear()
 

@@ -145,8 +145,8 @@ class PricePart(NamedTuple):
 
 
 UnitRate = tuple[Fraction, int]
-"""Nano-dollars per hour for one unit of a part (vCPU, GiB, GPU), or for a whole machine, and the
-time as of which that is."""
+"""Nano-dollars per hour for one unit of a part (vCPU, GiB, GPU), or for a whole machine, and when
+that price took effect."""
 RateKey = tuple[str, PriceTerm, PricePart]
 
 

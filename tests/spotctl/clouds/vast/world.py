@@ -37,9 +37,9 @@ ONE = Market("vast", "vast-us", "verified", "1xRTX_4090")
 UNKNOWN = replace(ONE, instance_type="9xRTX_4090")
 BID = 200_000_000
 RUN = {INSTALLATION_TAG: "0123456789abcdef", RUN_TAG: "nightly-c0ffee"}
-ListTimes = tuple[int, int]
+Waits = tuple[int, int]
 """Within which time a list shows an instance, and after which one that it lacks is gone."""
-AT_ONCE: ListTimes = (0, 0)
+AT_ONCE: Waits = (0, 0)
 """For a list that is never late."""
 
 
@@ -88,7 +88,7 @@ class World:
     folder: Path
 
     def provider(
-        self, agents: RemoteAgents | None = None, times: ListTimes = AT_ONCE, home: str = "home"
+        self, agents: RemoteAgents | None = None, times: Waits = AT_ONCE, home: str = "home"
     ) -> VastProvider:
         """A provider that knows nothing of what others did but by their ledger."""
         folder = self.folder / home
