@@ -31,8 +31,8 @@ from agileml.runtime.prepared_job import RunnableJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks
 from agileml.transport import BadAddress, TcpAddress, sockets
+from agileml.transport.addresses import UnixAddress
 from agileml.transport.handshake import check_secret
-from agileml.transport.sockets import UnixAddress
 
 RELEASE_SECONDS = 15.0
 """How long a finished job waits for its nodes to leave."""

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from agileml.errors import BadInput
 from agileml.runtime.ground import is_locked, locked, move
+from agileml.transport.addresses import LONGEST_UNIX_PATH
 from agileml.transport.handshake import SHORTEST_SECRET
-from agileml.transport.sockets import LONGEST_UNIX_PATH
 
 _LONGEST_NAME = len("/controller.sock")
 _PREFIX = "agileml-join-"

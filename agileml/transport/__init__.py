@@ -3,6 +3,13 @@ and TLS.
 """
 
 from agileml.errors import BadAddress, BadMessage, BadSecret, NotConnected, QueueFull, Unsendable
+from agileml.transport.addresses import (
+    Address,
+    TcpAddress,
+    UnixAddress,
+    parse_address,
+    parse_host_port,
+)
 from agileml.transport.endpoint import Endpoint
 from agileml.transport.framing import FrameLimits
 from agileml.transport.handshake import Identity, Names, new_instance
@@ -13,13 +20,6 @@ from agileml.transport.link import (
     Received,
     Rejected,
     TransportSettings,
-)
-from agileml.transport.sockets import (
-    Address,
-    TcpAddress,
-    UnixAddress,
-    parse_address,
-    parse_host_port,
 )
 
 __all__ = [

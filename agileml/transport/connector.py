@@ -11,10 +11,11 @@ from functools import partial
 
 from agileml.errors import BadAddress
 from agileml.transport import sockets
+from agileml.transport.addresses import Address, TcpAddress
 from agileml.transport.certificates import contexts_of, credentials_of, job_mark
 from agileml.transport.handshake import Failure, Handshake, Identity, Names, Reason, node_of
 from agileml.transport.link import Link, Phase, Rejected, TransportSettings
-from agileml.transport.sockets import READ, WRITE, Address, Loop, PlainStream, TcpAddress
+from agileml.transport.sockets import READ, WRITE, Loop, PlainStream
 
 _ACCEPTED_AT_ONCE = 64
 _PERMANENT = {Reason.SECRET, Reason.VERSION, Reason.TAKEN, Reason.SHUT_OUT}

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from agileml.errors import BadAddress, BadFrame, NotConnected, QueueFull
+from agileml.transport.addresses import Address
 from agileml.transport.connector import Connector, EndpointCallbacks
 from agileml.transport.framing import Array, BufferPool, FrameReader, encode, scratch_for
 from agileml.transport.handshake import Identity, Names, check_secret, node_of
@@ -24,7 +25,7 @@ from agileml.transport.link import (
     Received,
     TransportSettings,
 )
-from agileml.transport.sockets import READ, WRITE, Address, Loop
+from agileml.transport.sockets import READ, WRITE, Loop
 
 
 class Endpoint:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import islice
 
+from agileml.transport.addresses import Address, UnixAddress
 from agileml.transport.certificates import HOSTNAME
 from agileml.transport.framing import Array, Frame, FrameLimits, FrameReader
 from agileml.transport.handshake import Handshake
-from agileml.transport.sockets import Address, Loop, PlainStream, Stream, UnixAddress
+from agileml.transport.sockets import Loop, PlainStream, Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from agileml.transport import (
     Lost,
     Received,
 )
+from agileml.transport.addresses import TcpAddress, UnixAddress
 from agileml.transport.framing import encode
 from agileml.transport.link import TransportSettings
-from agileml.transport.sockets import TcpAddress, UnixAddress
 from tests.agileml.transport.links import Clock, Meeting
 from tests.agileml.transport.test_hostile import ended, member
 
