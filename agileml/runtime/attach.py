@@ -206,7 +206,7 @@ _PLACES = {
     "agileml.runtime.node_process": ("TrainerRole",),
     "agileml.runtime.rendezvous": ("FolderRendezvous",),
     "agileml.slowdowns": ("Disrupt", "PowerLaw", "Replay", "SlowServer", "SlowWorker", "Uneven"),
-    "agileml.transport.sockets": ("TcpAddress",),
+    "agileml.transport.addresses": ("TcpAddress",),
     "agileml.work": ("WorkPlan",),
 }
 _CLASSES = {name: place for place, names in _PLACES.items() for name in names}
