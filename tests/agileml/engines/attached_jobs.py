@@ -16,7 +16,7 @@ from typing import Any
 from agileml.transport import TcpAddress
 
 SECRET = "the secret of a job in a test, long enough"
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 600.0
 """Until a test gives up on something that has to come about."""
 
 TRAINER = """
