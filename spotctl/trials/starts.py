@@ -212,6 +212,7 @@ class TrialStart:
         """The variables that a machine would set, and those that keep a trial to its folder."""
         ground, spec, terms = self._ground, self._ground.spec, self._ground.terms
         cards = gpus() if GPU in terms.allowed else 0
+        several = ground.program.nodes.most > 1
         python_path = filter(None, (str(ground.probe), ground.variables.get("PYTHONPATH", "")))
         return {
             **ground.variables,
@@ -219,7 +220,7 @@ class TrialStart:
             "SPOTCTL_RUN": f"{spec.name}-rehearsal",
             "SPOTCTL_ATTEMPT": str(number),
             EVERY_VARIABLE: f"{terms.seconds / _SAVES:g}",
-            **node_variables(0, [_HERE], free_port()),
+            **node_variables(0, [_HERE], free_port(), may_be_several=several),
             PROCESSES_VARIABLE: str(cards or 1),
             MARK: str(ground.scratch),
             RUN_VARIABLE: ground.program.run,

@@ -242,11 +242,12 @@ class CommandWorkload(Workload):
         """The command for one node, with all that it must know about the other nodes."""
         rank = attempt.machines.index(machine)
         nodes = [addresses[member] for member in attempt.machines]
+        several = self._command.nodes.most > 1
         variables = {
             "SPOTCTL_JOB": self._spec.name,
             "SPOTCTL_RUN": self._environment.run,
             "SPOTCTL_ATTEMPT": str(attempt.attempt),
-            **node_variables(rank, nodes, attempt.port),
+            **node_variables(rank, nodes, attempt.port, may_be_several=several),
         }
 
         market = state.allocations[state.machines[machine].allocation].market

@@ -300,20 +300,29 @@ def _since(state: RunState, waiting: Sequence[Held], shape: GangShape) -> int:
     )
 
 
-def node_variables(rank: int, nodes: Sequence[str], port: int) -> dict[str, str]:
+def node_variables(
+    rank: int, nodes: Sequence[str], port: int, *, may_be_several: bool
+) -> dict[str, str]:
     """How a node finds the others: their addresses in the order of their ranks, and a port of the
-    first one.
+    first one. If there may be several, the variables by which torchrun tells a program of one
+    process per node that it is part of a group: a program that finds one of them expects all.
     """
-    return {
+    variables = {
         "SPOTCTL_NODES": str(len(nodes)),
         "SPOTCTL_NODE_RANK": str(rank),
         "SPOTCTL_NODE_ADDRESS": nodes[rank],
         "SPOTCTL_NODE_ADDRESSES": ",".join(nodes),
         "MASTER_ADDR": nodes[0],
         "MASTER_PORT": str(port),
-        "RANK": str(rank),
-        "WORLD_SIZE": str(len(nodes)),
     }
+    if may_be_several:
+        variables |= {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(nodes)),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+        }
+    return variables
 
 
 def allowed(retries: Mapping[str, int], failure: str | int) -> int:

@@ -186,6 +186,8 @@ def _check_environment(environment: dict[str, Any], home: Path) -> None:
     }
     assert addresses == {"127.0.0.1"}
     assert int(environment["MASTER_PORT"]) > 1024
+    # Scripts that find some of the variables of torchrun expect all of them.
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"} & environment.keys()
     assert float(environment["SPOTCTL_CHECKPOINT_EVERY"]) > 0
     assert Path(environment["DATA_RATINGS"]).is_relative_to(home / "cache")
 

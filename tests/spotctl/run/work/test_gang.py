@@ -14,7 +14,14 @@ from spotctl.log.events import Event
 from spotctl.log.folding import fold
 from spotctl.log.state import LogRow, RunState
 from spotctl.run.turn.live_strategy import record_of
-from spotctl.run.work.gang import GangShape, GangStep, NodeExit, free_since, next_step
+from spotctl.run.work.gang import (
+    GangShape,
+    GangStep,
+    NodeExit,
+    free_since,
+    next_step,
+    node_variables,
+)
 from tests.spotctl.run.worlds import MARKETS, ON_DEMAND, START
 
 PAIR = GangShape(2, 2, prepares=False, pause=5 * MINUTE)
@@ -330,3 +337,13 @@ def test_the_record_counts_what_was_taken_paid_and_kept_lately_and_fallbacks_aft
     order = ev.RentIntended(7, MARKETS[0], 1, None, ON_DEMAND, 4.0, False, START + 9 * HOUR)
     fled = fold([LogRow(91, "r", NOW, order), LogRow(92, "r", NOW, later)], run)
     assert record_of(fled, NOW).fallbacks == (START + 55 * MINUTE,)
+
+
+def test_the_variables_of_torchrun_are_set_all_or_none() -> None:
+    torchrun = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
+    alone = node_variables(0, ["10.0.0.1"], 29500, may_be_several=False)
+    assert not torchrun & alone.keys()
+    second = node_variables(1, ["10.0.0.1", "10.0.0.2"], 29500, may_be_several=True)
+    values = [second[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+    assert values == ["1", "2", "0", "1"]
+    assert (second["MASTER_ADDR"], second["MASTER_PORT"]) == ("10.0.0.1", "29500")
