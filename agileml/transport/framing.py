@@ -175,21 +175,14 @@ def carried(array: Array) -> Array:
     return array.copy(order="C")
 
 
-@dataclass(slots=True)
-class _FrameHeader:
-    """A frame's header: its content, and the positions of its arrays in the body."""
-
-    kind: str
-    header: bytes
-    places: list[tuple[np.dtype[Any], tuple[int, ...], int]]
-    nbytes: int
-
-    def frame(self, body: Bytes | None) -> Frame:
-        arrays = [np.ndarray(shape, dtype, body, offset) for dtype, shape, offset in self.places]
-        return Frame(self.kind, self.header, arrays, self.nbytes)
+_Placed = tuple[np.dtype[Any], tuple[int, ...], int]
+"""Dtype and shape of an array, and its position in the body."""
 
 
-def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits) -> _FrameHeader:
+def _head(
+    header: memoryview, body_bytes: int, limits: FrameLimits
+) -> tuple[str, bytes, list[_Placed]]:
+    """The kind and the content of a header, and where the arrays are in the body."""
     try:
         kind, content, table = _unpack(header)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -202,7 +195,7 @@ def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits)
     if len(table) > limits.arrays:
         raise BadFrame(f"{len(table):,} arrays, the limit is {limits.arrays:,}")
 
-    places = []
+    places = list[_Placed]()
     end = 0
     for entry in table:
         dtype, shape, size = checked(entry, limits.dimensions, limits.body_bytes)
@@ -212,7 +205,7 @@ def _head(header: memoryview, body_bytes: int, nbytes: int, limits: FrameLimits)
 
     if end != body_bytes:
         raise BadFrame(f"arrays of {end:,} bytes in a body of {body_bytes:,}")
-    return _FrameHeader(kind, content, places, nbytes)
+    return kind, content, places
 
 
 def checked(
@@ -249,25 +242,25 @@ class FrameReader:
         self._rest = b""
         """The begun frame as far as it is here, until its body is received in place."""
         self._needed = _PREFIX.size
-        self._head: _FrameHeader | None = None
-        self._body: Bytes | None = None
+        self._begun: Frame | None = None
+        """The frame whose arrays are being received in place."""
         self._missing = _NOTHING
 
     @property
     def unfinished(self) -> bool:
         """Whether a frame has started and not ended."""
-        return self._head is not None or bool(self._rest)
+        return self._begun is not None or bool(self._rest)
 
     @property
     def receiving_body(self) -> bool:
         """Whether `room` is the memory of an array, and not that for reading ahead."""
-        return self._head is not None
+        return self._begun is not None
 
     def room(self) -> memoryview:
         """The memory for the next bytes; valid until another reader with the same scratch memory is
         used.
         """
-        if self._head is not None:
+        if self._begun is not None:
             return self._missing
         held = len(self._rest)
         self._scratch[:held] = self._rest
@@ -277,7 +270,7 @@ class FrameReader:
         """The frames completed by `count` more bytes in `room()`. Raises BadFrame: the stream is
         then unusable.
         """
-        if self._head is None:
+        if self._begun is None:
             data = self._scratch[: len(self._rest) + count]
             self._rest = b""
             return self._cut(data)
@@ -286,8 +279,8 @@ class FrameReader:
         if self._missing:
             return []
 
-        frame = self._head.frame(self._body)
-        self._head = self._body = None
+        frame = self._begun
+        self._begun = None
         # Even an empty view would keep the buffer from returning to its pool.
         self._missing = _NOTHING
         return [frame]
@@ -295,7 +288,7 @@ class FrameReader:
     def _cut(self, data: memoryview) -> list[Frame]:
         frames = []
         start = 0
-        while self._head is None and len(data) - start >= _PREFIX.size:
+        while self._begun is None and len(data) - start >= _PREFIX.size:
             magic, header_bytes, body_bytes = _PREFIX.unpack_from(data, start)
             if magic != _MAGIC:
                 raise BadFrame("data that is not a frame")
@@ -313,23 +306,22 @@ class FrameReader:
                 self._needed = body_at - start
                 break
             nbytes = _PREFIX.size + header_bytes + body_bytes
-            head = _head(data[start + _PREFIX.size : body_at], body_bytes, nbytes, self._limits)
+            header = data[start + _PREFIX.size : body_at]
+            kind, content, places = _head(header, body_bytes, self._limits)
             start = body_at + body_bytes
-            if not body_bytes:
-                frames.append(head.frame(None))
-                continue
-            body = self._pool.take(body_bytes)
+            body = self._pool.take(body_bytes) if body_bytes else None
+            arrays = [np.ndarray(shape, dtype, body, offset) for dtype, shape, offset in places]
+            frame = Frame(kind, content, arrays, nbytes)
             here = data[body_at:start]
-            room = body.data
-            room[: len(here)] = here
-            if len(here) == body_bytes:
-                frames.append(head.frame(body))
+            if body is not None:
+                body.data[: len(here)] = here
+            if body is None or len(here) == body_bytes:
+                frames.append(frame)
             else:
-                self._head = head
-                self._body = body
-                self._missing = room[len(here) :]
+                self._begun = frame
+                self._missing = body.data[len(here) :]
 
-        if self._head is None:
+        if self._begun is None:
             self._rest = bytes(data[start:])
             if len(self._rest) < _PREFIX.size:
                 self._needed = _PREFIX.size

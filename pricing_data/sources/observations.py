@@ -8,7 +8,6 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -159,15 +158,6 @@ def read_lifetimes(path: Path) -> list[Lifetime]:
     return lifetimes
 
 
-@dataclass(frozen=True, slots=True)
-class ZonePrice:
-    """Constant prices of a zone, in dollars per machine-hour; None where the file has none."""
-
-    zone: str
-    spot: float
-    on_demand: float | None
-
-
 def read_zones(path: Path) -> list[AvailabilityTrace]:
     """The machines that zones granted, each trace with the name of its zone: the zones of a CSV
     `zone,start,gap_seconds,up` (a character per tick), or of probes
@@ -208,9 +198,10 @@ def read_zones(path: Path) -> list[AvailabilityTrace]:
     )
 
 
-def read_zone_prices(path: Path) -> list[ZonePrice] | None:
+def read_zone_prices(path: Path) -> dict[str, tuple[float, float | None]] | None:
     """The constant prices in a CSV with the columns zone, spot_usd_per_hour and
-    on_demand_usd_per_hour; None if it is another kind of file."""
+    on_demand_usd_per_hour: by zone, the spot and the on-demand price, in dollars per machine-hour,
+    None where the file has none. None if it is another kind of file."""
     rows = csv.DictReader(_text_of(path).splitlines())
     names = set(rows.fieldnames or ())
     spot_names = (name for name in ("spot_usd_per_hour", "spot") if name in names)
@@ -222,12 +213,11 @@ def read_zone_prices(path: Path) -> list[ZonePrice] | None:
     if "zone" not in names or spot is None:
         return None
 
-    prices = []
+    prices = dict[str, tuple[float, float | None]]()
     for row in rows:
         try:
             listed = float(row[on_demand]) if on_demand else None
-            price = ZonePrice(row["zone"], float(row[spot]), listed)
-            prices.append(price)
+            prices[row["zone"]] = float(row[spot]), listed
         except (TypeError, ValueError):
             raise BadInput(
                 f"{path}: line {rows.line_num}: the prices must be dollars per hour"

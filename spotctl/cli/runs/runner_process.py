@@ -2,7 +2,8 @@
 spotctl.cli.runs.runner_process`.
 
 The process has a session without a terminal: neither Ctrl-C nor a closed terminal reaches it. It
-reads a `RunnerTask` from its standard input, as secrets of a job belong in no file.
+reads its home, its order and whether to show tracebacks from its standard input, as secrets of a
+job belong in no file.
 """
 
 from __future__ import annotations
@@ -12,17 +13,14 @@ import pickle
 import sys
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from spotctl.cli.app import end_at_once
 from spotctl.cli.boundary import DONE, exit_code_of
-from spotctl.cli.runs.launches import launch_here, resume_here
+from spotctl.cli.runs.launches import LaunchOrder, launch_here, resume_here
 from spotctl.cli.runs.window import ResumeOrder
 from spotctl.cli.session import Session
 from spotctl.home.paths import Paths
-
-if TYPE_CHECKING:
-    from spotctl.cli.runs.window import RunnerTask
 
 
 def main() -> None:
@@ -30,9 +28,9 @@ def main() -> None:
     a window.
     """
     # From the window, the parent of this process.
-    task: RunnerTask = pickle.load(sys.stdin.buffer)  # noqa: S301
-    code = exit_code_of(partial(_carry_out, task), debug=task.debug)
-    output = Paths(task.home).runner_output(os.getpid())
+    home, order, debug = pickle.load(sys.stdin.buffer)  # noqa: S301
+    code = exit_code_of(partial(_carry_out, home, order), debug=debug)
+    output = Paths(home).runner_output(os.getpid())
 
     # A window that was killed at once has not named the file.
     with suppress(FileNotFoundError):
@@ -43,9 +41,8 @@ def main() -> None:
     sys.exit(code)
 
 
-def _carry_out(task: RunnerTask) -> None:
-    session = Session(task.home, in_window=True)
-    order = task.order
+def _carry_out(home: Path, order: LaunchOrder | ResumeOrder) -> None:
+    session = Session(home, in_window=True)
     if isinstance(order, ResumeOrder):
         resume_here(session, order.job, order.metrics)
     else:

@@ -73,7 +73,7 @@ def hand_over(
     with EventLog(Paths(home).log) as log:
         goes_on = isinstance(order, ResumeOrder) and left_behind(Paths(home), order.job) is None
         before = () if goes_on else {row.run for row in log.beginnings()}
-        with started_runner(RunnerTask(home, order, debug)) as runner:
+        with started_runner(home, order, debug=debug) as runner:
             session.remark(
                 "the run goes on if this window is closed; Ctrl-C asks whether to stop it"
             )
@@ -326,17 +326,6 @@ class ResumeOrder:
     metrics: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerTask:
-    """An order, and the home of its runs. The runner has the environment and the working directory
-    of the window.
-    """
-
-    home: Path
-    order: LaunchOrder | ResumeOrder
-    debug: bool
-
-
 class StartedRunner:
     """A runner that this process has started, and the file in which the runner prints."""
 
@@ -393,11 +382,14 @@ before."""
 
 
 @contextmanager
-def started_runner(task: RunnerTask) -> Iterator[StartedRunner]:
-    """Starts a runner in a process of its own: neither Ctrl-C nor the end of this terminal reaches
-    it.
+def started_runner(
+    home: Path, order: LaunchOrder | ResumeOrder, *, debug: bool
+) -> Iterator[StartedRunner]:
+    """Starts a runner for an order on the runs of a home, in a process of its own: neither Ctrl-C
+    nor the end of this terminal reaches it. It has the environment and the working directory of the
+    window.
     """
-    paths = Paths(task.home)
+    paths = Paths(home)
     folder = paths.runner_output(0).parent
     make_private_folder(folder)
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
@@ -414,5 +406,5 @@ def started_runner(task: RunnerTask) -> Iterator[StartedRunner]:
     with path.open("rb") as output:
         # A runner that has ended already has said why.
         with suppress(BrokenPipeError), child.stdin:
-            pickle.dump(task, child.stdin)
+            pickle.dump((home, order, debug), child.stdin)
         yield StartedRunner(child, output)

@@ -17,12 +17,14 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.sources.files import read
-from pricing_data.sources.observations import ZonePrice, read_zone_prices, read_zones
+from pricing_data.sources.observations import read_zone_prices, read_zones
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, parse_duration
 from spotctl.home.errors import BadRequest
 from spotctl.lab.option_values import found_at, parsed
 
+ConstantPrices = dict[str, tuple[float, float | None]]
+"""By zone, the spot and the on-demand price."""
 HourCount = Annotated[float, Field(ge=0, lt=100_000)]
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -239,15 +241,15 @@ def _traces(path: Path, file: RegionsFile) -> list[AvailabilityTrace]:
     return traces
 
 
-def _prices(path: Path, files: list[Path]) -> tuple[dict[str, ZonePrice], dict[str, PriceSeries]]:
-    constant, events = dict[str, ZonePrice](), list[FetchedRows]()
+def _prices(path: Path, files: list[Path]) -> tuple[ConstantPrices, dict[str, PriceSeries]]:
+    constant, events = ConstantPrices(), list[FetchedRows]()
     for file in files:
         named = found_at(path, file)
         prices = read_zone_prices(named)
         if prices is None:
             events += [portion.fetched for portion in read(named)]
         else:
-            constant |= {price.zone: price for price in prices}
+            constant |= prices
 
     table = PriceTable.of(FetchedRows.joined(events).prices)
     series = dict[str, PriceSeries]()
@@ -265,14 +267,14 @@ def _prices(path: Path, files: list[Path]) -> tuple[dict[str, ZonePrice], dict[s
 def _zone_prices(
     path: Path,
     zone: str,
-    constant: dict[str, ZonePrice],
+    constant: ConstantPrices,
     series: dict[str, PriceSeries],
     times: Ints,
 ) -> tuple[Floats, float | None]:
     """Spot prices by step, and the on-demand price."""
     if zone in constant:
-        price = constant[zone]
-        return np.full(times.size, price.spot), price.on_demand
+        spot, on_demand = constant[zone]
+        return np.full(times.size, spot), on_demand
     if zone not in series:
         raise BadRequest(f"{path}: prices: no price of {zone}")
     known = series[zone]
