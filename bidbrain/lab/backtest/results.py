@@ -166,14 +166,6 @@ _FEWEST_BLOCKS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
-    """A scenario with one change, and the change's name."""
-
-    name: str
-    scenario: Scenario
-
-
-@dataclass(frozen=True, slots=True)
 class ConfidenceInterval:
     """A mean difference and its 95% interval; the ends are None where there are too few days to
     resample.
@@ -200,15 +192,15 @@ class PairedDifference:
     runtime: ConfidenceInterval
 
 
-def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Variant]:
+def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[tuple[str, Scenario]]:
     """The original scenario, other windows of its history, and the named overheads doubled and
-    halved.
+    halved, each with a name for its change.
     """
     unknown = [name for name in varied if name not in OVERHEADS]
     if unknown:
         raise BadScenario(f"vary: {unknown[0]!r} is unknown (known: {', '.join(OVERHEADS)})")
 
-    listed = [Variant("as it is", scenario)]
+    listed = [("as it is", scenario)]
 
     # Consecutive tests, each trained on everything before it: the history in cuts + 1 parts, the
     # first only for training.
@@ -219,7 +211,7 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
         window = f"test {format_time(cut)[:10]} to {format_time(after)[:10]}"
         try:
             moved = replace(scenario, train=Span(begin, cut), test=Span(cut, after))
-            listed.append(Variant(window, moved))
+            listed.append((window, moved))
         except BadScenario as error:
             raise BadScenario(
                 f"cuts: with {cuts}, {window}: {error}; use fewer cuts or shorter jobs"
@@ -231,7 +223,7 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
         stretched = round(getattr(now, part) * factor)
         overheads = replace(now, **{part: stretched})
         varied_scenario = replace(scenario, overheads=overheads)
-        listed.append(Variant(f"{name} x {factor:g}", varied_scenario))
+        listed.append((f"{name} x {factor:g}", varied_scenario))
 
     return listed
 

@@ -14,7 +14,8 @@ from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, require_plots
 
 if TYPE_CHECKING:
-    from bidbrain.lab.backtest.results import JobResult, Variant
+    from bidbrain.lab.backtest.results import JobResult
+    from bidbrain.lab.backtest.scenario import Scenario
 
 app = typer.Typer(help="Replay strategies over recorded markets.", no_args_is_help=True)
 
@@ -148,7 +149,7 @@ def run(
 
 def _answer_results(
     session: Session,
-    windows: Sequence[Variant],
+    windows: Sequence[tuple[str, Scenario]],
     played: Sequence[Sequence[JobResult]],
     against: str,
     out: Path | None,
@@ -162,18 +163,18 @@ def _answer_results(
     from spotctl.lab.backtest import strategies
     from spotctl.show.columns import as_json, table
 
-    results = played[0]
-    billing = windows[0].scenario.billing.name
+    results, (_, original) = played[0], windows[0]
+    billing = original.billing.name
     summaries = summarize(results)
     compared = list[PairedDifference]()
     if against:
-        for window, of_window in zip(windows, played, strict=True):
-            rng = np.random.default_rng(window.scenario.seed)
-            compared += differences(window.name, of_window, against, rng)
+        for (name, scenario), of_window in zip(windows, played, strict=True):
+            rng = np.random.default_rng(scenario.seed)
+            compared += differences(name, of_window, against, rng)
 
     seconds = time.monotonic() - started
     if out is not None:
-        strategies.write(out, windows[0].scenario, results, summaries)
+        strategies.write(out, original, results, summaries)
     if json_:
         answer = strategies.results_json(summaries, billing, seconds, notes(results))
         more = as_json(strategies.COMPARISON, {"differences": compared}) if against else {}
@@ -195,7 +196,7 @@ def _answer_results(
 
 def _answer_frontier(
     session: Session,
-    windows: Sequence[Variant],
+    windows: Sequence[tuple[str, Scenario]],
     played: Sequence[Sequence[JobResult]],
     out: Path | None,
     started: float,
@@ -207,23 +208,24 @@ def _answer_frontier(
     from spotctl.lab.backtest import frontier as shown
 
     frontiers = [
-        points(window.scenario, results) for window, results in zip(windows, played, strict=True)
+        points(scenario, results) for (_, scenario), results in zip(windows, played, strict=True)
     ]
     seconds = time.monotonic() - started
-    billing = windows[0].scenario.billing.name
+    _, original = windows[0]
+    billing = original.billing.name
     if out is not None:
         shown.write(out, *frontiers[0])
 
     if json_:
         by_window = {
-            window.name: frontier for window, (frontier, _) in zip(windows, frontiers, strict=True)
+            name: frontier for (name, _), (frontier, _) in zip(windows, frontiers, strict=True)
         }
         session.answer_json(shown.frontier_json(by_window, frontiers[0][1], billing, seconds))
         return
 
-    for window, results, (frontier, _) in zip(windows, played, frontiers, strict=True):
+    for (name, _), results, (frontier, _) in zip(windows, played, frontiers, strict=True):
         if len(windows) > 1:
-            session.out.print(f"\n{window.name}")
+            session.out.print(f"\n{name}")
         session.out.print(shown.table(frontier, session.out.width))
         session.remark(*notes(results), shown.verdict(frontier, billing))
 
@@ -232,14 +234,17 @@ def _answer_frontier(
 
 
 def _play(
-    session: Session, windows: Sequence[Variant], schemes: Sequence[str], workers: int
+    session: Session,
+    windows: Sequence[tuple[str, Scenario]],
+    schemes: Sequence[str],
+    workers: int,
 ) -> list[list[JobResult]]:
     """The jobs of each window under each strategy, replayed in `workers` processes (0: one per
     core) with a progress bar."""
     from bidbrain.lab.backtest.run import portions, run_portion
     from spotctl.cli.progress import in_processes
 
-    by_window = [portions(window.scenario, schemes) for window in windows]
+    by_window = [portions(scenario, schemes) for _, scenario in windows]
     parts = [part for of_window in by_window for part in of_window]
     results = in_processes(session, "replaying", run_portion, parts, workers)
 

@@ -35,7 +35,7 @@ def result(
 
 def test_every_window_is_tested_once_and_after_its_training() -> None:
     plain = scenario(hours=(2.0,))
-    cut = [one.scenario for one in variants(plain, 3, ()) if one.name != "as it is"]
+    cut = [changed for name, changed in variants(plain, 3, ()) if name != "as it is"]
     assert len(cut) == 3
     assert all(
         one.train.start == plain.train.start and one.train.end == one.test.start for one in cut
@@ -47,7 +47,7 @@ def test_every_window_is_tested_once_and_after_its_training() -> None:
 
 def test_each_overhead_is_halved_and_doubled_separately() -> None:
     plain = scenario()
-    found = {one.name: one.scenario.overheads for one in variants(plain, 0, list(OVERHEADS))}
+    found = {name: changed.overheads for name, changed in variants(plain, 0, list(OVERHEADS))}
     assert list(found) == [
         "as it is",
         *(f"{name} x {factor}" for name in OVERHEADS for factor in ("0.5", "2")),
