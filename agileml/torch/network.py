@@ -56,12 +56,15 @@ class TorchNetwork:
             name: (parameter.dtype, parameter.shape) for name, parameter in self._trained.items()
         }
         self._owned = dict(_declared(module, "owned_buffers"))
-        self._moved = {
-            **dict(_running_statistics(module)),
-            **dict(_declared(module, "averaged_buffers")),
-            **self._owned,
-        }
+        self._moved: dict[str, torch.Tensor] = {}
+        batch_norm = torch_module().nn.modules.batchnorm._NormBase
+        for path, layer in module.named_modules():
+            if isinstance(layer, batch_norm):
+                for name, buffer in layer.named_buffers(recurse=False):
+                    self._moved[f"{path}.{name}" if path else name] = buffer
 
+        self._moved |= dict(_declared(module, "averaged_buffers"))
+        self._moved |= self._owned
         if owns_all:
             self._owned = self._moved
         self._kept = Unchanged(module, dict(_kept(module, {*self._moved})))
@@ -322,14 +325,6 @@ def sparse_names(module: torch.nn.Module) -> frozenset[str]:
         for path, layer in module.named_modules(remove_duplicate=True)
         if getattr(layer, "sparse", False) is True and hasattr(layer, "weight")
     )
-
-
-def _running_statistics(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    torch = torch_module()
-    for path, layer in module.named_modules():
-        if isinstance(layer, torch.nn.modules.batchnorm._NormBase):
-            for name, buffer in layer.named_buffers(recurse=False):
-                yield (f"{path}.{name}" if path else name), buffer
 
 
 def _declared(module: torch.nn.Module, attribute: str) -> Iterator[tuple[str, torch.Tensor]]:

@@ -378,7 +378,17 @@ def _published_pieces(
     buckets = [figure for figure in own if figure.measure == "monthly-bucket"]
     pieces = []
     if rates:
-        pieces.append(_preemption_rate(rates))
+        # GCP: the daily share of preempted machines, averaged over the last month because single
+        # days scatter.
+        newest = max(figure.as_of for figure in rates)
+        recent = [figure for figure in rates if figure.as_of > newest - _RECENT_DAYS]
+        hourly_rates = (_hourly(figure.high, 24) for figure in recent)
+        hourly = sum(hourly_rates) / len(recent)
+        exposure = Exposure(_JEFFREYS, 24.0 * len(recent))
+        if hourly != 0:
+            exposure = Exposure(PUBLISHED, PUBLISHED / hourly)
+        source = f"GCP's preemption rate of {counted(len(recent), 'day')}"
+        pieces.append(RateEvidence(source, exposure, "published"))
     if bands:
         # Azure: the share of machines evicted per hour, as a band; the Gamma has the band's mean
         # and spread.
@@ -397,20 +407,6 @@ def _published_pieces(
         pieces.append(_bucket(newest_bucket, published, elsewhere))
 
     return pieces
-
-
-def _preemption_rate(figures: Sequence[Interruption]) -> RateEvidence:
-    """GCP: the daily share of preempted machines, averaged over the last month because single days
-    scatter.
-    """
-    newest = max(figure.as_of for figure in figures)
-    recent = [figure for figure in figures if figure.as_of > newest - _RECENT_DAYS]
-    hourly_rates = (_hourly(figure.high, 24) for figure in recent)
-    hourly = sum(hourly_rates) / len(recent)
-    source = f"GCP's preemption rate of {counted(len(recent), 'day')}"
-    if hourly == 0:
-        return RateEvidence(source, Exposure(_JEFFREYS, 24.0 * len(recent)), "published")
-    return RateEvidence(source, Exposure(PUBLISHED, PUBLISHED / hourly), "published")
 
 
 def _bucket(

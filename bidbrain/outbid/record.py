@@ -128,7 +128,15 @@ class Stays:
             began_before = (seen.host == run.host) & (since < run.until)
             ends_after = seen.until > run.since
             ours |= began_before & ends_after
-        return seen.only(~ours).joined(_of_own(record, own))
+
+        rows = [(run.until, run.host, run.bid, run.since, run.ended) for run in own]
+        table = np.array(rows, dtype=np.int64).reshape(-1, 5)
+        until, host, bid, began, ended = table.T
+        place = np.searchsorted(record.at, began, side="right")
+        known = np.maximum(place - 1, 0)
+        level = level_of(bid, record.usual[known]) if own else np.zeros(0)
+        stays = Stays(until, host, level, level, (until - began) / HOUR, ended)
+        return seen.only(~ours).joined(stays)
 
     def only(self, rows: Bools) -> Stays:
         """Some of the stays."""
@@ -208,14 +216,3 @@ def _between_snapshots(record: HostRecord) -> Stays:
     known = (gap > 0) & (gap <= LONGEST_GAP)
     stays = Stays(until, host, level, after, hours, fate.astype(np.int64))
     return stays.only(known)
-
-
-def _of_own(record: HostRecord, runs: Sequence[OwnRun]) -> Stays:
-    rows = [(run.until, run.host, run.bid, run.since, run.ended) for run in runs]
-    columns = np.array(rows, dtype=np.int64)
-    table = columns.reshape(-1, 5)
-    until, host, bid, since, ended = table.T
-    place = np.searchsorted(record.at, since, side="right")
-    known = np.maximum(place - 1, 0)
-    level = level_of(bid, record.usual[known]) if runs else np.zeros(0)
-    return Stays(until, host, level, level, (until - since) / HOUR, ended)

@@ -335,6 +335,8 @@ def regions(
 
     Example: spotctl lab backtest regions examples/backtest_regions.yaml --out results
     """
+    from bidbrain.lab.regions.policies import played
+    from bidbrain.lab.regions.replay import PlayedWindow
     from spotctl.cli.progress import counting
     from spotctl.lab.backtest import regions as replay
     from spotctl.lab.backtest.regions_scenario import load
@@ -345,7 +347,11 @@ def regions(
     started = time.monotonic()
     windows, policies = load(scenario)
     with counting(session, "windows", len(windows)) as step:
-        results = replay.play_all(windows, policies, step)
+        results = list[PlayedWindow]()
+        for window in windows:
+            for policy in policies:
+                results += played(window, policy)
+            step()
     summaries = replay.summarize(results)
     seconds = time.monotonic() - started
     if out is not None:

@@ -4,14 +4,14 @@ of one window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bidbrain.lab.regions.policies import ONE_ZONE, played
+from bidbrain.lab.regions.policies import ONE_ZONE
 from bidbrain.lab.regions.replay import PlayedWindow
 from pricing_data.units import HOUR
 from spotctl.show.columns import WALL_SECONDS, Column
@@ -28,8 +28,6 @@ from spotctl.show.plots import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from bidbrain.lab.regions.replay import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +56,6 @@ class PolicySummary:
     """Share of machine time on spot."""
     missed: int
     """Number of windows in which the deadline was missed."""
-
-
-def play_all(
-    windows: Sequence[Window], policies: Sequence[str], on_window: Callable[[], None]
-) -> list[PlayedWindow]:
-    """All results, window by window."""
-    results = list[PlayedWindow]()
-    for window in windows:
-        for policy in policies:
-            results += played(window, policy)
-        on_window()
-    return results
 
 
 def summarize(results: Sequence[PlayedWindow]) -> list[PolicySummary]:
