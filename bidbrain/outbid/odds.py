@@ -76,10 +76,20 @@ class OutbidOdds:
         unrecorded_rate = 2 * UNRECORDED.evictions / UNRECORDED.hours
         odds_above = unrecorded_rate * (above + 0.5)
         assumed: Floats = odds_above / (levels.size + 1)
-        rates, events = _rates_by_level(assumed, stays)
+
+        # The rate in each band, from above to below never falling, and the number of events that it
+        # rests on.
+        risen = stays.fate == Fate.RISEN
+        by_rivals = _of_rivals(assumed, stays, risen)
+        place = np.interp(stays.level, _LEVELS, np.arange(_LEVELS.size))
+        band = np.rint(place).astype(np.int64)
+        events = np.bincount(band, risen, _LEVELS.size) + _RIVALS_WORTH
+        seen_hours = np.bincount(band, stays.hours, _LEVELS.size)
+        band_hours = seen_hours + _RIVALS_WORTH / by_rivals
+        falling = isotonic_regression(events / band_hours, weights=band_hours, increasing=False).x
+        rates = np.asarray(falling, dtype=np.float64)
 
         due = stays.hours * np.interp(stays.level, _LEVELS, rates)
-        risen = stays.fate == Fate.RISEN
         gone = stays.fate == Fate.GONE
         hours = float(stays.hours.sum())
         displaced = UNRECORDED + Exposure(float(gone.sum()), hours)
@@ -95,7 +105,8 @@ class OutbidOdds:
         own_displaced = Exposure(displaced.evictions, displaced_hours)
         hosts = _factors(stays.host, gone, gone_due)
         seen_pauses = pauses(record, stays)
-        return cls(own_rates, events, own_displaced, hosts, _ASSUMED_PAUSE + seen_pauses, hours)
+        counts = events.astype(np.float64)
+        return cls(own_rates, counts, own_displaced, hosts, _ASSUMED_PAUSE + seen_pauses, hours)
 
     def outbid_per_hour(self, level: Floats) -> Floats:
         """The rate of being outbid, by the level of the bid."""
@@ -121,23 +132,6 @@ class OutbidOdds:
                 "the spread of minimum bids, because no two snapshots are close enough to compare"
             )
         return f"{self.hours:,.0f} machine-hours of hosts between snapshots"
-
-
-def _rates_by_level(assumed: Floats, stays: Stays) -> tuple[Floats, Floats]:
-    """The rate in each band, from above to below never falling, and the number of events that it
-    rests on.
-    """
-    risen = stays.fate == Fate.RISEN
-    by_rivals = _of_rivals(assumed, stays, risen)
-    place = np.interp(stays.level, _LEVELS, np.arange(_LEVELS.size))
-    band = np.rint(place).astype(np.int64)
-    events = np.bincount(band, risen, _LEVELS.size) + _RIVALS_WORTH
-    seen_hours = np.bincount(band, stays.hours, _LEVELS.size)
-    hours = seen_hours + _RIVALS_WORTH / by_rivals
-    rates = isotonic_regression(events / hours, weights=hours, increasing=False).x
-    rates_by_level = np.asarray(rates, dtype=np.float64)
-    counts = events.astype(np.float64)
-    return rates_by_level, counts
 
 
 def _of_rivals(assumed: Floats, stays: Stays, risen: Bools) -> Floats:

@@ -510,17 +510,11 @@ def default_shares(
     names = (name for ordered in lists.values() for name in ordered.names())
     order = tuple(names)
     pairs_of_users = {user: ordered.pairs for user, ordered in lists.items()}
-    return shared_by_users(queue, pairs_of_users), order
 
-
-def shared_by_users(queue: JobQueue, lists: Mapping[str, Sequence[Pair]]) -> MeanMachines:
-    """Machines grow evenly by the users' weights, each user's along its list, until quotas or jobs
-    are full.
-
-    Jobs with deadlines have what keeps these beforehand, the earliest first; it counts as their
-    users'.
-    """
-    growth = _Growth(queue, lists)
+    # Machines grow evenly by the users' weights, each user's along its list, until quotas or jobs
+    # are full. Jobs with deadlines have what keeps these beforehand, the earliest first; it counts
+    # as their users'.
+    growth = _Growth(queue, pairs_of_users)
     hurrying = (job for job in queue.jobs if job.deadline is not None)
     hurried = sorted(hurrying, key=lambda job: (_due(job), job.name))
     for job in [*must_go_first(queue), *hurried]:
@@ -528,7 +522,7 @@ def shared_by_users(queue: JobQueue, lists: Mapping[str, Sequence[Pair]]) -> Mea
     while growth.grows():
         pass
 
-    return growth.shares
+    return growth.shares, order
 
 
 class _Growth:

@@ -313,7 +313,16 @@ def published_shares(queue: JobQueue) -> tuple[MeanMachines, tuple[str, ...]]:
             f"{', '.join((MEAN_COMPLETION, *POLICIES))})"
         )
 
-    pools = _pools(queue)
+    # The types, those that share a quota together.
+    joined_pools = list[set[str]]()
+    for quota in queue.quotas:
+        joined = {kind for kind, use in quota.per_machine.items() if use > 0}
+        apart = [pool for pool in joined_pools if not pool & joined]
+        for pool in joined_pools:
+            joined |= pool if pool & joined else set()
+        joined_pools = [*apart, joined] if joined else apart
+    pools = sorted(sorted(kind for kind in pool if queue.machines(kind)) for pool in joined_pools)
+
     prices = queue.usd_per_hour if queue.terms.policy in _FRUGAL else {}
     jobs = [job for job in queue.jobs if any(_type_in(pool, job, prices) for pool in pools)]
     if not jobs:
@@ -348,19 +357,6 @@ def _allocated(
     except BudgetTooLow as error:
         raised = replace(problem, budget_usd=error.least_usd * _MIN_COST_MARGIN)
         return policy_named(policy)(raised), (str(error),)
-
-
-def _pools(queue: JobQueue) -> list[list[str]]:
-    """The types, those that share a quota together."""
-    pools = list[set[str]]()
-    for quota in queue.quotas:
-        joined = {kind for kind, use in quota.per_machine.items() if use > 0}
-        apart = [pool for pool in pools if not pool & joined]
-        for pool in pools:
-            joined |= pool if pool & joined else set()
-        pools = [*apart, joined] if joined else apart
-    kinds_of_pools = (sorted(kind for kind in pool if queue.machines(kind)) for pool in pools)
-    return sorted(kinds_of_pools)
 
 
 def _type_in(pool: Iterable[str], job: QueueJob, prices: Mapping[str, float]) -> str | None:

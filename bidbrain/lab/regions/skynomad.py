@@ -163,18 +163,6 @@ def _densest(events: Sequence[tuple[float, int]]) -> float:
     return best
 
 
-def value_of_progress(field: Field) -> float:
-    """Dollars that an hour of work is worth: more as the job falls behind its even pace."""
-    elapsed = field.now * field.gap
-    job = field.job
-    pace_of_work = field.work_left * job.deadline
-    usual_pace = (job.deadline - elapsed) * job.work
-    pace = pace_of_work / usual_pace
-    lowest_on_demand = float(field.on_demand.min())
-    lowest_spot = float(field.spot.min())
-    return max(lowest_on_demand * pace, lowest_spot)
-
-
 @dataclass(slots=True)
 class SkyNomad:
     """One job's policy."""
@@ -209,7 +197,16 @@ class SkyNomad:
         if held is not None:
             self.origin = held.zone
 
-        decided = self._act(field, value_of_progress(field))
+        # An hour of work is worth more dollars as the job falls behind its even pace.
+        job = field.job
+        elapsed = field.now * field.gap
+        pace_of_work = field.work_left * job.deadline
+        usual_pace = (job.deadline - elapsed) * job.work
+        pace = pace_of_work / usual_pace
+        lowest_on_demand = float(field.on_demand.min())
+        lowest_spot = float(field.spot.min())
+        worth = max(lowest_on_demand * pace, lowest_spot)
+        decided = self._act(field, worth)
         self._probe(field, decided)
 
     def _spot_value(self, field: Field, zone: int, usd: float) -> float:

@@ -113,7 +113,13 @@ def job_text(
 def command_of(script: TrainingScript, python: str, *, is_trial: bool = False) -> ScriptCommand:
     """The command for a script as it is, with the data of this computer that it names by
     default."""
-    required, data = _required(script), _data_of(script)
+    # A word stands for the value of an argument without a default; a switch has none.
+    required = dict[str, str]()
+    for argument in script.arguments:
+        if argument.required:
+            required[argument.name] = "" if argument.is_switch else argument.name.upper()
+
+    data = _data_of(script)
     given = _switches(script) | required
     given |= {name: f'"$DATA_{name.upper()}"' for name in data}
     if script.resumes:
@@ -313,14 +319,6 @@ def _small_steps(script: TrainingScript) -> dict[str, str]:
             if words.search(argument.name) and type(given) is int and given > most:
                 small[argument.name] = str(most)
     return small
-
-
-def _required(script: TrainingScript) -> dict[str, str]:
-    """Arguments without a default, with a word that stands for their value; a switch has none."""
-    required = [argument for argument in script.arguments if argument.required]
-    return {
-        argument.name: "" if argument.is_switch else argument.name.upper() for argument in required
-    }
 
 
 def _result_places(script: TrainingScript) -> dict[str, str]:

@@ -15,7 +15,7 @@ from bidbrain.lab.regions.replay import RegionJob, Rules, Window, ZonesRecord
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows
-from pricing_data.series import Ints, PriceSeries
+from pricing_data.series import PriceSeries
 from pricing_data.sources.files import read
 from pricing_data.sources.observations import read_zone_prices, read_zones
 from pricing_data.store.table import PriceTable
@@ -197,8 +197,18 @@ def _record(path: Path, file: RegionsFile) -> ZonesRecord:
     for trace, skip in zip(traces, skipped, strict=True):
         granted.append(trace.up[skip : skip + common])
         zone = trace.name
-        usd, listed = _zone_prices(path, zone, constant, series, moments)
-        spot.append(usd)
+        listed: float | None = None
+        if zone in constant:
+            constant_usd, listed = constant[zone]
+            spot.append(np.full(common, constant_usd))
+        elif zone in series:
+            known = series[zone]
+            after = known.times.searchsorted(moments, side="right")
+            in_force = np.maximum(after - 1, 0)
+            usd: Floats = known.prices[in_force].astype(np.float64) / NANOS_PER_DOLLAR
+            spot.append(usd)
+        else:
+            raise BadRequest(f"{path}: prices: no price of {zone}")
         if listed is None and file.on_demand is None:
             raise BadRequest(f"{path}: prices: no on-demand price of {zone}; set on_demand")
         on_demand.append(file.on_demand if listed is None else listed)
@@ -262,23 +272,3 @@ def _prices(path: Path, files: list[Path]) -> tuple[ConstantPrices, dict[str, Pr
         series[history.market.zone] = history
 
     return constant, series
-
-
-def _zone_prices(
-    path: Path,
-    zone: str,
-    constant: ConstantPrices,
-    series: dict[str, PriceSeries],
-    times: Ints,
-) -> tuple[Floats, float | None]:
-    """Spot prices by step, and the on-demand price."""
-    if zone in constant:
-        spot, on_demand = constant[zone]
-        return np.full(times.size, spot), on_demand
-    if zone not in series:
-        raise BadRequest(f"{path}: prices: no price of {zone}")
-    known = series[zone]
-    after = known.times.searchsorted(times, side="right")
-    in_force = np.maximum(after - 1, 0)
-    usd: Floats = known.prices[in_force].astype(np.float64) / NANOS_PER_DOLLAR
-    return usd, None
