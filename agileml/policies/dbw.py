@@ -233,10 +233,18 @@ class DBW:
 
     def _begin(self, report: ClockBegins) -> tuple[DBW, tuple[WaitFor, ...]]:
         count = report.workers
-        # Times of the k-th of another number of workers say little.
-        times: Times = (
-            {} if count != self.workers else _recent(self.times, report.clock, self.usual)
-        )
+        # Times of the k-th of another number of workers say little, and so do those that are too
+        # old to say how long it takes now.
+        times = dict[tuple[int, int], tuple[tuple[int, float], ...]]()
+        if count == self.workers:
+            for key, seen in self.times.items():
+                recent = [
+                    (at, seconds)
+                    for at, seconds in seen
+                    if (report.clock - at) * self.usual < FORGET_AFTER * max(self.usual, seconds)
+                ]
+                if recent:
+                    times[key] = tuple(recent)
         if self.starting:
             times = {**guessed(times, self.clock, count), **times}
         starting = not (self.auto or self.usual)
@@ -388,16 +396,3 @@ def isotonic(values: Sequence[float], weights: Sequence[int]) -> list[float]:
         pools.append(pool)
 
     return [mean for mean, _, length in pools for _ in range(length)]
-
-
-def _recent(times: Times, clock: int, usual: float) -> Times:
-    """Without times that are too old to say how long it takes now."""
-    kept = {
-        key: tuple(
-            (at, seconds)
-            for at, seconds in seen
-            if (clock - at) * usual < FORGET_AFTER * max(usual, seconds)
-        )
-        for key, seen in times.items()
-    }
-    return {key: seen for key, seen in kept.items() if seen}
