@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
@@ -187,31 +187,23 @@ class RandomState:
                 vars(self).update(vars(self.now()))
 
 
-class LoaderLoop(NamedTuple):
-    """A loop over a DataLoader: its number among the loaders, the epoch of its sampler, and how
-    many batches it has.
-    """
-
-    loader: int
-    epoch: int
-    batches: int
+LoaderLoop = tuple[int, int, int]
+"""A loop over a DataLoader: its number among the loaders, the epoch of its sampler, and how many
+batches it has."""
 
 
 def loops_of(course: Course, validation_batches: Sequence[int]) -> list[LoaderLoop]:
     """The loops of a training over its loader (0), and over those of its validation, one after the
     other.
     """
-    loops = [LoaderLoop(0, 0, course.batches)]
+    loops: list[LoaderLoop] = [(0, 0, course.batches)]
     number = 0
     for epoch in range(course.epochs):
-        loops += [LoaderLoop(0, epoch, course.batches)] if epoch else []
+        loops += [(0, epoch, course.batches)] if epoch else []
         while (
             number < len(course.validated) and course.epoch_after(course.validated[number]) == epoch
         ):
-            loops += [
-                LoaderLoop(1 + loader, epoch, count)
-                for loader, count in enumerate(validation_batches)
-            ]
+            loops += [(1 + loader, epoch, count) for loader, count in enumerate(validation_batches)]
             number += 1
 
     return loops
@@ -322,7 +314,7 @@ class EpochOrders:
                 f"{self.name}: the sampler of the DataLoader has no length ({error}); give it "
                 "__len__"
             ) from error
-        return LoaderLoop(0, epoch, batches)
+        return 0, epoch, batches
 
     @cached_property
     def samples(self) -> int:

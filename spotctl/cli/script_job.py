@@ -195,12 +195,12 @@ def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> J
     )
     if changed:
         script = read_script(request.script, script.folder, changed[str(script.path)])
-    text, command = job_text(script, ScriptAnswers(), is_trial=True)
+    text, missing = job_text(script, ScriptAnswers(), is_trial=True)
 
-    if command.missing:
-        missing = ", ".join(command.missing)
+    if missing:
+        lacking = ", ".join(missing)
         return Judgement(
-            Verdict.NOT_SEEN, f"the command lacks a value that only you know: {missing}"
+            Verdict.NOT_SEEN, f"the command lacks a value that only you know: {lacking}"
         )
 
     spec = replace(loads(text, request.job, session.settings.home), workdir=script.folder)
@@ -217,7 +217,7 @@ def _write_job(
     seen: Judgement | None,
     first: str,
 ) -> Sequence[str]:
-    text, command = job_text(script, answers)
+    text, missing = job_text(script, answers)
     text = first + text
     if seen is not None:
         with_changes = " with the changes that it proposes" if script.changes else ""
@@ -229,7 +229,7 @@ def _write_job(
     if script.folder != request.job.parent.resolve():
         text = text.replace("kind: command\n", f"kind: command\nworkdir: {script.folder}\n", 1)
     write_new(request.job, text, force=request.force, cure=_OVERWRITE)
-    return command.missing
+    return missing
 
 
 def _write_trainer(

@@ -121,15 +121,16 @@ def run(
 
         from bidbrain.lab.bids.results import play_portion
         from spotctl.cli.progress import in_processes
-        from spotctl.lab.backtest.bids import BidsAnswer
+        from spotctl.show.columns import as_json
 
         portions = bids.portions_of(scenario, starts)
         began = time.monotonic()
         tried = in_processes(session, "bidding", play_portion, portions, workers)
-        answer = BidsAnswer.of(tried, time.monotonic() - began)
-        said = f"{len(portions):,} jobs per way of bidding in {answer.wall_seconds:.1f} s"
-        session.answer(json_, answer.json(), answer.view(session.out.width), answer.source, said)
-
+        seconds = time.monotonic() - began
+        answer = bids.answer_of(tried, seconds)
+        said = f"{len(portions):,} jobs per way of bidding in {seconds:.1f} s"
+        shown = bids.view(answer, session.out.width)
+        session.answer(json_, as_json(bids.BIDS_ANSWER, answer), shown, bids.GENERATED, said)
         return
 
     loaded, own_schemes = load(scenario, session.library, session.remark)

@@ -4,7 +4,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -59,23 +59,16 @@ class ScriptAnswers:
         return self.cloud == LOCAL
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptCommand:
-    """A command line, the data that it names, and the arguments that only a person can give."""
-
-    text: str
-    data: Mapping[str, str] = field(default_factory=dict)
-    missing: Sequence[str] = ()
-    has_results: bool = False
-
-
 def job_text(
     script: TrainingScript, answers: ScriptAnswers, *, is_trial: bool = False
-) -> tuple[str, ScriptCommand]:
-    """The text of the job file, and its command; for a trial, one that saves early."""
-    command = command_of(script, "python" if answers.is_local else _ENVIRONMENT, is_trial=is_trial)
+) -> tuple[str, Sequence[str]]:
+    """The text of the job file, and the arguments of its command that only a person can give; for a
+    trial, the command saves early.
+    """
+    python = "python" if answers.is_local else _ENVIRONMENT
+    command, data, missing = command_of(script, python, is_trial=is_trial)
     # YAML reads it in another way where it looks like a mapping, a comment or a flow.
-    is_plain = re.search(r": | #|^[^\w~]", command.text) is None
+    is_plain = re.search(r": | #|^[^\w~]", command) is None
 
     span = span_text(answers.span)
     assumed = []
@@ -95,11 +88,9 @@ def job_text(
         "",
         f"name: {job_name(script)}",
         "kind: command",
-        *_setup_and_run(
-            script, command.text if is_plain else _single_quoted(command.text), answers
-        ),
+        *_setup_and_run(script, command if is_plain else _single_quoted(command), answers),
         *_checkpoint(script, answers),
-        *_outputs_and_data(script, command, answers),
+        *_outputs_and_data(script, command, data, answers),
         hours,
         "budget: 25 USD # hard limit",
         "# deadline: 10h # after the launch; or a time of day: 06:00",
@@ -107,12 +98,14 @@ def job_text(
         *_resources(script, answers),
     ]
 
-    return "\n".join(lines) + "\n", command
+    return "\n".join(lines) + "\n", missing
 
 
-def command_of(script: TrainingScript, python: str, *, is_trial: bool = False) -> ScriptCommand:
-    """The command for a script as it is, with the data of this computer that it names by
-    default."""
+def command_of(
+    script: TrainingScript, python: str, *, is_trial: bool = False
+) -> tuple[str, Mapping[str, str], Sequence[str]]:
+    """The command for a script as it is, the data of this computer that it names by default, and
+    the arguments that only a person can give."""
     # A word stands for the value of an argument without a default; a switch has none.
     required = dict[str, str]()
     for argument in script.arguments:
@@ -149,7 +142,7 @@ def command_of(script: TrainingScript, python: str, *, is_trial: bool = False) -
     text = " && ".join([command, *_copies(script)])
     missing = tuple(given[name] for name in required if given[name].isupper())
 
-    return ScriptCommand(text, data, missing, RESULTS in text)
+    return text, data, missing
 
 
 def _data_of(script: TrainingScript) -> dict[str, str]:
@@ -236,21 +229,22 @@ def _checkpoint(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]
 
 
 def _outputs_and_data(
-    script: TrainingScript, command: ScriptCommand, answers: ScriptAnswers
+    script: TrainingScript, command: str, data: Mapping[str, str], answers: ScriptAnswers
 ) -> Iterator[str]:
-    if command.has_results:
+    has_results = RESULTS in command
+    if has_results:
         folder = "results" if answers.is_local else f"{_store(answers)}{job_name(script)}/results/"
         yield f"outputs: {{model: {_in_flow(folder)}}} # the files that the command leaves in $OUTPUT_MODEL"
 
-    if not command.data:
+    if not data:
         return
 
-    places, copied = command.data, ""
-    if not answers.is_local and (script.resumes or command.has_results):
+    places, copied = data, ""
+    if not answers.is_local and (script.resumes or has_results):
         copied = " # launch stores it in the bucket, and later only what has changed"
     elif not answers.is_local:
-        places = {name: f"{_store(answers)}{name}/" for name in command.data}
-        copied = f" # copies of {', '.join(command.data.values())}, made by you"
+        places = {name: f"{_store(answers)}{name}/" for name in data}
+        copied = f" # copies of {', '.join(data.values())}, made by you"
 
     yield f"data: {{{', '.join(f'{name}: {_in_flow(path)}' for name, path in places.items())}}}{copied}"
 

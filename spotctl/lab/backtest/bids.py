@@ -3,8 +3,7 @@ their rivals, and its results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +27,7 @@ from bidbrain.outbid.bid import BidTerms
 from bidbrain.strategies.registry import USUAL_SHARE
 from spotctl.files import yaml_file
 from spotctl.lab.option_values import parsed
-from spotctl.show.columns import WALL_SECONDS, Column, as_json, table
+from spotctl.show.columns import WALL_SECONDS, Column, table
 
 GENERATED = "generated markets: we know of no public record of offers and bids"
 
@@ -152,34 +151,27 @@ def portions_of(path: Path, starts: int) -> list[BidPortion]:
     return portions
 
 
-@dataclass(frozen=True, slots=True)
-class BidsAnswer:
-    """The results of a scenario."""
+def answer_of(
+    played: Sequence[tuple[list[PlayedBid], list[TriedBid]]], wall_seconds: float
+) -> dict[str, Any]:
+    """The results of all portions, which `BIDS_ANSWER` describes."""
+    jobs, tried = list[PlayedBid](), list[TriedBid]()
+    for of_jobs, of_bids in played:
+        jobs += of_jobs
+        tried += of_bids
+    return {
+        "results": list(summarize(jobs)),
+        "odds": list(scores(tried)),
+        "bands": list(bands(tried)),
+        "source": GENERATED,
+        "wall_seconds": wall_seconds,
+    }
 
-    results: Sequence[BidSummary]
-    odds: Sequence[OddsScore]
-    bands: Sequence[OddsBand]
-    wall_seconds: float
-    source: str = GENERATED
 
-    @classmethod
-    def of(
-        cls, played: Sequence[tuple[list[PlayedBid], list[TriedBid]]], wall_seconds: float
-    ) -> BidsAnswer:
-        """The results of all portions."""
-        jobs, tried = list[PlayedBid](), list[TriedBid]()
-        for of_jobs, of_bids in played:
-            jobs += of_jobs
-            tried += of_bids
-        return cls(list(summarize(jobs)), list(scores(tried)), list(bands(tried)), wall_seconds)
-
-    def json(self) -> dict[str, Any]:
-        """The JSON of `backtest run SCENARIO.yaml --json` for ways of bidding."""
-        return as_json(BIDS_ANSWER, self)
-
-    def view(self, width: int) -> Group:
-        """The tables: ways of bidding, and the odds next to what happened."""
-        tables = [table(BIDS, self.results, width, names=3)]
-        if self.odds:
-            tables += [table(ODDS, self.odds, width), table(BANDS, self.bands, width, names=0)]
-        return Group(*tables)
+def view(answer: Mapping[str, Any], width: int) -> Group:
+    """The tables: ways of bidding, and the odds next to what happened."""
+    tables = [table(BIDS, answer["results"], width, names=3)]
+    if answer["odds"]:
+        tables.append(table(ODDS, answer["odds"], width))
+        tables.append(table(BANDS, answer["bands"], width, names=0))
+    return Group(*tables)
