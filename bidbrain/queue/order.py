@@ -393,8 +393,16 @@ def as_foreseen(queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound)
 
     known = {job.name: job for job in previous.queue.jobs}
     here = {job.name for job in queue.jobs}
-    if not all(name in here or _ended_in_time(job, queue, previous) for name, job in known.items()):
-        return False
+    passed = queue.now - previous.queue.now
+    passed_at_most = passed * (1 + _NOTHING)
+    for name, gone in known.items():
+        if name in here:
+            continue
+        # It must have ended when it was expected to, within the last round.
+        speed = gone.speed(previous.machines.get(name, {}))
+        seconds = length_of(gone, previous.queue) / speed if speed > 0 else float("inf")
+        if not seconds <= passed_at_most <= seconds + queue.terms.round_seconds:
+            return False
 
     for job in jobs:
         before = known.get(job.name)
@@ -410,15 +418,6 @@ def as_foreseen(queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound)
             return False
 
     return True
-
-
-def _ended_in_time(job: QueueJob, queue: JobQueue, previous: QueueRound) -> bool:
-    """Whether a job that is gone has ended when it was expected to, within the last round."""
-    speed = job.speed(previous.machines.get(job.name, {}))
-    seconds = length_of(job, previous.queue) / speed if speed > 0 else float("inf")
-    passed = queue.now - previous.queue.now
-    passed_at_most = passed * (1 + _NOTHING)
-    return seconds <= passed_at_most <= seconds + queue.terms.round_seconds
 
 
 def _terms(job: QueueJob, queue: JobQueue) -> tuple[float | None, ...]:

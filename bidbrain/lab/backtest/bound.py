@@ -86,8 +86,7 @@ class UnitPrices:
         known = [series for series in histories if series.market in nu_of]
         steps = []
         for series in known:
-            openings = market.openings(series.market)
-            steps.append(_where_open(*_lowest_of_last_hour(series), openings))
+            steps.append(_lowest_where_open(series, market.openings(series.market)))
         moments = np.concatenate([at for at, _ in steps])
         times = np.unique(moments)
         columns = [np.full(times.size, baseline.on_demand / baseline.nu)]
@@ -170,10 +169,25 @@ def cheapest_work(
     return float(used[paid] @ flat[order][paid])
 
 
-def _where_open(
-    times: Ints, lowest: Ints, openings: tuple[Ints, Bools] | None
+def _lowest_where_open(
+    series: PriceSeries, openings: tuple[Ints, Bools] | None
 ) -> tuple[Ints, Floats]:
-    """The steps of the lowest price, which is infinite while a market has no machines."""
+    """For each moment the lowest price that was in force within the hour before it; it is infinite
+    while a market has no machines.
+    """
+    moments = np.concatenate((series.times, series.times + HOUR))
+    times = np.unique(moments)
+    last = np.searchsorted(series.times, times, side="right") - 1
+    hour_ago = np.searchsorted(series.times, times - HOUR, side="right") - 1
+    first = np.maximum(hour_ago, 0)
+    count = last - first + 1
+    minima = range_extremes(series.prices, int(count.max()), np.minimum)
+    level = np.frexp(count)[1] - 1
+    early = minima[level, first]
+    before_last = last - (1 << level)
+    late = minima[level, before_last + 1]
+    lowest = np.minimum(early, late)
+
     if openings is None:
         return times, lowest.astype(np.float64)
     changes, is_open = openings
@@ -184,23 +198,6 @@ def _where_open(
     current = np.maximum(place - 1, 0)
     open_price = np.where(is_open[current], price, np.inf)
     return both, open_price
-
-
-def _lowest_of_last_hour(series: PriceSeries) -> tuple[Ints, Ints]:
-    """For each moment the lowest price that was in force within the hour before it."""
-    moments = np.concatenate((series.times, series.times + HOUR))
-    times = np.unique(moments)
-    last = np.searchsorted(series.times, times, side="right") - 1
-    place = np.searchsorted(series.times, times - HOUR, side="right") - 1
-    first = np.maximum(place, 0)
-    count = last - first + 1
-    minima = range_extremes(series.prices, int(count.max()), np.minimum)
-    level = np.frexp(count)[1] - 1
-    early = minima[level, first]
-    before_last = last - (1 << level)
-    late = minima[level, before_last + 1]
-    lowest = np.minimum(early, late)
-    return times, lowest
 
 
 _Table = NDArray[np.int16] | NDArray[np.int32]
