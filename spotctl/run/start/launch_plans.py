@@ -26,7 +26,7 @@ from spotctl.planning.forecast import forecast_of
 from spotctl.planning.plan import plan_jobs
 from spotctl.planning.quotas import on_demand_remarks
 from spotctl.planning.values import JobPlan
-from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment, read_facts
+from spotctl.run.start.stored_facts import LoggedTerms, read_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ def stored_plans(
     """Plans jobs together, from what is stored. `at` replaces the present moment; `hours` is the
     length of jobs whose files do not say."""
     check_planned_together(specs)
-    moment = PlanMoment(
-        parse_time(at) if at else None, parse_duration(hours) / HOUR if hours else None
-    )
-    return _plans(specs, settings, moment, wall_us() if moment.at is None else moment.at)
+    moment = parse_time(at) if at else None
+    length = parse_duration(hours) / HOUR if hours else None
+    now = wall_us() if moment is None else moment
+    return _plans(specs, settings, now, moment=moment, hours=length)
 
 
 def explained(planned: JobPlans, settings: Settings, at: str = "", hours: str = "") -> JobPlans:
@@ -93,14 +93,19 @@ def plan_of_run(
     """
     parts = quotas_from(began.quotas if quotas is None else quotas)
     terms = LoggedTerms(began.wall_us, started, began.deadline, parts, place)
-    (plan,) = _plans([restored(began.spec, settings.home)], settings, terms, began.wall_us).plans
+    (plan,) = _plans([restored(began.spec, settings.home)], settings, began.wall_us, terms).plans
     return plan
 
 
 def _plans(
-    specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms, at: int
+    specs: Sequence[JobSpec],
+    settings: Settings,
+    at: int,
+    terms: LoggedTerms | None = None,
+    moment: int | None = None,
+    hours: float | None = None,
 ) -> JobPlans:
-    facts = read_facts(specs, settings, terms)
+    facts = read_facts(specs, settings, terms, moment, hours)
     plans = plan_jobs(facts)
     account = facts.account
     catalog = facts.snapshot.catalog

@@ -42,16 +42,6 @@ _LOCALTIME = Path("/etc/localtime")
 
 
 @dataclass(frozen=True, slots=True)
-class PlanMoment:
-    """The moment `at` that the user names instead of now, and the user's estimate of a job's length
-    in hours.
-    """
-
-    at: int | None = None
-    hours: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class LoggedTerms:
     """The terms of a run that its log keeps, so that every process that works on the run makes the
     same plan.
@@ -68,9 +58,17 @@ class LoggedTerms:
 
 
 def read_facts(
-    specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms
+    specs: Sequence[JobSpec],
+    settings: Settings,
+    terms: LoggedTerms | None = None,
+    at: int | None = None,
+    hours: float | None = None,
 ) -> PlanningFacts:
-    """The facts for jobs that begin together, as they are now, or for a run as its log has them."""
+    """The facts for jobs that begin together, as they are now, or for a run as its log has them.
+
+    Instead of now, the user may name the moment `at`; `hours` is the user's estimate of a job's
+    length.
+    """
     known = library(settings)
     # These tell users apart, too.
     specs = [replace(spec, tags={**settings.tags, **spec.tags}) for spec in specs]
@@ -81,7 +79,7 @@ def read_facts(
     account = AccountQuotas()
     remarks = tuple[str, ...]()
 
-    if isinstance(terms, LoggedTerms):
+    if terms is not None:
         before = terms.launched
         begin = terms.started
         quotas = terms.quotas
@@ -95,10 +93,10 @@ def read_facts(
             if quota.cloud in clouds
         )
         account = read_account(settings, now)
-        market = market_now(specs, settings) if terms.at is None else None
+        market = market_now(specs, settings) if at is None else None
         sharing = queue_terms(specs, settings)
         queue = replace(account.queue, terms=sharing)
-        if account.spot and terms.at is None:
+        if account.spot and at is None:
             queue = queue_of(specs[0], settings).present(sharing, [spec.name for spec in specs])
         queued = {job.name for job in queue.jobs}
         # The queue divides what its jobs hold again.
@@ -111,13 +109,13 @@ def read_facts(
                 f"quotas are shared with {', '.join(sorted(queued))}: rounds of their queue divide "
                 "them",
             )
-        begin, remarks = beginning(specs, table, now, market, terms.at)
+        begin, remarks = beginning(specs, table, now, market, at)
         remarks += stated + held
 
     learned = learn_from_runs(settings, known, specs, before)
     profiles = profiles_of(specs)
     jobs = [
-        _job(spec, terms, begin, learned.get(spec.name), profiles.get(spec.name, ()))
+        _job(spec, terms, begin, hours, learned.get(spec.name), profiles.get(spec.name, ()))
         for spec in specs
     ]
     snapshot = MarketSnapshot.of(table, catalog, begin)
@@ -143,15 +141,14 @@ def _lacks_speeds(spec: JobSpec, learned: Learned | None) -> bool:
 
 def _job(
     spec: JobSpec,
-    terms: PlanMoment | LoggedTerms,
+    terms: LoggedTerms | None,
     begin: int,
+    hours: float | None,
     learned: Learned | None,
     profiles: tuple[ModelProfile, ...],
 ) -> Job:
-    if isinstance(terms, PlanMoment):
-        return job_of(
-            spec, begin, learned, deadline_of(spec, begin), terms.hours, profiles=profiles
-        )
+    if terms is None:
+        return job_of(spec, begin, learned, deadline_of(spec, begin), hours, profiles=profiles)
 
     deadline = terms.deadline
     if deadline is None and spec.deadline is not None:

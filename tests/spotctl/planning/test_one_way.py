@@ -22,7 +22,7 @@ from spotctl.planning.values import (
     PlanCost,
 )
 from spotctl.run.start.launch_plans import JobPlans
-from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment
+from spotctl.run.start.stored_facts import LoggedTerms
 
 ROOT = Path(__file__).parents[3]
 STEPS = {
@@ -114,7 +114,6 @@ def test_a_module_begins_with_its_steps(step: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        PlanMoment,
         LoggedTerms,
         PlanningFacts,
         Job,
