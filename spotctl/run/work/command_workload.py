@@ -171,10 +171,8 @@ class CommandWorkload(Workload):
 
         self._assign_work(state, machines, step)
         failed_setups = tuple(
-            ev.SetupFailed(
-                failure.machine, failure.code, last_lines(self._environment, failure.machine)
-            )
-            for failure in step.unprepared
+            ev.SetupFailed(machine, code, last_lines(self._environment, machine))
+            for machine, code in step.unprepared.items()
         )
 
         events = (*checkpoints, *failed_setups, *sent, *self._attempt_events(state, step, now))
@@ -306,18 +304,15 @@ class CommandWorkload(Workload):
             self._failing_since = None
             return step
 
-        code = step.failed.code
+        machine, code = step.failed
         tried = state.work.failures.get(code, 0)
         most = allowed(self._command.retries, code)
         if tried >= most or not self._is_final(state):
             return step
 
         self._failing_since = None
-        output = last_lines(self._environment, step.failed.machine)
-        reason = (
-            f"{step.failed.machine} exited with status {code}: {output}; retry {tried + 1} of "
-            f"{most}"
-        )
+        output = last_lines(self._environment, machine)
+        reason = f"{machine} exited with status {code}: {output}; retry {tried + 1} of {most}"
         return replace(step, stop=reason)
 
     def _ended_unseen(self, state: RunState, step: GangStep) -> GangStep:
@@ -379,7 +374,7 @@ class CommandWorkload(Workload):
             attempt = work.attempt
             assert attempt is not None
             if step.stop:
-                code = None if step.failed is None else step.failed.code
+                _, code = step.failed or (None, None)
                 yield ev.AttemptStopped(attempt.attempt, step.stop, step.moved, code)
             left = tuple(ev.Moment(machine, now) for machine in attempt.machines)
             yield ev.Progressed(attempt.attempt, None, 0, left=left, redone=work.redone(now))
@@ -408,8 +403,7 @@ class CommandWorkload(Workload):
             )
             return FAILED, f"{asked} without an eviction warning"
         if step.failed is not None and not step.stop and self._is_final(state):
-            code = step.failed.code
-            machine = step.failed.machine
+            machine, code = step.failed
             output = last_lines(self._environment, machine)
             again = state.work.failures.get(code, 0)
             after = f" (retried {counted(again, 'time')})" if again else ""

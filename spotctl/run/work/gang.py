@@ -65,22 +65,14 @@ class GangShape:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeExit:
-    """A machine, and the status with which its payload exited."""
-
-    machine: str
-    code: int
-
-
-@dataclass(frozen=True, slots=True)
 class GangStep:
     """The action to take now.
 
     `begin` names the machines of a new attempt; `stop` is the reason to stop the current one, and
     `moved` says that the program asked to be moved. Machines in `run` are assigned the command,
-    those in `rest` nothing. `unprepared` are machines whose setup failed, `failed` is a node whose
-    command failed, `done` says that all nodes exited with status 0. `idle` machines are of no more
-    use.
+    those in `rest` nothing. `unprepared` are machines whose setup failed, each with its exit status,
+    `failed` is a node whose command failed, with that of the command. `done` says that all nodes
+    exited with status 0. `idle` machines are of no more use.
     """
 
     begin: tuple[str, ...] = ()
@@ -88,8 +80,8 @@ class GangStep:
     moved: bool = False
     run: tuple[str, ...] = ()
     rest: tuple[str, ...] = ()
-    unprepared: tuple[NodeExit, ...] = ()
-    failed: NodeExit | None = None
+    unprepared: Mapping[str, int] = field(default_factory=dict)
+    failed: tuple[str, int] | None = None
     done: bool = False
     idle: tuple[str, ...] = ()
 
@@ -116,21 +108,19 @@ def next_step(state: RunState, machines: Sequence[Machine], shape: GangShape, no
 
     # The gang is incomplete: its nodes are prepared, and wait for others.
     nodes = [held for held in _nodes(state) if held.id in listed]
-    failed = list[NodeExit]()
+    unprepared = dict[str, int]()
     rest = list[str]()
     name = run_name(state.work.number)
     for node in nodes:
         machine = listed[node.id]
         if machine.work == PREPARE and machine.exit_code not in (None, 0):
-            failed.append(NodeExit(node.id, machine.exit_code))
+            unprepared[node.id] = machine.exit_code
         if machine.work == name and machine.exit_code is None:
             rest.append(node.id)
 
-    unprepared = tuple(failed)
-    broken = {failure.machine for failure in failed}
     ready = _ready(nodes, listed, shape)
-    waiting = [node for node in nodes if node.id not in broken]
-    alive = [node for node in _nodes(state) if node.id not in broken]
+    waiting = [node for node in nodes if node.id not in unprepared]
+    alive = [node for node in _nodes(state) if node.id not in unprepared]
 
     # An attempt begins with the machines that are ready: at once if enough remain of the last one.
     enough = len(ready) >= shape.most
@@ -143,7 +133,7 @@ def next_step(state: RunState, machines: Sequence[Machine], shape: GangShape, no
         begin = tuple(node.id for node in ready[: shape.most])
         return GangStep(begin=begin, unprepared=unprepared)
 
-    idle = list(broken)
+    idle = list(unprepared)
     if 0 < len(waiting) < shape.least and not state.open:
         waited = now - _since(state, waiting, shape)
         idle += [node.id for node in waiting if waited > shape.pause]
@@ -176,7 +166,7 @@ def _running(
     if moved:
         return GangStep(stop=f"{', '.join(moved)} requested a move", moved=True, idle=tuple(moved))
 
-    failed = next((NodeExit(machine, code) for machine, code in codes.items() if code), None)
+    failed = next(((machine, code) for machine, code in codes.items() if code), None)
     if any(state.leaves_at(state.machines[machine]) is not None for machine in attempt.machines):
         # The replacement of the leaving machine may be among the others.
         return GangStep(run=waiting, failed=failed)

@@ -14,14 +14,7 @@ from spotctl.log.events import Event
 from spotctl.log.folding import fold
 from spotctl.log.state import LogRow, RunState
 from spotctl.run.turn.live_strategy import record_of
-from spotctl.run.work.gang import (
-    GangShape,
-    GangStep,
-    NodeExit,
-    free_since,
-    next_step,
-    node_variables,
-)
+from spotctl.run.work.gang import GangShape, GangStep, free_since, next_step, node_variables
 from tests.spotctl.run.worlds import MARKETS, ON_DEMAND, START
 
 PAIR = GangShape(2, 2, prepares=False, pause=5 * MINUTE)
@@ -75,7 +68,7 @@ def at_work(*codes: int | None) -> list[Machine]:
         (
             [shown("a", "prepare", 0), shown("b", "prepare", 3)],
             PREPARED,
-            GangStep(unprepared=(NodeExit("b", 3),), idle=("b",)),
+            GangStep(unprepared={"b": 3}, idle=("b",)),
         ),
     ],
 )
@@ -103,7 +96,7 @@ def test_an_incomplete_gang_is_returned_after_a_while_and_reliable_machines_are_
         ((None, None), GangStep()),
         ((0, None), GangStep()),
         ((0, 0), GangStep(done=True)),
-        ((None, 9), GangStep(failed=NodeExit("b", 9))),
+        ((None, 9), GangStep(failed=("b", 9))),
         ((75, 1), GangStep(stop="a requested a move", moved=True, idle=("a",))),
     ],
 )
