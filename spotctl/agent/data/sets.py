@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -258,9 +258,20 @@ def describe(source: Path, digest: DigestOf) -> DataSet:
     """The parts of a folder or a file. TransferFailed: one of them cannot be read.
     FileNotFoundError: one went away.
     """
-    parts = _Parts(source, digest)
+    files = dict[str, SetFile]()
+    folders = dict[str, int]()
+    links = dict[str, str]()
     try:
-        parts.add(source.name, source)
+        for name, path, content in _parts(source, source.name, source):
+            if isinstance(content, str):
+                links[name] = content
+                continue
+
+            mode = content.st_mode & _PERMISSIONS
+            if stat.S_ISDIR(content.st_mode):
+                folders[name] = mode
+            else:
+                files[name] = SetFile(content.st_size, digest(name, path, content), mode)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -268,55 +279,46 @@ def describe(source: Path, digest: DigestOf) -> DataSet:
             f"data {source}: {error.filename}: cannot be read: {error.strerror}"
         ) from error
 
-    return DataSet(source.name, parts.files, parts.folders, parts.links)
+    return DataSet(source.name, files, folders, links)
 
 
-@dataclass
-class _Parts:
-    """The parts of a folder as they are met. A link to a place inside stays a link; for any other,
-    its target is taken."""
+def _parts(
+    source: Path, name: str, path: Path, within: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Path, os.stat_result | str]]:
+    """The part of a folder at a path, and those in it: the name of each in the data set, its path,
+    and its status, or the target if it is a link to a place inside. For any other link, its target
+    is taken.
 
-    source: Path
-    digest: DigestOf
-    files: dict[str, SetFile] = field(default_factory=dict)
-    folders: dict[str, int] = field(default_factory=dict)
-    links: dict[str, str] = field(default_factory=dict)
+    `within` are the real paths of the folders that the part is in.
+    """
+    if path.is_symlink() and within:
+        target, here = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))
+        if target.is_relative_to(within[0]) and here.is_relative_to(within[0]):
+            yield name, path, os.path.relpath(target, here)
+            return
 
-    def add(self, name: str, path: Path, within: tuple[str, ...] = ()) -> None:
-        """Adds a part by its name in the data set. `within` are the real paths of the folders that
-        it is in.
-        """
-        if path.is_symlink() and within:
-            target, here = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))
-            if target.is_relative_to(within[0]) and here.is_relative_to(within[0]):
-                self.links[name] = os.path.relpath(target, here)
-                return
+    refused = f"data {source}: {path}"
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise TransferFailed(
+                f"{refused} is a link to {path.readlink()}, which does not exist"
+            ) from None
+        raise
 
-        try:
-            status = path.stat()
-        except FileNotFoundError:
-            if path.is_symlink():
-                raise self._refusal(
-                    path, f"is a link to {path.readlink()}, which does not exist"
-                ) from None
-            raise
-
-        if stat.S_ISDIR(status.st_mode):
-            real = os.path.realpath(path)
-            if real in within:
-                raise self._refusal(
-                    path, f"leads back to {real}, in which it is itself; remove the link"
-                )
-            self.folders[name] = status.st_mode & _PERMISSIONS
-            for part in sorted(path.iterdir()):
-                self.add(f"{name}/{part.name}", part, (*within, real))
-        elif stat.S_ISREG(status.st_mode) and not os.access(path, os.R_OK):
-            raise self._refusal(path, "cannot be read; its owner must allow it")
-        elif stat.S_ISREG(status.st_mode):
-            digest = self.digest(name, path, status)
-            self.files[name] = SetFile(status.st_size, digest, status.st_mode & _PERMISSIONS)
-        else:
-            raise self._refusal(path, "is no file, folder or link; move it elsewhere")
-
-    def _refusal(self, path: Path, why: str) -> TransferFailed:
-        return TransferFailed(f"data {self.source}: {path} {why}")
+    if stat.S_ISDIR(status.st_mode):
+        real = os.path.realpath(path)
+        if real in within:
+            raise TransferFailed(
+                f"{refused} leads back to {real}, in which it is itself; remove the link"
+            )
+        yield name, path, status
+        for part in sorted(path.iterdir()):
+            yield from _parts(source, f"{name}/{part.name}", part, (*within, real))
+    elif stat.S_ISREG(status.st_mode) and not os.access(path, os.R_OK):
+        raise TransferFailed(f"{refused} cannot be read; its owner must allow it")
+    elif stat.S_ISREG(status.st_mode):
+        yield name, path, status
+    else:
+        raise TransferFailed(f"{refused} is no file, folder or link; move it elsewhere")
