@@ -121,20 +121,20 @@ def of_this_computer(settings: Settings, now: int) -> Iterator[Finding]:
     yield _python()
 
     try:
-        sdks = [sdk for cloud in rented_clouds() if (sdk := cloud_of(cloud).packages.sdk)]
+        sdks = [sdk for cloud in rented_clouds() for sdk in cloud_of(cloud).packages[:1]]
         detail = ", ".join(f"{name} {version(name)}" for name in ("spotctl", *sdks))
         yield Finding("here", "versions", Level.GOOD, detail)
     except PackageNotFoundError as error:
         yield Finding(
             "here", "versions", Level.FAILS, f"{error.name} is not installed", "pip install spotctl"
         )
-    for package in (
-        package for cloud in rented_clouds() for package in cloud_of(cloud).packages.optional
+    for module, extra, used_for in (
+        optional for cloud in rented_clouds() for optional in cloud_of(cloud).extras
     ):
-        if not _is_installed(package.module):
-            detail = f"not installed; for {package.used_for}"
-            cure = f"pip install 'spotctl[{package.extra}]'"
-            yield Finding("here", f"extra {package.extra}", Level.NOTE, detail, cure)
+        if not _is_installed(module):
+            detail = f"not installed; for {used_for}"
+            cure = f"pip install 'spotctl[{extra}]'"
+            yield Finding("here", f"extra {extra}", Level.NOTE, detail, cure)
 
     yield _home(settings.home)
     yield _disk(settings.home)

@@ -82,8 +82,8 @@ class MachineRequest:
     may do), `disk_gib` and `network` are names in the cloud's own terms; unset, the provider
     chooses. Machines for `containers` install podman when they boot. Machines of a `reservation`
     (its id, as the cloud names it) are taken from it, or none is granted; `block` says that it is a
-    Capacity Block. `ports` of each machine are reached by the others of the run; only a cloud with
-    `MappedPorts` needs to know them.
+    Capacity Block. `ports` of each machine are reached by the others of the run; only a cloud whose
+    `JobKeys` have `ports` needs to know them.
     """
 
     token: str

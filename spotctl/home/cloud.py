@@ -88,24 +88,16 @@ class UsedReservations:
 
 
 @dataclass(frozen=True, slots=True)
-class MappedPorts:
-    """Machines without a common network: others reach each one only at the address of a router,
-    which forwards the ports that an order names. The machine's variable `host` has that address,
-    and `port` is the name of the variable that has the router's port for a port of the machine,
-    which stands for `{}`.
-    """
-
-    host: str
-    port: str
-
-
-@dataclass(frozen=True, slots=True)
 class JobKeys:
     """Words of a job file about a cloud: the key of its images, the kind of its machines' identity,
     a large region.
 
-    `reservations` is None where spotctl uses none. Machines with `ports` run commands of one node,
-    and trainings.
+    `reservations` is None where spotctl uses none.
+
+    Machines with `ports` have no common network: others reach each one only at the address of a
+    router, which forwards the ports that an order names. The two names are those of the machine's
+    variables: one has that address, the other the router's port for a port of the machine, which
+    stands for `{}`. Such machines run commands of one node, and trainings.
     """
 
     image: str
@@ -114,32 +106,7 @@ class JobKeys:
     identity: str = ""
     region: str = ""
     reservations: UsedReservations | None = None
-    ports: MappedPorts | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OptionalPackage:
-    """A package that an extra of spotctl installs: its module, the extra, and what needs it."""
-
-    module: str
-    extra: str
-    used_for: str
-
-
-@dataclass(frozen=True, slots=True)
-class CloudPackages:
-    """The packages through which a cloud is reached: the SDK that rents machines, the others, and
-    optional ones.
-    """
-
-    sdk: str = ""
-    others: tuple[str, ...] = ()
-    optional: tuple[OptionalPackage, ...] = ()
-
-    @property
-    def needed(self) -> tuple[str, ...]:
-        """The packages that a runner on a machine of the cloud imports."""
-        return (*((self.sdk,) if self.sdk else ()), *self.others)
+    ports: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +118,12 @@ class Cloud:
     markets: CloudMarkets
     settings: CloudSettings | None = None
     job: JobKeys | None = None
-    packages: CloudPackages = CloudPackages()
+    packages: tuple[str, ...] = ()
+    """The packages through which it is reached, which a runner on one of its machines imports, too:
+    first the SDK that rents machines."""
+    extras: tuple[tuple[str, str, str], ...] = ()
+    """Optional packages: of each its module, the extra of spotctl that installs it, and what needs
+    it."""
     policies: tuple[str, ...] = ()
     """The documents of minimal permissions that the part `doctor` has."""
 
@@ -167,8 +139,9 @@ def cloud_of(name: str) -> Cloud:
     return cast("Cloud", descriptor_of(name))
 
 
-def mapped_ports(cloud: str) -> MappedPorts | None:
-    """How the machines of a cloud reach each other; None if they share a network."""
+def mapped_ports(cloud: str) -> tuple[str, str] | None:
+    """The variables by which the machines of a cloud reach each other; None if they share a
+    network."""
     job = cloud_of(cloud).job
     return None if job is None else job.ports
 

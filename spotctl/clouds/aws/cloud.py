@@ -15,7 +15,6 @@ from pricing_data.known_clouds import CloudMarkets
 from pricing_data.units import MINUTE
 from spotctl.home.cloud import (
     Cloud,
-    CloudPackages,
     CloudSettings,
     CloudWords,
     JobKeys,
@@ -170,6 +169,6 @@ CLOUD = Cloud(
             close=True,
         ),
     ),
-    packages=CloudPackages("boto3"),
+    packages=("boto3",),
     policies=("aws", "aws-try", "aws-try-role"),
 )

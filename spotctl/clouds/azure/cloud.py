@@ -16,7 +16,6 @@ from pricing_data.errors import MissingCredentials
 from pricing_data.known_clouds import CloudMarkets
 from spotctl.home.cloud import (
     Cloud,
-    CloudPackages,
     CloudSettings,
     CloudWords,
     JobKeys,
@@ -164,16 +163,14 @@ CLOUD = Cloud(
             regional=True,
         ),
     ),
-    packages=CloudPackages(
+    packages=(
         "azure-mgmt-compute",
-        (
-            "azure-identity",
-            "azure-mgmt-authorization",
-            "azure-mgmt-monitor",
-            "azure-mgmt-resource",
-            "azure-mgmt-resource-deployments",
-            "azure-mgmt-resourcegraph",
-        ),
+        "azure-identity",
+        "azure-mgmt-authorization",
+        "azure-mgmt-monitor",
+        "azure-mgmt-resource",
+        "azure-mgmt-resource-deployments",
+        "azure-mgmt-resourcegraph",
     ),
     policies=("azure", "azure-machines", "azure-try"),
 )

@@ -13,11 +13,9 @@ from pricing_data.known_clouds import CloudMarkets
 from pricing_data.units import DAY
 from spotctl.home.cloud import (
     Cloud,
-    CloudPackages,
     CloudSettings,
     CloudWords,
     JobKeys,
-    OptionalPackage,
     UsedReservations,
     address_ranges,
     text,
@@ -161,11 +159,7 @@ CLOUD = Cloud(
             zone="us-central1-a",
         ),
     ),
-    packages=CloudPackages(
-        "google-cloud-compute",
-        optional=(
-            OptionalPackage("google.cloud.billing", "gcp-pricing", "on-demand prices of gcp"),
-        ),
-    ),
+    packages=("google-cloud-compute",),
+    extras=(("google.cloud.billing", "gcp-pricing", "on-demand prices of gcp"),),
     policies=("gcp", "gcp-machines", "gcp-try"),
 )

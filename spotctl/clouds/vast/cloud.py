@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pricing_data.errors import MissingCredentials
 from pricing_data.known_clouds import CloudMarkets
-from spotctl.home.cloud import Cloud, CloudSettings, CloudWords, JobKeys, MappedPorts, text
+from spotctl.home.cloud import Cloud, CloudSettings, CloudWords, JobKeys, text
 
 CLOUD_NAME = "vast"
 VERIFIED, UNVERIFIED = "verified", "unverified"
@@ -102,6 +102,6 @@ CLOUD = Cloud(
         "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime",
         # https://docs.vast.ai/documentation/instances/docker-environment, "Predefined Variables"
         # and "Port Variables".
-        ports=MappedPorts("PUBLIC_IPADDR", "VAST_TCP_PORT_{}"),
+        ports=("PUBLIC_IPADDR", "VAST_TCP_PORT_{}"),
     ),
 )

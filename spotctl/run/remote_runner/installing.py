@@ -70,7 +70,7 @@ exec {layout.PYTHON} -s -S -m spotctl "$@"
 
 def packages_on(cloud: str, notify: Notify) -> tuple[str, ...]:
     """The packages that a runner on a cloud imports."""
-    return (*_PACKAGES, *cloud_of(cloud).packages.needed, *(("apprise",) if notify.to else ()))
+    return (*_PACKAGES, *cloud_of(cloud).packages, *(("apprise",) if notify.to else ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
         _end(machines)
 
     versions = {"python": platform.python_version()}
-    for package in ("spotctl", *cloud_of(kit.cloud).packages.needed):
+    for package in ("spotctl", *cloud_of(kit.cloud).packages):
         versions[package] = version(package)
     return TrialRecord(
         cloud=kit.cloud,

@@ -73,7 +73,8 @@ class TrainingNodes:
         mapped = mapped_ports(cloud)
         reached = ["--host", "auto"]
         if mapped is not None:
-            variables = mapped.host, mapped.port.format(NODE_PORT)
+            host, port = mapped
+            variables = host, port.format(NODE_PORT)
             reached = ["--reached-in", *variables, "--listen", f"0.0.0.0:{NODE_PORT}"]
 
         waits = ["--wait", _PATIENCE] if patient else []
