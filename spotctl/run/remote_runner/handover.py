@@ -4,6 +4,7 @@ machine, then moves the runner there."""
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -32,9 +33,9 @@ from spotctl.run.following import RunEnd, RunObserver
 from spotctl.run.remote_runner import homes
 from spotctl.run.remote_runner.fence import Fence
 from spotctl.run.remote_runner.homes import LogCopier, add_missing
-from spotctl.run.remote_runner.installing import RunnerArchives, RunnerMachine, packages_on
+from spotctl.run.remote_runner.installing import RunnerMachine, packages_on, packed_runner
 from spotctl.run.remote_runner.place import RunPlace, keep, place_of_run, publish
-from spotctl.run.remote_runner.start import JOB, RunnerStart
+from spotctl.run.remote_runner.start import JOB, PACKAGES, RunnerStart
 from spotctl.run.start import runs
 from spotctl.run.start.admission import check_checkpoint_is_free
 from spotctl.run.start.workloads import workload_of
@@ -180,7 +181,7 @@ class _Move:
             (cloud,) = spec.resources.clouds
             archives = homes.archives_of(self._settings.home)
             target = self._installed_runner(
-                RunnerArchives.pack(spec, environment.rendezvous, archives, cloud, here())
+                packed_runner(spec, environment.rendezvous, archives, cloud, here())
             )
             if target is None:
                 return None
@@ -220,7 +221,7 @@ class _Move:
         with suppress(OSError):
             self._fence.renew(ended=True)
 
-    def _installed_runner(self, packed: RunnerArchives) -> RunnerMachine | None:
+    def _installed_runner(self, packed: Mapping[str, bytes]) -> RunnerMachine | None:
         """The first reliable machine whose agent answers, with a runner; None if the run is to
         stop.
 
@@ -253,7 +254,7 @@ class _Move:
         return None
 
     def _begin_sending(
-        self, state: RunState, packed: RunnerArchives
+        self, state: RunState, packed: Mapping[str, bytes]
     ) -> "Future[RunnerMachine] | None":
         """Sends a runner to the first reliable machine whose agent answers, if there is one, in a
         thread that does not keep this process from ending. The result is the machine, once the
@@ -280,7 +281,7 @@ class _Move:
                 archives = packed
                 if not there.runs_packages_of(here()):
                     packages = packages_for(folder, packages_on(cloud, self._spec.notify), there)
-                    archives = replace(packed, packages=packages.pack().path.read_bytes())
+                    archives = {**packed, PACKAGES: packages.pack().path.read_bytes()}
                 target.install(archives)
                 sending.set_result(target)
             # The run says it, and returns its machines.

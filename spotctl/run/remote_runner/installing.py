@@ -6,7 +6,7 @@ import io
 import json
 import subprocess
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -73,35 +73,30 @@ def packages_on(cloud: str, notify: Notify) -> tuple[str, ...]:
     return (*_PACKAGES, *cloud_of(cloud).packages, *(("apprise",) if notify.to else ()))
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerArchives:
-    """The archives that make up a runner, apart from the home of its run."""
+def packed_runner(
+    spec: JobSpec,
+    rendezvous: Path,
+    folder: Path,
+    cloud: str,
+    machine: MachinePlatform | None,
+) -> dict[str, bytes]:
+    """The archives that make up a runner, apart from the home of its run: each by the folder that
+    it becomes on the machine.
 
-    code: bytes
-    packages: bytes
-    job: bytes
-    rendezvous: bytes
-
-    @classmethod
-    def pack(
-        cls,
-        spec: JobSpec,
-        rendezvous: Path,
-        folder: Path,
-        cloud: str,
-        machine: MachinePlatform | None,
-    ) -> "RunnerArchives":
-        """Packs what a machine needs; the archives are kept in a folder, because packing takes
-        time. Without packages if its platform is unknown."""
+    They are kept in a folder, because packing takes time. Without packages if the machine's
+    platform is unknown.
+    """
+    packages = b""
+    code = whole_wheel(folder).path.read_bytes()
+    if machine is not None:
         names = packages_on(cloud, spec.notify)
-        return cls(
-            whole_wheel(folder).path.read_bytes(),
-            b""
-            if machine is None
-            else packages_for(folder, names, machine).pack().path.read_bytes(),
-            job_archive(spec.workdir, folder).path.read_bytes(),
-            _pack_folder(rendezvous),
-        )
+        packages = packages_for(folder, names, machine).pack().path.read_bytes()
+    return {
+        CODE: code,
+        PACKAGES: packages,
+        JOB: job_archive(spec.workdir, folder).path.read_bytes(),
+        RENDEZVOUS: _pack_folder(rendezvous),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +107,13 @@ class RunnerMachine:
     provider: CloudProvider
     note: Callable[[str], None]
 
-    def install(self, archives: RunnerArchives) -> None:
-        """Copies a runner there, without the run's home."""
-        size = len(archives.code) + len(archives.packages)
+    def install(self, archives: Mapping[str, bytes]) -> None:
+        """Copies a runner there, without the run's home; see `packed_runner`."""
+        size = len(archives[CODE]) + len(archives[PACKAGES])
         self.note(f"copying the runner to {self.id} ({size / (1 << 20):.0f} MiB)")
         self.run(("/bin/sh", "-c", f"rm -rf {ROOT} && mkdir -m 700 {ROOT}"))
-        self._send(CODE, archives.code, zipped=True)
-        self._send(PACKAGES, archives.packages, zipped=True)
-        self._send(JOB, archives.job)
-        self._send(RENDEZVOUS, archives.rendezvous)
+        for folder, archive in archives.items():
+            self._send(folder, archive, zipped=folder in (CODE, PACKAGES))
 
     def give_home(self, home: Path) -> None:
         """Copies the home of the run there, to a machine with a runner."""

@@ -59,7 +59,7 @@ from spotctl.run.remote_runner.homes import (
     copy_home,
     fetch_output,
 )
-from spotctl.run.remote_runner.installing import RunnerArchives, RunnerMachine
+from spotctl.run.remote_runner.installing import RunnerMachine
 from spotctl.run.remote_runner.place import Admission, RunPlace
 from spotctl.run.remote_runner.start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, RunnerStart
 from spotctl.run.start import runs
@@ -307,11 +307,11 @@ class StandbyKeeper:
                 copy = Path(scratch) / "home"
                 copy_home(self._settings, self._start.run, JOB, copy)
                 # The same archives that this machine received.
-                received = (
-                    Path(f"{folder}.archive").read_bytes()
+                received = {
+                    folder: Path(f"{folder}.archive").read_bytes()
                     for folder in (CODE, PACKAGES, JOB, RENDEZVOUS)
-                )
-                target.install(RunnerArchives(*received))
+                }
+                target.install(received)
                 target.give_home(copy)
 
             self._note("starting the standby")
