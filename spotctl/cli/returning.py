@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
     from spotctl.run.orphans import EmergencyReturn, Orphans
-    from spotctl.run.stored_data.removing import DataUse, UnusedCopy
+    from spotctl.run.stored_data.removing import DataUse
 
 
 def stop(
@@ -109,7 +109,7 @@ def gc(
     from spotctl.cli.runs import remote_runner
     from spotctl.clouds.errors import NotHere, NotPermitted
     from spotctl.run.orphans import orphans
-    from spotctl.run.stored_data.removing import DataUse, UnusedCopy, unused_copies, unused_data
+    from spotctl.run.stored_data.removing import DataUse, unused_copies, unused_data
     from spotctl.show.columns import as_json
     from spotctl.show.runs import run_answers
 
@@ -127,7 +127,7 @@ def gc(
         isinstance(part.failure, NotPermitted | NotHere) for part in unsearched if part.is_used
     )
     unused = list[DataUse]()
-    copies = list[UnusedCopy]()
+    copies = list[tuple[Path, int, int]]()
 
     try:
         if not clouds:
@@ -156,10 +156,10 @@ def gc(
             session.remark(
                 f"data {use.location}: {size}, last used by {use.job}, launched {moment(use.used)}"
             )
-        for copy in copies:
-            size = gigabytes(copy.size)
-            used = moment(copy.used)
-            session.remark(f"data {copy.folder}: {size} on this computer, last used {used}")
+        for folder, size_bytes, used in copies:
+            session.remark(
+                f"data {folder}: {gigabytes(size_bytes)} on this computer, last used {moment(used)}"
+            )
 
     remaining = list[str]()
     if (orphaned or unused or copies) and (
@@ -170,7 +170,7 @@ def gc(
     failures += remaining
     if json_:
         data = [(str(use.location), use.size, use.job, use.used) for use in unused]
-        data += [(str(copy.folder), copy.size, "", copy.used) for copy in copies]
+        data += [(str(folder), size_bytes, "", used) for folder, size_bytes, used in copies]
         answer = {
             "removed": yes,
             "resources": orphaned,
@@ -190,7 +190,7 @@ def _remove(
     session: Session,
     orphans_by_cloud: Sequence[Orphans],
     unused: Sequence[DataUse],
-    copies: Sequence[UnusedCopy],
+    copies: Sequence[tuple[Path, int, int]],
 ) -> list[str]:
     """Removes what was found in each cloud, even if another one fails, and then the data; returns
     the failures.

@@ -157,18 +157,10 @@ def _delete(bucket: Bucket, installation: str, keys: Sequence[str]) -> None:
         bucket.put(COLLECTING + installation, str(int(time.time())).encode())
 
 
-@dataclass(frozen=True, slots=True)
-class UnusedCopy:
-    """A copy in the home's cache: its bytes, and when a job last used it, in microseconds UTC."""
-
-    folder: Path
-    size: int
-    used: int
-
-
-def unused_copies(settings: Settings, days: int) -> list[UnusedCopy]:
-    """The copies that no job has used for this many days; none while a run on this computer may
-    need one.
+def unused_copies(settings: Settings, days: int) -> list[tuple[Path, int, int]]:
+    """The copies in the home's cache that no job has used for this many days: the folder of each,
+    its bytes, and when a job last used it, in microseconds UTC. None while a run on this computer
+    may need one.
     """
     cache = Paths(settings.home).cache
     before = wall_us() - days * DAY
@@ -182,29 +174,27 @@ def unused_copies(settings: Settings, days: int) -> list[UnusedCopy]:
     if going is None or any(spec["resources"]["clouds"] == ["local"] for spec in going):
         return []
 
-    copies = list[UnusedCopy]()
+    copies = list[tuple[Path, int, int]]()
     for folder in folders:
         files = (Path(root, name) for root, _, names in os.walk(folder) for name in names)
         size = sum(file.lstat().st_size for file in files)
-        copies.append(UnusedCopy(folder, size, _used(folder)))
+        copies.append((folder, size, _used(folder)))
     return copies
 
 
-def remove_copies(settings: Settings, copies: Sequence[UnusedCopy]) -> list[str]:
+def remove_copies(settings: Settings, copies: Sequence[tuple[Path, int, int]]) -> list[str]:
     """Removes copies, unless a job has used them since; returns what could not be removed."""
     failures = list[str]()
     with locked(Paths(settings.home).cache / ".lock"):
-        for copy in copies:
+        for folder, _, used in copies:
             try:
-                if _used(copy.folder) == copy.used:
+                if _used(folder) == used:
                     # Without its name, it is no copy any more, however the removal ends.
-                    leaving = copy.folder.with_name(f".{copy.folder.name.lstrip('.')}")
-                    move(copy.folder, leaving)
+                    leaving = folder.with_name(f".{folder.name.lstrip('.')}")
+                    move(folder, leaving)
                     shutil.rmtree(leaving)
             except OSError as error:
-                failures.append(
-                    f"data {copy.folder}: not all was removed: {error.strerror or error}"
-                )
+                failures.append(f"data {folder}: not all was removed: {error.strerror or error}")
 
     return failures
 
