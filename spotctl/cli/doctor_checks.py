@@ -140,14 +140,13 @@ def of_this_computer(settings: Settings, now: int) -> Iterator[Finding]:
     yield _disk(settings.home)
     yield _scheduler()
 
-    from spotctl.nightly.health import check
-    from spotctl.nightly.hours import local_zone
+    from spotctl.nightly.health import job_answer
     from spotctl.nightly.install import Timers
     from spotctl.nightly.state_dir import state_dirs
 
     for state_dir in state_dirs(settings.home.resolve()):
-        checked = check(state_dir, Timers.of_this_user(), now, local_zone()[0])
-        levels = [*((text, Level.FAILS) for text in checked.problems), (checked.renew, Level.NOTE)]
+        job = job_answer(state_dir, Timers.of_this_user(), now)
+        levels = [*((text, Level.FAILS) for text in job["problems"]), (job["renew"], Level.NOTE)]
         for text, level in levels:
             detail, _, cure = text.rpartition("; ")
             if not detail:

@@ -80,7 +80,7 @@ def install(
     added = installing.install(file, hours, chosen, home, timers, wall_us(), place)
     state_dir = StateDir(home.resolve(), added.nightly.name)
     if json_:
-        job = job_answer(state_dir, timers)
+        job = job_answer(state_dir, timers, wall_us())
         session.answer_json({**job, **as_json(INSTALLED, added)})
         return
 
@@ -257,4 +257,5 @@ def known_jobs(session: Session) -> list[dict[str, Any]]:
     from spotctl.nightly.install import Timers
 
     timers = Timers.of_this_user()
-    return [job_answer(state_dir, timers) for state_dir in known]
+    now = wall_us()
+    return [job_answer(state_dir, timers, now) for state_dir in known]

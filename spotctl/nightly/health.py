@@ -5,7 +5,6 @@ nightly ls` shows them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import tzinfo
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,12 +13,11 @@ from bidbrain.billing import usd
 from pricing_data.units import HOUR, MINUTE, SECOND, age, counted, format_time, usd_text
 from spotctl.home.errors import BadRequest
 from spotctl.home.printable import printable
-from spotctl.home.wall_clock import wall_us
 from spotctl.log.outcomes import DONE, STOPPED
 from spotctl.nightly.hours import LONGEST_RETRY, Hours, clock_text, day_of, local_zone
 from spotctl.nightly.install import Timers, renewal, trouble
 from spotctl.nightly.night_message import NOT_STARTED
-from spotctl.nightly.state_dir import Installed, NightRecord, NightStart, StateDir
+from spotctl.nightly.state_dir import NightStart, StateDir
 from spotctl.show.columns import Column, as_json, table
 
 if TYPE_CHECKING:
@@ -38,18 +36,34 @@ _FACTOR = 2
 _FIX_AND_RUN = "fix it, then run: spotctl nightly run {name}"
 
 
-@dataclass(frozen=True, slots=True)
 class NightHistory:
-    """The starts and the last night of a job, and when it was recorded as reported.
+    """The starts and the last night of a job, and when it was recorded as reported, as far as that
+    can be read; `damaged` says which files are damaged.
 
     `locked`: a process attends to the job.
     """
 
-    name: str
-    starts: Sequence[NightStart]
-    last: NightRecord | None
-    reported_at: int
-    locked: bool
+    def __init__(self, state_dir: StateDir) -> None:
+        self.name = state_dir.name
+        self.damaged = list[str]()
+
+        def readable(read: Callable[[], T | None]) -> T | None:
+            try:
+                return read()
+            except BadRequest as error:
+                self.damaged.append(str(error))
+                return None
+
+        self.starts, lines = readable(state_dir.starts.read) or ([], 0)
+        if lines:
+            cure = "remove the file; the next start makes a new one"
+            unread = counted(lines, "line")
+            self.damaged.append(f"{state_dir.starts.path}: {unread} cannot be read; {cure}")
+
+        self.last = readable(lambda: state_dir.last)
+        result = readable(lambda: state_dir.result)
+        self.reported_at = 0 if result is None else result.end
+        self.locked = state_dir.is_running
 
     @property
     def running_since(self) -> int | None:
@@ -81,31 +95,10 @@ class NightHistory:
         return start if start.why or unsaid else None
 
 
-def history(state_dir: StateDir) -> tuple[NightHistory, list[str]]:
-    """The history of a job as far as it can be read, and which files are damaged."""
-    damaged = list[str]()
-
-    def readable(read: Callable[[], T | None]) -> T | None:
-        try:
-            return read()
-        except BadRequest as error:
-            damaged.append(str(error))
-            return None
-
-    starts, lines = readable(state_dir.starts.read) or ([], 0)
-    if lines:
-        cure = "remove the file; the next start makes a new one"
-        damaged.append(f"{state_dir.starts.path}: {counted(lines, 'line')} cannot be read; {cure}")
-
-    last = readable(lambda: state_dir.last)
-    result = readable(lambda: state_dir.result)
-    reported_at = 0 if result is None else result.end
-    return NightHistory(state_dir.name, starts, last, reported_at, state_dir.is_running), damaged
-
-
 def problems(state_dir: StateDir, hours: Hours, now: int, zone: tzinfo) -> list[str]:
     """The problems of the job's records and of its last nights; empty if all is well."""
-    nights, problem_texts = history(state_dir)
+    nights = NightHistory(state_dir)
+    problem_texts = list(nights.damaged)
 
     since = nights.running_since
     limit = None if since is None else latest_end(nights.starts, hours, since, zone)
@@ -214,39 +207,6 @@ def ending_text(start: NightStart, zone: tzinfo) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NightlyCheck:
-    """The installation (None if it cannot be read), and what is wrong; each text ends with the
-    cure.
-
-    `trouble` would prevent the next night, `renew` says how to renew an older timer; both are empty
-    if all is well. `problems` begins with `trouble`, and goes on with the last nights.
-    """
-
-    nightly: Installed | None
-    trouble: str
-    problems: list[str]
-    renew: str = ""
-
-
-def check(state_dir: StateDir, timers: Timers, now: int, zone: tzinfo) -> NightlyCheck:
-    obstacle = f"{state_dir.folder / 'installed.json'} is gone; run spotctl nightly install again"
-    nightly = None
-    try:
-        nightly = state_dir.installed
-    except BadRequest as error:
-        obstacle = str(error)
-
-    if nightly is None:
-        return NightlyCheck(None, obstacle, [obstacle])
-
-    obstacle = trouble(state_dir, nightly, timers)
-    known = problems(state_dir, nightly.hours, now, zone)
-    if obstacle:
-        return NightlyCheck(nightly, obstacle, [obstacle, *known])
-    return NightlyCheck(nightly, "", known, renewal(state_dir, nightly, timers))
-
-
 def _hours(job: Mapping[str, Any]) -> str:
     text = job["at"] or ""
     if job["deadline"] is not None:
@@ -344,30 +304,44 @@ JOBS: tuple[Column[Any], ...] = (Column("nightly", "the nightly jobs", each=JOB)
 _COST: Column[Mapping[str, Any]] = Column("cost_usd", heading="cost", cell=_cost)
 
 
-def job_answer(state_dir: StateDir, timers: Timers) -> dict[str, Any]:
-    """A nightly job, its next start and its last night. If its installation cannot be read, most of
-    it is null.
+def job_answer(state_dir: StateDir, timers: Timers, now: int) -> dict[str, Any]:
+    """A nightly job, its next start, its last night, and what is wrong with it. If its installation
+    cannot be read, most of it is null.
     """
-    now, (zone, zone_name) = wall_us(), local_zone()
-    checked = check(state_dir, timers, now, zone)
-    nightly = checked.nightly
+    zone, zone_name = local_zone()
+    obstacle = f"{state_dir.folder / 'installed.json'} is gone; run spotctl nightly install again"
+    nightly = None
+    try:
+        nightly = state_dir.installed
+    except BadRequest as error:
+        obstacle = str(error)
+
     figures: dict[str, Any] = dict.fromkeys(
         ("file", "at", "deadline", "scheduler", "metrics", "next", "next_utc")
     )
+    known = list[str]()
+    renew = ""
     if nightly is not None:
+        obstacle = trouble(state_dir, nightly, timers)
+        known = problems(state_dir, nightly.hours, now, zone)
+        if not obstacle:
+            renew = renewal(state_dir, nightly, timers)
+
         begin = nightly.hours.next_begin(now, zone)
         figures |= nightly.to_json()
         figures["next"] = clock_text(begin, zone)
         figures["next_utc"] = format_time(begin)
 
+    # What would prevent the next night comes first.
+    wrong = [obstacle, *known] if obstacle else known
     figures |= {
         "name": state_dir.name,
         "zone": zone_name,
         "last_night": _last_night(state_dir, zone),
-        "trouble": checked.trouble,
-        "problem": next(iter(checked.problems), ""),
-        "problems": checked.problems,
-        "renew": checked.renew,
+        "trouble": obstacle,
+        "problem": wrong[0] if wrong else "",
+        "problems": wrong,
+        "renew": renew,
         "environment": str(state_dir.environment),
         "logs": str(state_dir.logs),
     }
@@ -377,7 +351,7 @@ def job_answer(state_dir: StateDir, timers: Timers) -> dict[str, Any]:
 
 def _last_night(state_dir: StateDir, zone: tzinfo) -> dict[str, Any] | None:
     """The last night, or a later start that failed before its night was recorded."""
-    nights, _ = history(state_dir)
+    nights = NightHistory(state_dir)
     last = nights.last
     start = nights.failed_start
     unfinished = "running" if nights.is_running else "interrupted"
