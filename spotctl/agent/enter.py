@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spotctl.agent import layout
-from spotctl.agent.container.processes import CANNOT_START, surroundings_of
+from spotctl.agent.container.processes import CANNOT_START, Surroundings
 
 
 def main(words: Sequence[str]) -> int:
     """Becomes the command. Returns only if the command cannot be started."""
     agent = int(Path(layout.STARTED).read_text())
-    surroundings = surroundings_of(Path(layout.AGENT_FOLDER), agent, layout.JOB_FOLDER)
+    surroundings = Surroundings(Path(layout.AGENT_FOLDER), agent, layout.JOB_FOLDER)
     os.chdir(surroundings.folder)
     command, terminal = surroundings.wrap(words), {"TERM": os.environ.get("TERM", "dumb")}
 

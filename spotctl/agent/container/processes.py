@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
@@ -250,17 +249,35 @@ def environment_of(pid: int) -> dict[str, str]:
     return {name: value for name, value in known.items() if name not in OF_ONE_PROCESS}
 
 
-@dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The environment and the folder in which a machine's payload runs, or would start.
+    """The environment and the folder in which a machine's payload runs, or would start. `agent` is
+    the agent's process, `folder` the payload's.
 
     `container` is a process of the payload if that runs in a container, which has its own
     environment and folders.
     """
 
-    environment: Mapping[str, str]
-    folder: str
-    container: int | None
+    def __init__(self, machine: Path, agent: int, folder: str) -> None:
+        own = machine / "work"
+        own.mkdir(exist_ok=True)
+        # The first process of the machine's program: a child of the process that the agent started,
+        # or else that process.
+        pids = sorted(pid for pid, mark in marked() if mark == machine)
+        children = (pid for pid in pids if parent_of(pid) in pids)
+        pid = next(children, pids[0] if pids else None)
+        has_own = pid is not None and _linked(pid, _MOUNTS) not in (
+            "",
+            _linked(os.getpid(), _MOUNTS),
+        )
+        self.container = pid if has_own else None
+
+        outside = None if has_own else pid
+        self.environment = {
+            **environment_of(outside or agent),
+            MARK: str(machine),
+            LEASE_VARIABLE: str(machine / "job"),
+        }
+        self.folder = (_linked(outside, _FOLDER) if outside else "") or folder or str(own)
 
     def wrap(self, command: Sequence[str]) -> list[str]:
         """The command line that runs a command here, if need be in the payload's container."""
@@ -274,35 +291,6 @@ class Surroundings:
             str(self.container),
             *command,
         ]
-
-
-def surroundings_of(machine: Path, agent: int, folder: str) -> Surroundings:
-    """The surroundings of a machine's payload. `agent` is the agent's process, `folder` the
-    payload's.
-    """
-    own = machine / "work"
-    own.mkdir(exist_ok=True)
-    # The first process of the machine's program: a child of the process that the agent started, or
-    # else that process.
-    pids = sorted(pid for pid, mark in marked() if mark == machine)
-    children = (pid for pid in pids if parent_of(pid) in pids)
-    pid = next(children, pids[0] if pids else None)
-    container = (
-        pid
-        if pid is not None and _linked(pid, _MOUNTS) not in ("", _linked(os.getpid(), _MOUNTS))
-        else None
-    )
-
-    outside = pid if container is None else None
-    environment = {
-        **environment_of(outside or agent),
-        MARK: str(machine),
-        LEASE_VARIABLE: str(machine / "job"),
-    }
-
-    return Surroundings(
-        environment, (_linked(outside, _FOLDER) if outside else "") or folder or str(own), container
-    )
 
 
 def _linked(pid: int, name: str) -> str:

@@ -21,10 +21,10 @@ from typing import Any
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.processes import (
     CANNOT_START,
+    Surroundings,
     exit_code_of,
     signal_group,
     start_group,
-    surroundings_of,
 )
 from spotctl.agent.errors import BrokenProtocol
 
@@ -142,7 +142,7 @@ class Executions:
         if not command:
             raise BrokenProtocol("exec needs a command")
 
-        surroundings = surroundings_of(
+        surroundings = Surroundings(
             self._machine, os.getpid(), "" if payload is None else payload.folder
         )
         folder = Path(tempfile.mkdtemp(prefix="exec-", dir=self._machine))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from bidbrain.replay.market import Warnings
 from pricing_data.market import Market
 from pricing_data.units import SECOND
-from spotctl.agent.container.processes import kill, surroundings_of
+from spotctl.agent.container.processes import Surroundings, kill
 from spotctl.agent.link.output import read_from, times_file
 from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, TokenTaken, Unanswered
 from spotctl.clouds.link import AgentLink, Invocation, link_key, link_secret
@@ -293,9 +293,7 @@ class LocalProvider(CloudProvider):
             raise Unanswered(f"{machine}: its agent has not started yet; try again")
 
         payload = folder.allocation.request.payload
-        surroundings = surroundings_of(
-            folder.folder, agent, "" if payload is None else payload.folder
-        )
+        surroundings = Surroundings(folder.folder, agent, "" if payload is None else payload.folder)
         return Invocation(
             tuple(surroundings.wrap(command)), surroundings.environment, surroundings.folder
         )

@@ -10,7 +10,7 @@ trained as a pipeline.
 import socket
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -53,14 +53,21 @@ _RATE = 0.003
 """The learning rate of a model without an optimizer."""
 
 
-@dataclass(frozen=True, slots=True)
 class TrainingNodes:
-    """How machines become nodes. With a `port`, they are other computers, and the controller
-    listens at this port of this one; without, they are processes of this computer and share the
-    rendezvous `folder`."""
+    """How the machines of a run become nodes. With a `port`, they are other computers, and the
+    controller listens at this port of this one; without, they are processes of this computer and
+    share the rendezvous `folder`."""
 
-    folder: Path
-    port: int | None = None
+    def __init__(self, environment: RunEnvironment) -> None:
+        self.folder = environment.rendezvous
+        self.port: int | None = None
+        if environment.rented and self.folder.is_dir():
+            # The controller's port is the same in every process of the run unless another program
+            # has taken it.
+            file = self.folder / _PORT_FILE
+            kept = Watched(file, lambda values: int(values["port"])).value() or 0
+            self.port = free_port(kept) or free_port()
+            replace_json(file, {"port": self.port})
 
     def command(self, python: str, cloud: str, *, patient: bool) -> list[str]:
         """The command that joins the training. A `patient` node waits long for a controller that
@@ -83,20 +90,6 @@ class TrainingNodes:
     def name(self, machine: str) -> str:
         """The name of the node on a machine."""
         return machine if self.port is None else node_name(machine)
-
-
-def nodes_of(environment: RunEnvironment) -> TrainingNodes:
-    """How the machines of a run become nodes."""
-    folder = environment.rendezvous
-    if not environment.rented or not folder.is_dir():
-        return TrainingNodes(folder)
-
-    # The controller's port is the same in every process of the run unless another program has taken
-    # it.
-    kept = Watched(folder / _PORT_FILE, lambda values: int(values["port"])).value() or 0
-    port = free_port(kept) or free_port()
-    replace_json(folder / _PORT_FILE, {"port": port})
-    return TrainingNodes(folder, port)
 
 
 def free_port(wanted: int = 0) -> int:

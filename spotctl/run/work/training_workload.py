@@ -49,7 +49,7 @@ from spotctl.log.state import RunState
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
 from spotctl.run.work import resume_state, training_nodes
-from spotctl.run.work.training_nodes import HOST, NODE_PORT, PORT, nodes_of
+from spotctl.run.work.training_nodes import HOST, NODE_PORT, PORT, TrainingNodes
 from spotctl.run.work.workload import DataHere, Workload, WorkReport, checked, container_of
 
 MODEL_FILE, CHECKPOINT_FILE, LOG_FILE = "model.npz", "checkpoint.npz", "iterations.jsonl"
@@ -118,7 +118,7 @@ class TrainingWorkload(Workload):
             spec.resources.machines.most or MAX_STAGES
         )
         self._secret = resume_state.secret_of(environment.rendezvous)
-        self._nodes = nodes_of(environment)
+        self._nodes = TrainingNodes(environment)
         self._earlier_machines, self._earlier_clock = resume_state.earlier(environment.rendezvous)
         self._speed = environment.provider.speed
         self._controller: AttachedJob | None = None
