@@ -91,7 +91,6 @@ class NightResult:
         return NightResult(outcome, " ".join(text.split()) or type(error).__name__, error)
 
 
-@dataclass(frozen=True, slots=True)
 class NightTotals:
     """Totals over the runs of a night. Money in nano-dollar-seconds, None while a run has not
     ended.
@@ -99,22 +98,14 @@ class NightTotals:
     Replayed money counts only if all runs were replayed.
     """
 
-    spent: int | None
-    on_demand: int | None
-    replayed: bool
-    evictions: int
-    alive: int
-
-    @staticmethod
-    def of(runs: Sequence[RunState]) -> "NightTotals":
+    def __init__(self, runs: Sequence[RunState]) -> None:
         billed = [run for run in runs if not run.is_replayed]
         counted_runs = billed or runs
-        spent = _total(counted_runs, "spent")
-        on_demand = _total(counted_runs, "on_demand")
-        evictions = sum(run.evictions for run in runs)
-        alive = sum(len(run.alive) for run in runs)
-        is_replayed = bool(runs) and not billed
-        return NightTotals(spent, on_demand, is_replayed, evictions, alive)
+        self.spent = _total(counted_runs, "spent")
+        self.on_demand = _total(counted_runs, "on_demand")
+        self.replayed = bool(runs) and not billed
+        self.evictions = sum(run.evictions for run in runs)
+        self.alive = sum(len(run.alive) for run in runs)
 
 
 def night_message(
@@ -132,7 +123,7 @@ def night_message(
     name = nightly.name
     page, figures = (None, None) if report is None else report
     good = result.outcome == DONE
-    totals = NightTotals.of(runs)
+    totals = NightTotals(runs)
     spent = None if totals.spent is None else usd(totals.spent)
     on_demand = None if totals.on_demand is None else usd(totals.on_demand)
     if spent is None and figures is not None:

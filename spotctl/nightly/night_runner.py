@@ -318,7 +318,7 @@ class NightRunner:
 
         self.reporter.send(message, "" if result.outcome == DONE else "/fail")
 
-        totals = NightTotals.of(runs)
+        totals = NightTotals(runs)
         # Metrics of nights are added up over jobs, and replayed money is not real.
         cost = 0 if totals.replayed else totals.spent
         # A start that is killed between the two reports again; the other way round, monitoring

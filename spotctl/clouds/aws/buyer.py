@@ -170,7 +170,7 @@ class Buyer:
             images = self.calls.ec2(region, "DescribeImages", about, ImageIds=[id_])["Images"]
             if not images:
                 raise BadRequest(f"{request.market}: image {id_} does not exist in {region}")
-            self._images[key] = MachineImage.of(images[0], hardware)
+            self._images[key] = MachineImage(images[0], hardware)
 
         return self._images[key]
 

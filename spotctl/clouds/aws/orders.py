@@ -190,33 +190,26 @@ class Ec2Hardware:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class MachineImage:
-    """An image of a region: its root device has `least_gib` at least."""
+    """An image of a region, by EC2's description of it: its root device has `least_gib` at least.
+    BadRequest: the type cannot boot this image."""
 
-    id: str
-    root_device: str
-    least_gib: int
-
-    @classmethod
-    def of(cls, row: Row, hardware: Ec2Hardware) -> MachineImage:
-        """Reads EC2's description of an image. BadRequest: the type cannot boot this image."""
-        id_ = row["ImageId"]
+    def __init__(self, row: Row, hardware: Ec2Hardware) -> None:
+        self.id: str = row["ImageId"]
         if row.get("Architecture", hardware.architecture) != hardware.architecture:
             cure = "name another image, or leave it out"
             problem = (
-                f"image {id_} is for {row['Architecture']}, and {hardware.name} is "
+                f"image {self.id} is for {row['Architecture']}, and {hardware.name} is "
                 f"{hardware.architecture}; {cure}"
             )
             raise BadRequest(problem)
 
-        root, least_gib = row.get("RootDeviceName") or "/dev/sda1", 0
+        self.root_device: str = row.get("RootDeviceName") or "/dev/sda1"
+        self.least_gib = 0
         for disk in row.get("BlockDeviceMappings", ()):
-            if disk.get("DeviceName") == root:
+            if disk.get("DeviceName") == self.root_device:
                 size = disk.get("Ebs", {}).get("VolumeSize") or 0
-                least_gib = max(least_gib, int(size))
-
-        return cls(id_, root, least_gib)
+                self.least_gib = max(self.least_gib, int(size))
 
     def disk_gib(self, wanted: int | None) -> int:
         """The size of the disk. BadRequest: the image does not fit on the requested size."""

@@ -36,9 +36,9 @@ def ended(provider: str, dollars: int) -> RunState:
 def test_the_totals_of_a_night_do_not_mix_billed_and_replayed_money() -> None:
     billed, replayed = ended("aws", 3), ended("local", 5)
     for runs in ([billed], [billed, replayed]):
-        totals = NightTotals.of(runs)
+        totals = NightTotals(runs)
         assert (totals.spent, totals.on_demand, totals.replayed) == (3 * DOLLAR, 12 * DOLLAR, False)
-    alone = NightTotals.of([replayed])
+    alone = NightTotals([replayed])
     assert (alone.spent, alone.on_demand, alone.replayed) == (5 * DOLLAR, 20 * DOLLAR, True)
 
 

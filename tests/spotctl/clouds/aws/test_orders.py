@@ -163,7 +163,7 @@ def test_gpus_whose_driver_no_image_of_aws_has() -> None:
 def test_a_disk_is_as_large_as_the_image_needs() -> None:
     disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75}}
     row = {"ImageId": "ami-1", "RootDeviceName": "/dev/sda1", "BlockDeviceMappings": [disk]}
-    image = MachineImage.of(row, Ec2Hardware("g4dn.xlarge", "x86_64", ("T4",)))
+    image = MachineImage(row, Ec2Hardware("g4dn.xlarge", "x86_64", ("T4",)))
     assert image.disk_gib(None) == 75
     assert image.disk_gib(200) == 200
     with pytest.raises(BadRequest, match="disk_gib is 20, but image ami-1 needs 75"):
