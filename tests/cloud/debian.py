@@ -26,8 +26,8 @@ from tempfile import TemporaryDirectory
 from spotctl.clouds.remote.platforms import (
     OLDEST_GLIBC,
     PYTHONS,
+    Closure,
     MachinePlatform,
-    closure,
     look_up_installed,
 )
 from spotctl.files.job.spec import Notify
@@ -160,7 +160,7 @@ def _fetch_wheels(release: Release, part: Path) -> None:
         *NODE_PACKAGES,
         *(name for cloud in ("aws", "azure", "gcp") for name in packages_on(cloud, Notify())),
     }
-    pins = closure(sorted(names), look_up_installed, release.platform.markers).pinned
+    pins = Closure(sorted(names), look_up_installed, release.platform.markers).pinned
     options = ("--only-binary=:all:", "--no-deps", *release.platform.pip_options)
     _run(sys.executable, "-m", "pip", "download", *options, "--dest", part, *pins)
 

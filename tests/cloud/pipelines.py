@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from spotctl.clouds.remote.platforms import closure, look_up_installed, markers_here
+from spotctl.clouds.remote.platforms import Closure, look_up_installed, markers_here
 from tests.cloud.clouds import SimulatedCloud, simulated
 from tests.cloud.laptop import Laptop, Launched
 from tests.cloud.test_launch import running, spot
@@ -94,7 +94,7 @@ def _evict(
 def image_with(packages: Sequence[str], folder: Path) -> Path:
     """A folder with packages of this computer and all that they need, for the image of machines."""
     place = folder / _PACKAGES
-    for name in closure(packages, look_up_installed, markers_here()).known:
+    for name in Closure(packages, look_up_installed, markers_here()).known:
         installed = distribution(name)
         for file in installed.files or ():
             source, target = Path(str(installed.locate_file(file))), place / file

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.remote.platforms import closure, here, look_up_installed, markers_here
+from spotctl.clouds.remote.platforms import Closure, here, look_up_installed, markers_here
 from spotctl.run.remote_runner.homes import archives_of
 from spotctl.run.work.training_workload import NODE_PACKAGES
 from tests.cloud.clouds import WHOLE_RUN, simulated
@@ -28,7 +28,7 @@ def index(tmp_path: Path) -> Path:
     own = here()
     assert own is not None
     version = f"cp{own.python[0]}{own.python[1]}"
-    for name in closure(NODE_PACKAGES, look_up_installed, markers_here()).known:
+    for name in Closure(NODE_PACKAGES, look_up_installed, markers_here()).known:
         add_installed(
             tmp_path / "index", name, f"{version}-{version}-manylinux_2_28_{own.processor}"
         )

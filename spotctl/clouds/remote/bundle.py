@@ -35,10 +35,10 @@ from spotctl.agent.cloud_parts import GROUP, MACHINE, STORAGE, cloud_packages, c
 from spotctl.agent.data.wheel_files import place_of
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.platforms import (
+    Closure,
     MachinePlatform,
     Wheel,
     chosen_wheels,
-    closure,
     digest_of,
     download,
     here,
@@ -216,7 +216,7 @@ def _tree(folder: Path, name: str) -> dict[str, bytes]:
 
 def with_requirements(names: Iterable[str]) -> dict[str, importlib.metadata.Distribution]:
     """Installed packages and their requirements, by name. ProviderError: one is not installed."""
-    needed = closure(names, look_up_installed, markers_here())
+    needed = Closure(names, look_up_installed, markers_here())
     if missing := next(iter(needed.unknown), ""):
         problem = f"{missing} is not installed here, and machines need it: pip install {missing}"
         raise ProviderError(problem)

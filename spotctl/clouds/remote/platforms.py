@@ -227,7 +227,7 @@ def chosen_wheels(
 
     Unusable: the index has no such wheels, or does not answer.
     """
-    installed = closure(names, look_up_installed, platform.markers)
+    installed = Closure(names, look_up_installed, platform.markers)
     text = f"{platform.python} {platform.processor} {platform.glibc} {' '.join(installed.pinned)}"
     known = folder / f"wheels-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     try:
@@ -258,14 +258,37 @@ class KnownPackage:
     requires: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Closure:
-    """Packages and everything that they need: versions that are known, and requirements on packages
-    that are not.
+    """Packages and everything that they need: `known` versions, and requirements on packages that
+    are `unknown`.
+
+    The requirements of packages are followed as far as they are known: `seen`, or looked up. Extras
+    are not followed.
     """
 
-    known: Mapping[str, KnownPackage]
-    unknown: Mapping[str, str]
+    def __init__(
+        self,
+        names: Iterable[str],
+        look_up: Callable[[str], KnownPackage | None],
+        markers: Mapping[str, str],
+        seen: Mapping[str, KnownPackage] = {},
+    ) -> None:
+        self.known: dict[str, KnownPackage] = {}
+        self.unknown: dict[str, str] = {}
+        waiting = [Requirement(name) for name in names]
+        while waiting:
+            requirement = waiting.pop()
+            name = canonicalize_name(requirement.name)
+            if name in self.known or (
+                requirement.marker is not None and not requirement.marker.evaluate(dict(markers))
+            ):
+                continue
+            package = seen.get(name) or look_up(name)
+            if package is None:
+                self.unknown.setdefault(name, f"{name}{requirement.specifier}")
+                continue
+            self.known[name] = package
+            waiting += [Requirement(text) for text in package.requires]
 
     @property
     def pinned(self) -> tuple[str, ...]:
@@ -276,35 +299,6 @@ class Closure:
             f"{name}=={package.version.partition('+')[0]}" for name, package in self.known.items()
         )
         return tuple(sorted((*known, *self.unknown.values())))
-
-
-def closure(
-    names: Iterable[str],
-    look_up: Callable[[str], KnownPackage | None],
-    markers: Mapping[str, str],
-    seen: Mapping[str, KnownPackage] = {},
-) -> Closure:
-    """Follows the requirements of packages as far as they are known: `seen`, or looked up. Extras
-    are not followed.
-    """
-    known: dict[str, KnownPackage] = {}
-    unknown: dict[str, str] = {}
-    waiting = [Requirement(name) for name in names]
-    while waiting:
-        requirement = waiting.pop()
-        name = canonicalize_name(requirement.name)
-        if name in known or (
-            requirement.marker is not None and not requirement.marker.evaluate(dict(markers))
-        ):
-            continue
-        package = seen.get(name) or look_up(name)
-        if package is None:
-            unknown.setdefault(name, f"{name}{requirement.specifier}")
-            continue
-        known[name] = package
-        waiting += [Requirement(text) for text in package.requires]
-
-    return Closure(known, unknown)
 
 
 @cache
@@ -334,7 +328,7 @@ def _choose(
             name, about = canonicalize_name(row["metadata"]["name"]), row["metadata"]
             offered[name] = row["download_info"]
             seen[name] = KnownPackage(about["version"], tuple(about.get("requires_dist", ())))
-        needed = closure(names, look_up_installed, platform.markers, seen)
+        needed = Closure(names, look_up_installed, platform.markers, seen)
         if not needed.unknown and needed.known.keys() <= offered.keys():
             wheels = []
             for package in sorted(needed.known):
