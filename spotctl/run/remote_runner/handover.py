@@ -38,14 +38,13 @@ from spotctl.run.remote_runner.place import RunPlace, keep, place_of_run, publis
 from spotctl.run.remote_runner.start import JOB, PACKAGES, RunnerStart
 from spotctl.run.start import runs
 from spotctl.run.start.admission import check_checkpoint_is_free
-from spotctl.run.start.workloads import workload_of
 from spotctl.run.stored_data.storing import prepare_places, store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner
 from spotctl.run.work import resume_state
-from spotctl.run.work.workload import Workload
+from spotctl.run.work.workload import Workload, workload_of
 
 LOOK_SECONDS = 0.3
 
