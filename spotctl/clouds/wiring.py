@@ -192,9 +192,10 @@ def recorded_hosts(
     """The snapshots of hosts of a cloud's markets between two moments; empty where the highest bid
     does not decide.
     """
-    if not has_part(cloud, "hosts"):
+    if not has_part(cloud, "offers"):
         return {}
-    recorded: Mapping[Market, HostRecord] = part_of(cloud, "hosts").recorded(settings, since, until)
+    offers = part_of(cloud, "offers")
+    recorded: Mapping[Market, HostRecord] = offers.recorded(settings, since, until)
     return recorded
 
 

@@ -1,5 +1,6 @@
 """Offers of hosts grouped into markets, and the price of a market: the lower quartile of its hosts'
-minimum bids. Pure.
+minimum bids. Each fetch of minimum bids keeps a snapshot of the offers below the home, in
+`vast/offers`.
 
 A market is a number of GPUs of one model in one country, on hosts that Vast.ai has verified or has
 not: such as `vast/vast-us/verified/1xRTX_4090`. Names of models are the API's, with _ for a space,
@@ -12,16 +13,25 @@ several machines, and one odd host does not set it.
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from bidbrain.outbid.record import HostRecord
 from pricing_data.catalog import GPU_MEMORY_GIB, NVIDIA, X86, InstanceType, MachineTraits
 from pricing_data.errors import BadInput
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.vast.cloud import CLOUD_NAME, UNVERIFIED, VERIFIED, VastSettings
+from spotctl.home.errors import BadRequest
+
+if TYPE_CHECKING:
+    from spotctl.home.config import Settings
 
 VCPUS_PER_GPU, GIB_PER_GPU = 4, 8
 COUNTS = (1, 2, 4, 8)
@@ -157,3 +167,36 @@ def quartile(prices: Sequence[int]) -> int:
     (1, 2)
     """
     return sorted(prices)[-(-len(prices) // _QUARTILE) - 1]
+
+
+def folder_of(settings: Settings) -> Path:
+    """The folder of the snapshots."""
+    return settings.home / "vast" / "offers"
+
+
+def keep_snapshot(folder: Path, at: int, on_offer: Iterable[HostOffer]) -> None:
+    """Writes the offers of a moment to a file of its own, which is there as a whole or not at
+    all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [[offer.machine, str(offer.market), offer.price, offer.storage] for offer in on_offer]
+    part = folder / f".{at}.json.gz"
+    part.write_bytes(gzip.compress(json.dumps({"at": at, "offers": rows}).encode(), mtime=0))
+    part.replace(folder / f"{at}.json.gz")
+
+
+def recorded(settings: Settings, since: int, until: int) -> Mapping[Market, HostRecord]:
+    """The snapshots of each market between two moments. The price on demand is not part of them."""
+    rows: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
+    for path in folder_of(settings).glob("*.json.gz"):
+        if since <= int(path.name.partition(".")[0]) <= until:
+            try:
+                snapshot = json.loads(gzip.decompress(path.read_bytes()))
+                at, offers = snapshot["at"], snapshot["offers"]
+            except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+                what = f"is no snapshot of offers ({error}); remove it"
+                raise BadRequest(f"{path}: {what}") from None
+
+            for machine, market, price, _ in offers:
+                rows[market].append((at, machine, price, 0))
+
+    return {Market.parse(market): HostRecord.of(of_market) for market, of_market in rows.items()}

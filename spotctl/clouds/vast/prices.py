@@ -30,8 +30,7 @@ from pricing_data.units import DAY, Span
 from spotctl.clouds.vast import offers
 from spotctl.clouds.vast.calls import MAX_OFFERS, VastCalls, VastRow
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
-from spotctl.clouds.vast.hosts import folder_of, keep_snapshot
-from spotctl.clouds.vast.offers import HostOffer
+from spotctl.clouds.vast.offers import HostOffer, folder_of, keep_snapshot
 
 if TYPE_CHECKING:
     from spotctl.home.config import Settings

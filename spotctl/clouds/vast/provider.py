@@ -28,8 +28,7 @@ from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.clouds.vast import offers, orders
 from spotctl.clouds.vast.calls import VastCalls, VastRow, of_call
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
-from spotctl.clouds.vast.hosts import folder_of, keep_snapshot
-from spotctl.clouds.vast.offers import HostOffer
+from spotctl.clouds.vast.offers import HostOffer, folder_of, keep_snapshot
 from spotctl.clouds.vast.prices import STORAGE
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import RUN_TAG
