@@ -33,7 +33,15 @@ from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
 from spotctl.nightly import environment
 from spotctl.nightly.health import ending_text, unreported
-from spotctl.nightly.hours import Night, clock_text
+from spotctl.nightly.hours import (
+    CANNOT_RESUME,
+    TOO_LATE,
+    Night,
+    NightStep,
+    clock_text,
+    next_step,
+    runs_since,
+)
 from spotctl.nightly.night_message import (
     MISSED,
     SKIPPED,
@@ -43,7 +51,6 @@ from spotctl.nightly.night_message import (
 )
 from spotctl.nightly.reporting import NightLog, NightReporter, StartReport
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
-from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightStep, next_step, runs_since
 from spotctl.run.following import RunEnd, RunObserver, stop_signals
 from spotctl.run.notify import hidden, notify_of_alarm, secret_values
 from spotctl.run.start import runs

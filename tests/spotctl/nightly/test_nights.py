@@ -31,11 +31,10 @@ from spotctl.log.jobs import JobLock
 from spotctl.log.outcomes import DONE, NO_CAPACITY
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
-from spotctl.nightly.hours import Hours, Night, local_zone
+from spotctl.nightly.hours import CANNOT_RESUME, Hours, Night, local_zone
 from spotctl.nightly.install import CRON_ENVIRONMENT
 from spotctl.nightly.night_runner import NightRunner
 from spotctl.nightly.state_dir import Installed, StateDir
-from spotctl.nightly.steps import CANNOT_RESUME
 from spotctl.run.start import runs
 from tests.samples import LONG_RUN, NIGHT
 from tests.spotctl.approvals import Approved

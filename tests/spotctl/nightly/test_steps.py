@@ -7,9 +7,8 @@ import pytest
 from pricing_data.units import HOUR, MINUTE
 from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.state import RunState
-from spotctl.nightly.hours import Night
+from spotctl.nightly.hours import CANNOT_RESUME, Night, NightStep, next_step
 from spotctl.nightly.state_dir import NightRecord
-from spotctl.nightly.steps import CANNOT_RESUME, NightStep, next_step
 
 AT = 1_780_000_000_000_000
 TONIGHT = Night(date(2026, 5, 2), AT, AT + 4 * HOUR)
