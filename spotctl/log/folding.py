@@ -272,33 +272,36 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     return _backed_off(_closed(state, event), market, sides, at, eviction=False, scope=event.scope)
 
 
-def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:
-    return _changed(
-        state,
-        unclear={order: since for order, since in state.unclear.items() if order != event.intent},
-    )
-
-
-def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
+def _answered(
+    state: RunState, event: ev.OrderSettled | ev.Renewed | ev.BidChanged, at: int
+) -> RunState:
+    """The outcome of an order that got no answer, of a renewal, or of a raised bid."""
     intent = state.open.get(event.intent)
-    if isinstance(intent, ev.RenewIntended):
-        alive = [held for name in intent.machines if (held := state.machines[name]).alive]
-        until = intent.lease_until
-        state = _with(
-            state, (_changed(held, lease_until=max(until, held.lease_until)) for held in alive)
-        )
+    match event:
+        case ev.OrderSettled():
+            unclear = {
+                order: since for order, since in state.unclear.items() if order != event.intent
+            }
+            return _changed(state, unclear=unclear)
+
+        case ev.Renewed() if isinstance(intent, ev.RenewIntended):
+            alive = [held for name in intent.machines if (held := state.machines[name]).alive]
+            until = intent.lease_until
+            state = _with(
+                state, (_changed(held, lease_until=max(until, held.lease_until)) for held in alive)
+            )
+
+        case ev.BidChanged():
+            bids = state.machines[event.id].bids
+            if event.intent in state.open:
+                # The time between the intent and its outcome counts at the bid that came of it.
+                *before, (at, _) = bids
+                bids = tuple(before)
+            if event.bid != bids[-1][1]:
+                bids = (*bids, (at, event.bid))
+            state = _machines(state, (event.id,), bids=bids)
+
     return _closed(state, event)
-
-
-def _bid_changed(state: RunState, event: ev.BidChanged, at: int) -> RunState:
-    bids = state.machines[event.id].bids
-    if event.intent in state.open:
-        # The time between the intent and its outcome counts at the bid that came of it.
-        *before, (at, _) = bids
-        bids = tuple(before)
-    if event.bid != bids[-1][1]:
-        bids = (*bids, (at, event.bid))
-    return _machines(_closed(state, event), (event.id,), bids=bids)
 
 
 def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
@@ -320,7 +323,13 @@ def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
     return _avoided(state, event.id, until, warned_until=event.deadline)
 
 
-def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
+def _ended(state: RunState, event: ev.BootSilent | ev.MachineEnded, at: int) -> RunState:
+    """A machine that ended, or that stays silent and is of no use."""
+    if isinstance(event, ev.BootSilent):
+        silence = event.why
+        state = _machines(state, (event.id,), silence=silence, silent_at=at, console=event.console)
+        return _avoided(state, event.id, at, useless=True)
+
     warned = state.machines[event.id].warned_until is not None
     state = _machines(state, (event.id,), ended=event.at, end_reason=event.reason)
     if state.machines[event.id].silence:
@@ -332,11 +341,6 @@ def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
 
     state = _changed(state, evictions=state.evictions + 1)
     return state if warned else _avoided(state, event.id, at, ended=event.at)
-
-
-def _silent(state: RunState, event: ev.BootSilent, at: int) -> RunState:
-    state = _machines(state, (event.id,), silence=event.why, silent_at=at, console=event.console)
-    return _avoided(state, event.id, at, useless=True)
 
 
 def _avoided(state: RunState, machine: str, at: int, **together: object) -> RunState:
@@ -493,16 +497,16 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.RentIntended: _intended,
     ev.Rented: _rented,
     ev.RentRefused: _refused,
-    ev.OrderSettled: _settled,
+    ev.OrderSettled: _answered,
     ev.RenewIntended: _intended,
-    ev.Renewed: _renewed,
+    ev.Renewed: _answered,
     ev.ReturnIntended: _intended,
     ev.Returned: _closed,
     ev.ReturnScheduled: _leaves,
     ev.BidIntended: _intended,
-    ev.BidChanged: _bid_changed,
+    ev.BidChanged: _answered,
     ev.BootAdvanced: _kept,
-    ev.BootSilent: _silent,
+    ev.BootSilent: _ended,
     ev.MachineRan: _kept,
     ev.MachineWarned: _warned,
     ev.CardsUsed: _kept,

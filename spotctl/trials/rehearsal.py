@@ -273,7 +273,20 @@ class _CommandTrial:
             start.look(is_over=is_lost)
             if time.monotonic() - self._checked >= _CHECK_SECONDS:
                 self._checked = time.monotonic()
-                self._check_room()
+                # A command that fills the memory or the disk of this computer is refused.
+                pages = 0
+                for pid in (pid for pid, mark in marked() if mark == self._ground.scratch):
+                    # A process may have ended since.
+                    with suppress(OSError):
+                        pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+
+                memory = pages * os.sysconf("SC_PAGE_SIZE")
+                disk = sum(size for _, size, *_ in listing(self._ground.scratch, unfinished=True))
+                limits = (("memory", memory, memory_limit()), ("disk", disk, MAX_DISK))
+                for what, used, limit in limits:
+                    if used > limit:
+                        raise _failure(self._spec, f"over {limit >> 30} GiB of {what}")
+
             if not start.marks and time.monotonic() - start.began > _ALONE_SECONDS:
                 break
             time.sleep(_LOOK_SECONDS)
@@ -297,20 +310,6 @@ class _CommandTrial:
             raise _failure(self._spec, f"status {code}: {start.last_line()}")
         if is_last:
             self._ground.watch.look(is_last=True)
-
-    def _check_room(self) -> None:
-        """Refuses a command that fills the memory or the disk of this computer."""
-        pages = 0
-        for pid in (pid for pid, mark in marked() if mark == self._ground.scratch):
-            # A process may have ended since.
-            with suppress(OSError):
-                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-
-        memory = pages * os.sysconf("SC_PAGE_SIZE")
-        disk = sum(size for _, size, *_ in listing(self._ground.scratch, unfinished=True))
-        for what, used, limit in (("memory", memory, memory_limit()), ("disk", disk, MAX_DISK)):
-            if used > limit:
-                raise _failure(self._spec, f"over {limit >> 30} GiB of {what}")
 
 
 def _not_seen(why: str) -> Judgement:

@@ -57,7 +57,19 @@ def traits_of(name: str) -> MachineTraits:
     driver = NVIDIA_VGPU if is_virtual else driver_of(accelerator)
     gpu_gib = GPU_MEMORY_GIB.get(accelerator or "")
     architecture = ARM if is_arm else X86
-    boots = "V2" if is_arm else _boots(match)
+    # Sizes up to version 3 boot generation 2 only with premium storage (`s`); the newest boot
+    # nothing else.
+    version = int(match["version"] or 1)
+    is_newest = version >= 6 or match["family"] in ("dc", "ec", "ncc")
+    is_first_ds = match["family"] in ("ds", "gs") and match["version"] is None
+    has_premium_storage = "s" in match["features"] or match["family"].endswith("s")
+    if is_arm or is_newest or re.search(r"_(a100|h100|h200|mi300x)", match["rest"]):
+        boots = "V2"
+    elif version >= 4 or (has_premium_storage and not is_first_ds):
+        boots = "V1 V2"
+    else:
+        boots = "V1"
+
     spot = False if _WITHOUT_SPOT.fullmatch(name.lower()) else None
     retires, baseline = ends[0] if ends else None, _baseline(match)
     return MachineTraits(
@@ -87,23 +99,6 @@ def _baseline(match: re.Match[str]) -> float:
     if match["version"] is None:
         return _BASELINES.get(match["vcpus"] + features, _LARGE_BASELINE)
     return 0.2 if "t" in features else 0.3 if "l" in features else 0.4
-
-
-def _boots(match: re.Match[str]) -> str:
-    """Sizes up to version 3 boot generation 2 only with premium storage (`s`); the newest boot
-    nothing else.
-    """
-    version = int(match["version"] or 1)
-    if (
-        version >= 6
-        or match["family"] in ("dc", "ec", "ncc")
-        or re.search(r"_(a100|h100|h200|mi300x)", match["rest"])
-    ):
-        return "V2"
-
-    has_premium_storage = "s" in match["features"] or match["family"].endswith("s")
-    is_first_ds = match["family"] in ("ds", "gs") and match["version"] is None
-    return "V1 V2" if (has_premium_storage and not is_first_ds) or version >= 4 else "V1"
 
 
 @cache

@@ -30,7 +30,6 @@ from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
 
 if TYPE_CHECKING:
-    from spotctl.files.job.spec import JobSpec
     from spotctl.home.config import Settings
     from spotctl.log.state import RunState
 
@@ -57,8 +56,24 @@ def set_budget(job: str, settings: Settings, limit: int) -> tuple[str, int | Non
 
             earlier = state.limit(None if spec.budget is None else spec.budget * 3600)
             # A higher budget covers whatever the earlier one did.
-            if earlier is None or limit < earlier:
-                _check_covers(limit, state, spec, settings)
+            if earlier is not None and limit >= earlier:
+                return earlier
+
+            now, _ = present_of(state, settings)
+            tariff = recorded(state, budget.tariff_of(provider_of(settings, spec), state.started))
+            try:
+                committed = budget.committed(state, now, tariff, LeaseTimes.of(spec).teardown)
+            except (ProviderError, PricingDataError) as error:
+                raise BadRequest(
+                    f"run {state.run}: its cost so far is not known, so its budget stays: {error}"
+                ) from error
+
+            if committed > limit:
+                raise BadRequest(
+                    f"run {state.run}: {usd_text(usd(committed))} is spent, or committed until its "
+                    f"leases end, so its budget cannot be {usd_text(usd(limit))}; 'spotctl stop "
+                    f"{spec.name}' ends the run"
+                )
             return earlier
 
         return change_budget(log, partial(_active_run, log, job), may_change, limit)
@@ -94,24 +109,6 @@ def _active_run(log: EventLog, job: str) -> RunState:
         )
 
     return state
-
-
-def _check_covers(limit: int, state: RunState, spec: JobSpec, settings: Settings) -> None:
-    now, _ = present_of(state, settings)
-    tariff = recorded(state, budget.tariff_of(provider_of(settings, spec), state.started))
-    try:
-        committed = budget.committed(state, now, tariff, LeaseTimes.of(spec).teardown)
-    except (ProviderError, PricingDataError) as error:
-        raise BadRequest(
-            f"run {state.run}: its cost so far is not known, so its budget stays: {error}"
-        ) from error
-
-    if committed > limit:
-        raise BadRequest(
-            f"run {state.run}: {usd_text(usd(committed))} is spent, or committed until its leases "
-            "end, so its budget"
-            f" cannot be {usd_text(usd(limit))}; 'spotctl stop {spec.name}' ends the run"
-        )
 
 
 def _is_unchanged(log: EventLog, state: RunState) -> bool:
