@@ -110,13 +110,3 @@ def clouds_that_answer(state: RunState) -> frozenset[str]:
         if held.ran is not None
     }
     return frozenset(market.cloud for market in markets if stated_time(market) is not None)
-
-
-def zones_without_answer(state: RunState) -> frozenset[tuple[str, str, str]]:
-    """Where machines were silent and none has answered: clouds, regions and zones."""
-    zones: dict[bool, set[tuple[str, str, str]]] = {True: set(), False: set()}
-    for held in state.machines.values():
-        market = state.allocations[held.allocation].market
-        if held.useless or held.ran is not None:
-            zones[held.useless].add((market.cloud, market.region, market.zone))
-    return frozenset(zones[True] - zones[False])

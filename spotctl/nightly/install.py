@@ -62,7 +62,8 @@ class Timers:
         script = str(StateDir(home, nightly.name).supervisor)
         if nightly.scheduler == Scheduler.SYSTEMD.value:
             return schedulers.quoted(script) in self.manager.service_text(nightly.name)
-        lines = schedulers.lines_of_block(self.crontab.read(), f"{nightly.name} of {home}")
+        # The marks of a job's block name no script.
+        lines = schedulers.block_of(self.crontab.read(), f"{nightly.name} of {home}")
         return os.fsencode(shlex.quote(script).replace("%", r"\%")) in lines
 
     def has(self, nightly: Installed, home: Path) -> bool:
@@ -72,7 +73,7 @@ class Timers:
             return False
         table = self.crontab.read()
         return any(
-            schedulers.has_block(table, label) for label in _labels(table, nightly.name, home)
+            schedulers.block_of(table, label) for label in _labels(table, nightly.name, home)
         )
 
     def add(self, nightly: Installed, home: Path, now: int) -> None:
@@ -110,7 +111,7 @@ def _labels(table: bytes, name: str, home: Path) -> list[str]:
     former = os.fsencode(f"--home {shlex.quote(str(home))} nightly run {name} ").replace(
         b"%", rb"\%"
     )
-    own = schedulers.has_block(table, name) and former in table
+    own = schedulers.block_of(table, name) and former in table
     return [f"{name} of {home}", *([name] if own else [])]
 
 

@@ -36,8 +36,10 @@ def without_block(table: bytes, name: str) -> bytes:
     return table if span is None else table[: span[0]] + table[span[1] :]
 
 
-def has_block(table: bytes, name: str) -> bool:
-    return _span(table, name) is not None
+def block_of(table: bytes, name: str) -> bytes:
+    """The lines of a job, with their marks; empty if it has none."""
+    span = _span(table, name)
+    return b"" if span is None else table[span[0] : span[1]]
 
 
 def block(name: str, at: time, line: str) -> bytes:
@@ -63,14 +65,6 @@ def supervised(name: str, supervisor: Path, command: Sequence[str]) -> str:
     )
     lost = f'm="spotctl nightly {name} did not start: $s is gone"'
     return f'{start}; {lost}; logger -t spotctl -p user.err "$m"; echo "$m"; exit 127'
-
-
-def lines_of_block(table: bytes, name: str) -> bytes:
-    """The lines between the marks of a job; empty if it has none."""
-    span = _span(table, name)
-    if span is None:
-        return b""
-    return b"".join(table[span[0] : span[1]].splitlines(keepends=True)[1:-1])
 
 
 def _marks(name: str) -> tuple[bytes, bytes]:

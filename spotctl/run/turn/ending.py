@@ -20,7 +20,6 @@ from spotctl.agent.errors import AgentError, TransferFailed
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.provider import Resource
 from spotctl.log import budget, events as ev
-from spotctl.log.boots import zones_without_answer
 from spotctl.log.budget import Tariff
 from spotctl.log.events import StopRequested
 from spotctl.log.ledger.project import priced, unrecorded
@@ -258,9 +257,15 @@ class Reach:
             key: refusal.scope for key, refusal in refused.items() if refusal.machines <= fewest
         }
 
-        return cls(
-            {**puzzling(state, since), **denied, **missing}, silent, zones_without_answer(state)
-        )
+        # Where machines were silent and none has answered: clouds, regions and zones.
+        zones: dict[bool, set[tuple[str, str, str]]] = {True: set(), False: set()}
+        for held in state.machines.values():
+            market = state.allocations[held.allocation].market
+            if held.useless or held.ran is not None:
+                zones[held.useless].add((market.cloud, market.region, market.zone))
+
+        closed = {**puzzling(state, since), **denied, **missing}
+        return cls(closed, silent, frozenset(zones[True] - zones[False]))
 
     def admits(self, market: Market, *, spot: bool) -> bool:
         """Whether an order may bring machines of a market."""

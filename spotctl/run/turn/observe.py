@@ -69,12 +69,10 @@ def news(
     alive = {held.id for held in state.alive}
     known = [machine for machine in machines if machine.id in alive]
     events += [
-        *_booting(state, known, now),
-        *_changed(state, known, now),
+        *_boots_and_ends(state, known, now),
         *_warned(state, known, source),
         *_bids(state, known),
-        *_gpus(state, known, now),
-        *_traffic(state, known, now),
+        *_use(state, known, now),
     ]
 
     listed = {machine.id for machine in machines}
@@ -105,18 +103,9 @@ def hidden(market: Market, unlisted: tuple[str, ...]) -> bool:
     return any(f"{region}:".startswith(part) or part.startswith(region) for part in unlisted)
 
 
-def _changed(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
-    for machine in known:
-        if machine.state is MachineState.GONE:
-            ended = now if machine.ended is None else max(machine.ended, machine.started)
-            reason = "unknown" if machine.end_reason is None else _REASONS[machine.end_reason]
-            yield ev.MachineEnded(machine.id, ended, reason)
-        elif machine.state is MachineState.RUNNING and not state.machines[machine.id].running:
-            yield ev.MachineRan(machine.id)
-
-
-def _booting(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
-    """New phases of boots, and other signs of life now and then."""
+def _boots_and_ends(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
+    """New phases of boots, and other signs of life now and then; then the machines that run now,
+    and those that have ended."""
     for machine in known:
         held = state.machines[machine.id]
         is_ = machine.boot
@@ -127,6 +116,14 @@ def _booting(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Ev
             further == 0 and is_.sign != held.sign and now - held.signed_at >= _SIGNS_EVERY
         ):
             yield ev.BootAdvanced(machine.id, is_.stage, is_.sign)
+
+    for machine in known:
+        if machine.state is MachineState.GONE:
+            ended = now if machine.ended is None else max(machine.ended, machine.started)
+            reason = "unknown" if machine.end_reason is None else _REASONS[machine.end_reason]
+            yield ev.MachineEnded(machine.id, ended, reason)
+        elif machine.state is MachineState.RUNNING and not state.machines[machine.id].running:
+            yield ev.MachineRan(machine.id)
 
 
 def _warned(state: RunState, known: Sequence[Machine], source: str) -> Iterator[Event]:
@@ -167,18 +164,18 @@ def _bids(state: RunState, known: Sequence[Machine]) -> Iterator[Event]:
             yield ev.BidChanged(0, name, bid)
 
 
-def _gpus(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
-    """The use of graphics cards, where it has changed noticeably. A machine that does not answer
-    reports none.
+def _use(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
+    """The use of graphics cards, where it has changed noticeably, and then byte counts that have
+    grown noticeably: a machine adds few rows to the log, however much it sends. A machine that does
+    not answer reports no cards.
     """
     for machine in known:
         held = state.machines[machine.id]
         if machine.state is not MachineState.RUNNING or now - held.gpus_at < _CARDS_EVERY:
             continue
         cards = machine.gpus
-        noted = held.gpus
         use = (None, None) if cards is None else (cards.busy, cards.memory)
-        before = (None, None) if noted is None else (noted.busy, noted.memory)
+        before = (None, None) if held.gpus is None else (held.gpus.busy, held.gpus.memory)
         differs = False
         for is_, was in zip(use, before, strict=True):
             is_far = is_ is None or was is None or abs(is_ - was) >= _CARDS_CHANGE
@@ -186,16 +183,12 @@ def _gpus(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event
         if differs:
             yield ev.CardsUsed(machine.id, *use)
 
-
-def _traffic(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
-    """Byte counts that have grown noticeably: a machine adds few rows to the log, however much it
-    sends.
-    """
     for machine in known:
         held = state.machines[machine.id]
-        is_ = machine.traffic
-        if is_ is None or now - held.traffic_at < _TRAFFIC_EVERY:
+        traffic = machine.traffic
+        if traffic is None or now - held.traffic_at < _TRAFFIC_EVERY:
             continue
-        before = 0 if held.traffic is None else held.traffic.received + held.traffic.sent
-        if is_.received + is_.sent - before >= max(_TRAFFIC_LEAST, before // _TRAFFIC_SHARE):
-            yield ev.TrafficCounted(machine.id, is_.received, is_.sent)
+        noted = 0 if held.traffic is None else held.traffic.received + held.traffic.sent
+        grown = traffic.received + traffic.sent - noted
+        if grown >= max(_TRAFFIC_LEAST, noted // _TRAFFIC_SHARE):
+            yield ev.TrafficCounted(machine.id, traffic.received, traffic.sent)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from spotctl.home.errors import BadRequest
-from spotctl.nightly.schedulers import Crontab, block, has_block, with_block, without_block
+from spotctl.nightly.schedulers import Crontab, block, block_of, with_block, without_block
 
 tables = st.binary(max_size=60).map(lambda text: text.replace(b"\0", b"") + b"\n") | st.just(b"")
 names = st.sampled_from(["a", "a-b", "ab", "a-b-2"])
@@ -32,8 +32,8 @@ def test_blocks_are_independent(table: bytes, first: str, second: str, below: by
     changed = with_block(both, first, block(first, time(3, 5), LINE))
     assert changed.count(b"5 3 * * *") == 1 + table.count(b"5 3 * * *") + below.count(b"5 3 * * *")
     gone = without_block(changed, first)
-    assert not has_block(gone, first)
-    assert has_block(gone, second) is (first != second)
+    assert not block_of(gone, first)
+    assert bool(block_of(gone, second)) is (first != second)
     if first != second:
         assert gone == table + other + below
 
