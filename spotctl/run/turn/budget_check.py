@@ -4,7 +4,7 @@ the past from where the run is now."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -247,7 +247,15 @@ class BudgetCheck:
                 kept = self._renewable(instruction, limit - spent, now)
                 spent += 0 if kept is None else self._adds(kept, now)
                 fitting += [] if kept is None else [kept]
-                fitting += self._run_out(instruction, () if kept is None else kept.machines, now)
+                # The others are returned at the ends of their leases.
+                groups = dict[tuple[int, int], list[str]]()
+                renewed = () if kept is None else kept.machines
+                for held in (state.machines[name] for name in instruction.machines):
+                    if held.id not in renewed:
+                        at = max(held.lease_until - self._times.notice, now)
+                        groups.setdefault((held.allocation, at), []).append(held.id)
+                for (number, at), names in groups.items():
+                    fitting.append(ScheduleReturn(number, at, tuple(names)))
                 self._report(described(instruction), spent, limit)
             else:
                 if state.stopping is None and not state.alive:
@@ -315,15 +323,6 @@ class BudgetCheck:
             return None
 
         return Renew(tuple(name for name in wanted.machines if name in kept), wanted.until)
-
-    def _run_out(self, wanted: Renew, kept: Collection[str], now: int) -> list[Instruction]:
-        """Returns at the ends of the leases that are not renewed."""
-        state = self._journal.state
-        groups = dict[tuple[int, int], list[str]]()
-        for held in (state.machines[name] for name in wanted.machines if name not in kept):
-            at = max(held.lease_until - self._times.notice, now)
-            groups.setdefault((held.allocation, at), []).append(held.id)
-        return [ScheduleReturn(number, at, tuple(names)) for (number, at), names in groups.items()]
 
     def predict(self, share_done: float | None) -> None:
         """Reports, once and as soon as it shows, that the budget will not last to the end of the

@@ -277,8 +277,26 @@ class AwsSource:
 
     def _on_demand_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"aws/{region}: on-demand prices")
+        fixed = {
+            "regionCode": region,
+            "tenancy": "Shared",
+            "preInstalledSw": "NA",
+            "capacitystatus": "Used",
+            "marketoption": "OnDemand",
+        }
+
+        # One query per type for a few names, else one per operating system.
+        names = exact_names(request.types)
+        choices = [("operatingSystem", system) for system in PRICED_SYSTEMS]
+        if names and len(names) == len(request.types) <= _MAX_SINGLE_QUERIES:
+            choices = [("instanceType", name) for name in names]
+
         with self._session.client("pricing", region, PRICE_LIST_REGION) as pricing:
-            for filters in price_list_queries(region, request.types):
+            for choice in choices:
+                filters = [
+                    {"Type": "TERM_MATCH", "Field": field, "Value": value}
+                    for field, value in (*fixed.items(), choice)
+                ]
                 for page in pricing.pages(
                     "GetProducts", "PriceList", ServiceCode="AmazonEC2", Filters=filters
                 ):
@@ -364,29 +382,4 @@ def product_filters(systems: Sequence[str]) -> list[Filter]:
             "Name": "product-description",
             "Values": [*names, *(f"{name} (Amazon VPC)" for name in names)],
         }
-    ]
-
-
-def price_list_queries(region: str, types: Sequence[str]) -> list[list[Filter]]:
-    """The filters of each query to the Price List: one per type for a few names, else one per
-    operating system.
-    """
-    fixed = {
-        "regionCode": region,
-        "tenancy": "Shared",
-        "preInstalledSw": "NA",
-        "capacitystatus": "Used",
-        "marketoption": "OnDemand",
-    }
-
-    names = exact_names(types)
-    choices = [("operatingSystem", system) for system in PRICED_SYSTEMS]
-    if names and len(names) == len(types) <= _MAX_SINGLE_QUERIES:
-        choices = [("instanceType", name) for name in names]
-    return [
-        [
-            {"Type": "TERM_MATCH", "Field": field, "Value": value}
-            for field, value in (*fixed.items(), choice)
-        ]
-        for choice in choices
     ]
