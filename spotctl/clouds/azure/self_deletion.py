@@ -9,7 +9,6 @@ import json
 import os
 import urllib.parse
 from collections.abc import Callable, Mapping
-from typing import Any
 
 METADATA_HOST = "169.254.169.254"
 TRY_SECONDS = 900
@@ -26,16 +25,14 @@ def deletion(fetch: Callable[[str, str, Mapping[str, str]], str]) -> tuple[str, 
     """The URL that deletes this machine, and the token."""
 
     host = os.environ.get("AZURE_METADATA_HOST") or METADATA_HOST
+    header = {"Metadata": "true"}
 
-    def values(path: str) -> Any:  # noqa: ANN401 - JSON from outside
-        return json.loads(fetch(host, f"/metadata/{path}", {"Metadata": "true"}))
-
-    machine = values("instance?api-version=2021-02-01")["compute"]
+    described = fetch(host, "/metadata/instance?api-version=2021-02-01", header)
+    machine = json.loads(described)["compute"]
     known = ENDPOINTS.get(machine.get("azEnvironment"), "https://management.azure.com")
     endpoint = os.environ.get("AZURE_RESOURCE_MANAGER_URL", known).rstrip("/")
     resource = urllib.parse.quote(known + "/", safe="")
-    token = values(f"identity/oauth2/token?api-version=2018-02-01&resource={resource}")[
-        "access_token"
-    ]
+    path = f"/metadata/identity/oauth2/token?api-version=2018-02-01&resource={resource}"
+    token = json.loads(fetch(host, path, header))["access_token"]
 
     return f"{endpoint}{machine['resourceId']}?api-version=2024-07-01", token

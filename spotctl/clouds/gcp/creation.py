@@ -86,7 +86,27 @@ class Creation:
             )
             raise NotFound(problem)
 
-        tried = self._find_attempts()
+        # The creations of earlier attempts with this token, by zone and name.
+        chosen = f'targetLink eq ".*/instances/{self._order.any_print}"'
+        operations, failure = self.calls.listed_everywhere(
+            calls.LIST_OPERATIONS, "list of operations", chosen
+        )
+        region = f"{orders.CLOUD}:{self._request.market.region}"
+        if failure is not None and any(part.startswith(region) for part in failure.parts):
+            # An attempt in a zone that does not answer may have succeeded.
+            raise Unanswered(str(failure)) from failure
+
+        attempts = pasts(operations)
+        for _, name in attempts:
+            known = orders.parsed(name)
+            if known is not None and known[0] != self._order:
+                problem = (
+                    f"token {self._request.token} belongs to another request, whose machine is "
+                    f"{name}"
+                )
+                raise TokenTaken(problem)
+
+        tried = {place: self._settle(past) for place, past in attempts.items()}
         created = [past for past in tried.values() if past.failure is None] or self._create(tried)
         created.sort(key=lambda past: int(past.name.rpartition("-")[2]))
         machines, instances = list[Machine](), []
@@ -123,29 +143,6 @@ class Creation:
             raise BadRequest(str(error)) from error
 
         return str(image.name)
-
-    def _find_attempts(self) -> dict[tuple[str, str], Past]:
-        """The creations of earlier attempts with this token, by zone and name."""
-        chosen = f'targetLink eq ".*/instances/{self._order.any_print}"'
-        operations, failure = self.calls.listed_everywhere(
-            calls.LIST_OPERATIONS, "list of operations", chosen
-        )
-        region = f"{orders.CLOUD}:{self._request.market.region}"
-        if failure is not None and any(part.startswith(region) for part in failure.parts):
-            # An attempt in a zone that does not answer may have succeeded.
-            raise Unanswered(str(failure)) from failure
-
-        tried = pasts(operations)
-        for _, name in tried:
-            known = orders.parsed(name)
-            if known is not None and known[0] != self._order:
-                problem = (
-                    f"token {self._request.token} belongs to another request, whose machine is "
-                    f"{name}"
-                )
-                raise TokenTaken(problem)
-
-        return {place: self._settle(past) for place, past in tried.items()}
 
     def _settle(self, past: Past) -> Past:
         """Waits until a creation has succeeded or failed."""

@@ -18,9 +18,8 @@ def deletion(fetch: Callable[[str, str, Mapping[str, str]], str]) -> tuple[str, 
     """The URL that deletes this machine, and the token."""
 
     host = os.environ.get("GCE_METADATA_HOST") or METADATA_HOST
-
-    def value(path: str) -> str:
-        return fetch(host, f"/computeMetadata/v1/{path}", {"Metadata-Flavor": "Google"})
+    root = "/computeMetadata/v1"
+    header = {"Metadata-Flavor": "Google"}
 
     endpoint = os.environ.get(
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", "https://compute.googleapis.com/compute/v1/"
@@ -28,10 +27,10 @@ def deletion(fetch: Callable[[str, str, Mapping[str, str]], str]) -> tuple[str, 
     endpoint = endpoint.rstrip("/")
     if not endpoint.endswith("/compute/v1"):
         endpoint += "/compute/v1"
-    token = json.loads(value("instance/service-accounts/default/token"))["access_token"]
-    project, zone, name = (
-        value(path) for path in ("project/project-id", "instance/zone", "instance/name")
-    )
-    zone = zone.rpartition("/")[2]
+    answer = fetch(host, f"{root}/instance/service-accounts/default/token", header)
+    token = json.loads(answer)["access_token"]
+    project = fetch(host, f"{root}/project/project-id", header)
+    zone = fetch(host, f"{root}/instance/zone", header).rpartition("/")[2]
+    name = fetch(host, f"{root}/instance/name", header)
 
     return f"{endpoint}/projects/{project}/zones/{zone}/instances/{name}", token

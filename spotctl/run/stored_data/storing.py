@@ -6,10 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
@@ -169,11 +170,11 @@ def _send_files(bucket: Bucket, files: Mapping[str, tuple[Path, int]], storing: 
     sent = dict.fromkeys(files, 0)
     ended = threading.Event()
 
-    def send(digest: str, path: Path) -> None:
-        bucket.write(FILES + digest, lambda: _checked_pieces(path, digest, sent, ended))
-
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        pending = {pool.submit(send, digest, path) for digest, (path, _) in files.items()}
+        pending = set[Future[None]]()
+        for digest, (path, _) in files.items():
+            pieces = partial(_checked_pieces, path, digest, sent, ended)
+            pending.add(pool.submit(bucket.write, FILES + digest, pieces))
         try:
             say_at = time.monotonic() + _SAY_SECONDS
             while pending:
