@@ -224,14 +224,15 @@ def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) ->
     Example: spotctl nightly rm nightly-recsys
     """
     from spotctl.nightly.health import REMOVED
-    from spotctl.nightly.install import Timers, remove
+    from spotctl.nightly.install import Timers
     from spotctl.nightly.state_dir import StateDir, installed
     from spotctl.show.columns import as_json
 
     session: Session = context.obj
     state_dir = StateDir(session.settings.home.resolve(), name)
     nightly = installed(state_dir)
-    remove(state_dir, nightly, Timers.of_this_user())
+    Timers.of_this_user().remove(nightly.name, nightly.scheduler, state_dir.home)
+    state_dir.uninstall()
 
     if json_:
         session.answer_json(

@@ -28,7 +28,7 @@ from pricing_data.market import Market
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.link.usage import GpuUse, Traffic
 from spotctl.clouds.boot import BootSign
-from spotctl.clouds.errors import NotFound, ProviderError
+from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.link import AgentLink, Invocation, MachineSupplies, whole
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INTENT_TAG
@@ -508,11 +508,3 @@ class ForwardingProvider(CloudProvider):
 
     def __init__(self, provider: CloudProvider) -> None:
         self.other, self.name = provider, provider.name
-
-
-def now_of(provider: CloudProvider, otherwise: int) -> int:
-    """The provider's time; `otherwise` for a local market that was never started."""
-    try:
-        return provider.now()
-    except NotFound:
-        return otherwise

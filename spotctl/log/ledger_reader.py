@@ -97,7 +97,7 @@ def present_of(
     if not state.is_replayed:
         return max(wall_us(), state.at), attended
 
-    from spotctl.clouds.provider import now_of
+    from spotctl.clouds.errors import NotFound
     from spotctl.clouds.wiring import provider_of
     from spotctl.files.job.reader import restored
 
@@ -106,7 +106,11 @@ def present_of(
     except UnreadableJob:
         return state.at, attended
 
-    return max(now_of(provider, state.at), state.at), attended
+    try:
+        return max(provider.now(), state.at), attended
+    except NotFound:
+        # A local market that was never started.
+        return state.at, attended
 
 
 def events_of(

@@ -13,6 +13,7 @@ from bidbrain.billing import usd
 from pricing_data.units import HOUR, MINUTE, SECOND, age, counted, format_time, usd_text
 from spotctl.home.errors import BadRequest
 from spotctl.home.printable import printable
+from spotctl.log.jobs import is_running
 from spotctl.log.outcomes import DONE, STOPPED
 from spotctl.nightly.hours import LONGEST_RETRY, Hours, clock_text, day_of, local_zone
 from spotctl.nightly.install import Timers, renewal, trouble
@@ -63,7 +64,7 @@ class NightHistory:
         self.last = readable(lambda: state_dir.last)
         result = readable(lambda: state_dir.result)
         self.reported_at = 0 if result is None else result.end
-        self.locked = state_dir.is_running
+        self.locked = is_running(state_dir.folder, state_dir.name)
 
     @property
     def running_since(self) -> int | None:
@@ -113,7 +114,8 @@ def problems(state_dir: StateDir, hours: Hours, now: int, zone: tzinfo) -> list[
     last = nights.last
     is_recorded = last is not None and last.begin >= begin
     begun = is_recorded or any(start.began_us >= begin - SECOND for start in nights.starts)
-    if not begun and state_dir.installed_at <= begin and now >= begin + GRACE:
+    written = state_dir.folder / "installed.json"
+    if not begun and written.stat().st_mtime_ns // 1000 <= begin and now >= begin + GRACE:
         problem_texts.append(
             f"the night of {clock_text(begin, zone)} did not start: its timer did not run; check "
             "the timer with spotctl"

@@ -203,12 +203,6 @@ def install(
     return InstallResult(nightly, done, _to_do(spec, nightly, state_dir, variables), missing)
 
 
-def remove(state_dir: StateDir, nightly: Installed, timers: Timers) -> None:
-    """Removes the timer of a job, and the record of its installation."""
-    timers.remove(nightly.name, nightly.scheduler, state_dir.home)
-    state_dir.uninstall()
-
-
 def trouble(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
     """The reason why the next night would not run; empty if it would."""
     try:

@@ -51,7 +51,7 @@ from spotctl.nightly.night_message import (
 )
 from spotctl.nightly.reporting import NightLog, NightReporter, StartReport
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
-from spotctl.run.following import RunEnd, RunObserver, stop_signals
+from spotctl.run.following import RunObserver, stop_signals
 from spotctl.run.notify import hidden, notify_of_alarm, secret_values
 from spotctl.run.start import runs
 from spotctl.run.start.admission import check_launchable, check_machine_packages
@@ -255,17 +255,16 @@ class NightRunner:
         self.log.write([f"launching {self.nightly.file}"])
         spec = with_night_deadline(spec, night, self.clock(), self.zone)
 
-        return self._log_end(runs.launch(spec, self.settings, self._observer(night)))
+        state, ended = runs.launch(spec, self.settings, self._observer(night))
+        self.log.write([f"{state.run}: {ended.outcome}"])
+        return ended
 
     def _resume(self, night: Night, stop: StopRequested | None = None) -> RunEnded:
         latest = self._runs()[-1]
         if stop is None and latest.began is not None:
             self._check_secrets(tuple(latest.began.spec.get("secrets", ())))
         observer = self._observer(night, latest)
-        return self._log_end(runs.resume(self.nightly.name, self.settings, observer, stop))
-
-    def _log_end(self, ending: RunEnd) -> RunEnded:
-        state, ended = ending
+        state, ended = runs.resume(self.nightly.name, self.settings, observer, stop)
         self.log.write([f"{state.run}: {ended.outcome}"])
         return ended
 

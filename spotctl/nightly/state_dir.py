@@ -24,7 +24,6 @@ from pricing_data.units import SECOND
 from spotctl.agent.files import replace_json
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import KEPT_DAYS
-from spotctl.log.jobs import is_running
 from spotctl.nightly.hours import Hours, day_of
 
 SLOTS = 400
@@ -326,16 +325,6 @@ class StateDir:
 
     def record_skipped(self, begin: int) -> None:
         replace_json(self.folder / "skipped.json", {"begin_us": begin}, lasting=True)
-
-    @property
-    def installed_at(self) -> int:
-        """When the installation was last written, on this computer's clock."""
-        return (self.folder / "installed.json").stat().st_mtime_ns // 1000
-
-    @property
-    def is_running(self) -> bool:
-        """Whether a process attends to a night of the job."""
-        return is_running(self.folder, self.name)
 
     def record(self, night: NightRecord) -> None:
         replace_json(self.folder / "night.json", msgspec.to_builtins(night), lasting=True)

@@ -84,7 +84,7 @@ def machine_of(
             if not code:
                 reason = _SPOT_ENDS.get(status.get("Code", ""), EndReason.FAILED)
         # Times are cut to seconds; nothing ended before it began.
-        ended = None if ended is None else max(ended, started_of(row))
+        ended = None if ended is None else max(ended, parse_time(row["LaunchTime"]))
 
     bid = all_tags(row).get(BID, ON_DEMAND)
     return Machine(
@@ -92,17 +92,12 @@ def machine_of(
         market=Market(CLOUD, region, row["Placement"]["AvailabilityZone"], row["InstanceType"]),
         bid=None if bid == ON_DEMAND else int(bid),
         state=state,
-        started=started_of(row),
+        started=parse_time(row["LaunchTime"]),
         tags=own_tags(row, company),
         address=row.get("PrivateIpAddress") or "",
         ended=ended,
         end_reason=reason,
     )
-
-
-def started_of(row: Row) -> int:
-    """When an instance was launched."""
-    return parse_time(row["LaunchTime"])
 
 
 def needs_spot_request(row: Row) -> bool:

@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pricing_data.market import LINUX, Market
-from pricing_data.units import MINUTE
+from pricing_data.units import MINUTE, parse_time
 from spotctl.clouds.aws import inventory
 from spotctl.clouds.aws.buyer import Buyer, Networks
 from spotctl.clouds.aws.calls import AwsCalls, code_of, in_each
 from spotctl.clouds.aws.checks import AwsNeeds
 from spotctl.clouds.aws.cloud import AwsMachineSettings, AwsSettings, partition_of
-from spotctl.clouds.aws.inventory import machine_of, needs_spot_request, order_of, started_of
+from spotctl.clouds.aws.inventory import machine_of, needs_spot_request, order_of
 from spotctl.clouds.aws.orders import (
     CLOUD,
     DISK_TYPE,
@@ -314,7 +314,7 @@ class AwsProvider(RentingProvider):
     def _is_new(self, machine: str) -> bool:
         """Whether a machine was granted so recently that parts of EC2 may not know it yet."""
         known = self._seen.get(machine)
-        return known is not None and started_of(known) > self.now() - _LISTED_AFTER
+        return known is not None and parse_time(known["LaunchTime"]) > self.now() - _LISTED_AFTER
 
     # -- links -------------------------------------------------------------------------------------
 

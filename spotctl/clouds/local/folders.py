@@ -142,19 +142,15 @@ class AllocationFolders:
             known = (allocation for allocation in allocations if allocation is not None)
             yield from sorted(known, key=attrgetter("number"))
 
-    def next_number(self) -> int:
-        return 1 + max(
-            (allocation.number for allocation in self.all()), default=self.first_number - 1
-        )
-
-    @property
-    def first_number(self) -> int:
-        """The number of the first allocation since the market was started."""
-        return _number(read_json(self.root / "begun.json"), "first") or 0
+    def numbers(self) -> tuple[int, int]:
+        """The number of the first allocation since the market was started, and of the next one."""
+        first = _number(read_json(self.root / "begun.json"), "first") or 0
+        return first, 1 + max((allocation.number for allocation in self.all()), default=first - 1)
 
     def begin(self) -> None:
         """Restarts the count of allocations; their numbers go on."""
-        replace_json(self.root / "begun.json", {"first": self.next_number()}, lasting=True)
+        _, following = self.numbers()
+        replace_json(self.root / "begun.json", {"first": following}, lasting=True)
 
     def forget(self, before: float) -> None:
         """Removes allocations that ended before a time of this computer, and leftovers of killed

@@ -341,13 +341,11 @@ class LocalProvider(CloudProvider):
             and machine.allocation.request.bid is not None
         ]
 
-        number = self._folders.next_number()
+        first, number = self._folders.numbers()
         affordable = replace(request, count=min(request.count, room))
         ahead = round(self._settings.warning_seconds * self._clock.speed * SECOND)
         warnings = Warnings(ahead, self._settings.unwarned, self._settings.seed)
-        plans = self._market.planned_ends(
-            affordable, held, now, number - self._folders.first_number, warnings
-        )
+        plans = self._market.planned_ends(affordable, held, now, number - first, warnings)
 
         return self._folders.create(request, plans, number, self._market.closes_at(request.market))
 
