@@ -70,9 +70,9 @@ class GangStep:
 
     `begin` names the machines of a new attempt; `stop` is the reason to stop the current one, and
     `moved` says that the program asked to be moved. Machines in `run` are assigned the command,
-    those in `rest` nothing. `unprepared` are machines whose setup failed, each with its exit status,
-    `failed` is a node whose command failed, with that of the command. `done` says that all nodes
-    exited with status 0. `idle` machines are of no more use.
+    those in `rest` nothing. `unprepared` are machines whose setup failed, each with its exit
+    status, `failed` is a node whose command failed, with that of the command. `done` says that all
+    nodes exited with status 0. `idle` machines are of no more use.
     """
 
     begin: tuple[str, ...] = ()
