@@ -36,8 +36,13 @@ from agileml.protocol.messages import (
     TakeShard,
 )
 from agileml.roles.chunk_runner import ChunkRunner, WorkerContext, WorkResult
-from agileml.roles.contributions import Contributions, HeldShards, Remaining, reusable
-from agileml.roles.shard_handovers import ShardHandovers
+from agileml.roles.contributions import (
+    Contributions,
+    HeldShards,
+    Remaining,
+    ShardHandovers,
+    reusable,
+)
 from agileml.roles.version_requests import VersionRequests
 from agileml.roles.work_exchange import Helping, HelpMessage
 from agileml.transport import FrameLimits
