@@ -26,8 +26,8 @@ except ImportError as error:
 from spotctl.agent.checkpoints.local import TrainingPosition
 from spotctl.agent.lease.job_lease import JobLease
 from spotctl.agent.lease.lease_files import LeaseAct
-from spotctl.integrations.loops import PublishedCheckpoints
-from spotctl.integrations.torch_state import ResumableLoader, least
+from spotctl.integrations.loops import PublishedCheckpoints, least
+from spotctl.integrations.torch_state import ResumableLoader
 
 __all__ = ["ResumableLoader", "SpotCallback"]
 

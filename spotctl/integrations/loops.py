@@ -196,7 +196,7 @@ class _LoopSaves:
         act = decision.act
         if act is LeaseAct.GO and time.monotonic() - self._saved >= self._cost / _SHARE:
             act = LeaseAct.SAVE
-        act = LeaseAct(_least(act.value))
+        act = LeaseAct(least(act.value))
         if act is not LeaseAct.GO:
             self._save()
         if act is LeaseAct.END:
@@ -240,7 +240,7 @@ class _LoopSaves:
             self._published.hidden(name).write_bytes(pickle.dumps(content))
             self._published.publish(name)
 
-        _least(0)  # a process that ends may take the others with it
+        least(0)  # a process that ends may take the others with it
         self._saved = time.monotonic()
         self._cost, self._saved_at = self._saved - began, self._done
         self._lease.note_save(self._done, began)
@@ -311,10 +311,22 @@ def _give_names(given: Mapping[str, bytes]) -> None:
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(caller), ctypes.c_int(0))
 
 
-def _least(value: int) -> int:
-    """The minimum over all ranks, where the program has several."""
+def least(value: int) -> int:
+    """The minimum of the values that all ranks pass; returns once every rank has passed one. One
+    process: its value.
+    """
     if "torch" not in sys.modules:
         return value
-    from spotctl.integrations.torch_state import least
+    import torch
+    from torch import distributed
 
-    return least(value)
+    if (
+        not (distributed.is_available() and distributed.is_initialized())
+        or distributed.get_world_size() == 1
+    ):
+        return value
+
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    shared = torch.tensor([value], device=device)
+    distributed.all_reduce(shared, distributed.ReduceOp.MIN)
+    return int(shared.item())

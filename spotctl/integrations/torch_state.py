@@ -1,6 +1,4 @@
-"""Parts of trainings with PyTorch: a decision of all processes, and a loader that goes on within an
-epoch.
-"""
+"""A loader of PyTorch that goes on within an epoch."""
 
 import random
 from collections.abc import Iterator
@@ -9,24 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import distributed
 from torch.utils.data import DataLoader
-
-
-def least(value: int) -> int:
-    """The minimum of the values that all ranks pass; returns once every rank has passed one. One
-    process: its value.
-    """
-    if (
-        not (distributed.is_available() and distributed.is_initialized())
-        or distributed.get_world_size() == 1
-    ):
-        return value
-
-    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-    shared = torch.tensor([value], device=device)
-    distributed.all_reduce(shared, distributed.ReduceOp.MIN)
-    return int(shared.item())
 
 
 class ResumableLoader(DataLoader[Any]):

@@ -24,8 +24,7 @@ except ImportError as error:
 from spotctl.agent.checkpoints.local import TrainingPosition
 from spotctl.agent.lease.job_lease import JobLease
 from spotctl.agent.lease.lease_files import LeaseAct, LeaseDecision
-from spotctl.integrations.loops import PublishedCheckpoints, link_tree
-from spotctl.integrations.torch_state import least
+from spotctl.integrations.loops import PublishedCheckpoints, least, link_tree
 
 _GO = LeaseDecision(LeaseAct.GO)
 

@@ -40,8 +40,8 @@ from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import Answers, NotFound, ProviderError, TokenTaken, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
+from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
-from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 

@@ -33,8 +33,8 @@ from spotctl.clouds.errors import (
 )
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
+from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
-from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.quotas import Quota, QuotaUnit
 
 if TYPE_CHECKING:

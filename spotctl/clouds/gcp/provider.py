@@ -45,8 +45,8 @@ from spotctl.clouds.provider import (
     Resource,
 )
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
+from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
-from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.quotas import Quota
 
 if TYPE_CHECKING:

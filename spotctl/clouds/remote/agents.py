@@ -1,17 +1,22 @@
 """`RemoteAgents`: prepares booted machines for the providers of clouds, and links to the machines'
 agents.
 
-A machine boots with a start-up script, the only thing that the cloud receives. Once the machine's
-console has shown its host key, the launcher connects over ssh and copies what the machine lacks:
-our code, the packages that payloads import, and the job's folder. Then it starts the agent's
-service (`spotctl.agent.rented`) and writes the secrets to its standard input. All of this may be
-interrupted at any point and repeated by any process of this home, even by two at once: archives are
-named by their digest and renamed into place, and only one service runs on a machine.
+A machine boots with a start-up script, `start_up.sh` with the values of one request: the only thing
+that the cloud receives. Once the machine's console has shown its host key, the launcher connects
+over ssh and copies what the machine lacks: our code, the packages that payloads import, and the
+job's folder. Then it starts the agent's service (`spotctl.agent.rented`) and writes the secrets to
+its standard input. All of this may be interrupted at any point and repeated by any process of this
+home, even by two at once: archives are named by their digest and renamed into place, and only one
+service runs on a machine.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import os
+import textwrap
 import threading
 import time
 from abc import abstractmethod
@@ -24,7 +29,9 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pricing_data.known_clouds import has_part, part_of
 from pricing_data.market import NO_ZONE, Market
+from spotctl.agent.lease import self_deletion
 from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NotFound, ProviderError
 from spotctl.clouds.link import (
@@ -38,12 +45,12 @@ from spotctl.clouds.link import (
 from spotctl.clouds.provider import CloudProvider, Machine, MachineRequest
 from spotctl.clouds.remote import home
 from spotctl.clouds.remote.bundle import Archive, Packages, code_wheel, packages_for
-from spotctl.clouds.remote.connections import MachineConnection
+from spotctl.clouds.remote.connections import USER, MachineConnection, RemoteMachine
 from spotctl.clouds.remote.job_folder import check_folder, job_archive
 from spotctl.clouds.remote.machine_setup import Archives, Bringing, Spreading
 from spotctl.clouds.remote.platforms import MachinePlatform
 from spotctl.clouds.remote.ssh import client_environment, invocation, lost, ssh_client
-from spotctl.clouds.remote.start_up import RemoteMachine, start_up_script
+from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.wall_clock import WallClock
 
@@ -53,6 +60,9 @@ if TYPE_CHECKING:
 
 CHECKED_EVERY_SECONDS = 20.0
 """How often a cloud is asked what it sees of a machine that boots."""
+
+MAX_SCRIPT_BYTES = 12 * 1024
+"""The longest script; EC2 takes 16 KiB before its own encoding."""
 
 MAX_AT_ONCE = 16
 """How many machines are connected to at the same time; the others wait."""
@@ -294,3 +304,48 @@ class RentingProvider(WallClock, CloudProvider):
 
     def close(self) -> None:
         self._agents.close()
+
+
+def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: int) -> str:
+    """The script. `now` is the moment of the request on the provider's clock. BadRequest: the
+    payload is too large.
+    """
+    payload = None if request.payload is None else request.payload.to_json()
+    machine = {"cloud": cloud, "lease_until": request.lease_until, "payload": payload}
+    # Where switching off is enough, a cloud has no way of its own in which machines delete
+    # themselves.
+    deletion = b""
+    if has_part(cloud, "self_deletion"):
+        path = part_of(cloud, "self_deletion").__file__
+        assert path is not None
+        deletion = Path(path).read_bytes()
+
+    values = {
+        "@USER@": USER,
+        "@CONTAINERS@": "yes" if request.containers else "",
+        "@LEASE_UNTIL@": str(request.lease_until // 1_000_000),
+        "@LEASE_SECONDS@": str(max(request.lease_until - now, 0) // 1_000_000),
+        "@PUBLIC_KEY@": f"restrict,port-forwarding,pty {public_key}",
+        "@SELF_DELETION@": _packed(Path(self_deletion.__file__).read_bytes()),
+        "@THIS_CLOUD@": _packed(deletion),
+        "@MACHINE@": _packed(json.dumps(machine, separators=(",", ":")).encode()),
+    }
+
+    script = Path(__file__).with_name("start_up.sh").read_text()
+    for name, value in values.items():
+        script = script.replace(name, value)
+    if len(script.encode()) > MAX_SCRIPT_BYTES:
+        problem = (
+            f"the start-up script of a machine would be {len(script.encode())} bytes long, but "
+            f"the limit is {MAX_SCRIPT_BYTES}: make the job's setup or environment shorter, for example "
+            "by a script in the job's folder"
+        )
+        raise BadRequest(problem)
+
+    return script
+
+
+def _packed(content: bytes) -> str:
+    return "\n".join(
+        textwrap.wrap(base64.b64encode(gzip.compress(content, 9, mtime=0)).decode(), 120)
+    )

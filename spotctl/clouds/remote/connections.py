@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -27,8 +28,11 @@ from spotctl.clouds.remote.ssh import (
     StepFailed,
     host_key_of,
 )
-from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.errors import SpotctlError
+
+USER = "spotctl"
+"""The user that the start-up script creates: it runs the payloads, and the launcher logs in as
+it."""
 
 WAIT_SECONDS = 2.0
 """How long a call on a link waits for a connection: not long, because the caller serves all
@@ -54,6 +58,25 @@ _EXTEND = """
 [ ! -e {root}/agent/started ] && up=$(cut -d. -f1 /proc/uptime) || exit 1
 echo "$(($(date +%s) + {seconds})) $((up + {seconds}))" >{lease}.new && mv {lease}.new {lease}
 """
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteMachine:
+    """A machine that boots with our start-up script. `index` is its number within its request, from
+    0.
+
+    `console` returns the console output that the cloud shows by now, which proves the machine's ssh
+    host key, or raises an error of a provider. `gone` says whether the cloud has ended the machine.
+    Both are called from threads of `RemoteAgents`.
+    """
+
+    id: str
+    index: int
+    host: str
+    port: int
+    console: Callable[[], str]
+    gone: Callable[[], bool]
+    user: str = USER
 
 
 def judged(failure: ProviderError | None, last: ProviderError | None) -> ProviderError | None:

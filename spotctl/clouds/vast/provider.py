@@ -30,8 +30,8 @@ from spotctl.clouds.labelled import LabelledProvider, Listed, Purchase
 from spotctl.clouds.order_ledger import OrderLabel, OrderLedger
 from spotctl.clouds.provider import SAME_BID, Holdings, Machine, MachineRequest, MachineState
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
+from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
-from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.clouds.vast import offers
 from spotctl.clouds.vast.calls import VastCalls, VastRow, of_call
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address

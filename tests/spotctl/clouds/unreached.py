@@ -17,8 +17,8 @@ from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.link import AgentLink, Invocation, MachineStatus, MachineSupplies
 from spotctl.clouds.provider import MachineRequest
+from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.clouds.remote.prices import PriceBook
-from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.wall_clock import wall_us
 
 

@@ -40,7 +40,7 @@ from spotctl.agent.container.payload import Payload
 from spotctl.clouds.link import AgentLink
 from spotctl.clouds.provider import CloudProvider, Machine
 from spotctl.clouds.remote.agents import RemoteAgents
-from spotctl.clouds.remote.start_up import RemoteMachine
+from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.log.budget import Tariff
 from spotctl.log.events import Event, RentIntended, RunBegan
 from spotctl.log.outcomes import DONE

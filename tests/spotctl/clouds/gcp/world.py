@@ -23,8 +23,8 @@ from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.link import AgentLink, MachineSupplies
 from spotctl.clouds.provider import Machine, MachineRequest, MachineState
 from spotctl.clouds.remote.agents import RemoteAgents
+from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.clouds.remote.prices import PriceBook
-from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.wall_clock import WallClock, wall_us
 from tests.cloud.gcp import GcpServer

@@ -22,7 +22,7 @@ from spotctl.clouds.errors import NotFound, ProviderError
 from spotctl.clouds.link import AgentLink, MachineSupplies
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.agents import RemoteAgents
-from spotctl.clouds.remote.start_up import RemoteMachine
+from spotctl.clouds.remote.connections import RemoteMachine
 from tests.cloud.host import MachineSpec, Metadata
 from tests.cloud.namespaces import Namespaces
 from tests.servers.loopback import Reply, Request

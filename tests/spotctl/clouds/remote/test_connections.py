@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 
 from spotctl.clouds.errors import ProviderError, Throttled, Unanswered, Unusable
-from spotctl.clouds.remote.connections import LONGEST_LOOK_SECONDS, MachineConnection, judged
+from spotctl.clouds.remote.connections import (
+    LONGEST_LOOK_SECONDS,
+    MachineConnection,
+    RemoteMachine,
+    judged,
+)
 from spotctl.clouds.remote.home import RemoteHome
 from spotctl.clouds.remote.machine_setup import Spreading
 from spotctl.clouds.remote.ssh import StepFailed
-from spotctl.clouds.remote.start_up import RemoteMachine
 
 
 class Clock:

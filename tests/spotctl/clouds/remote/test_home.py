@@ -15,8 +15,8 @@ from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.remote import home as homes
 from spotctl.clouds.remote.agents import RemoteAgents
+from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.clouds.remote.home import RemoteHome, private_key, public_key
-from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.home.errors import BadRequest
 from tests.spotctl.clouds.remote.rented import CLOCK
 

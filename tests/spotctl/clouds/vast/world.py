@@ -21,8 +21,8 @@ from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.order_ledger import OrderLedger
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.agents import RemoteAgents
+from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.clouds.remote.prices import PriceBook
-from spotctl.clouds.remote.start_up import RemoteMachine
 from spotctl.clouds.vast.calls import VastCalls
 from spotctl.clouds.vast.cloud import VastSettings
 from spotctl.clouds.vast.provider import VastProvider

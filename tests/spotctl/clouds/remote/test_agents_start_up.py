@@ -15,7 +15,7 @@ import pytest
 from pricing_data.market import Market
 from spotctl.agent.container.payload import Payload
 from spotctl.clouds.provider import MachineRequest
-from spotctl.clouds.remote.start_up import MAX_BYTES, start_up_script
+from spotctl.clouds.remote.agents import MAX_SCRIPT_BYTES, start_up_script
 from spotctl.home.errors import BadRequest
 
 MARKET = Market("aws", "us-east-1", "us-east-1a", "m5.large")
@@ -44,7 +44,7 @@ def told(text: str) -> dict[str, object]:
 def test_a_shell_can_read_it_and_a_cloud_can_take_it() -> None:
     text = script(Payload("p", ("sh", "-c", "echo 'hello' \"$HOME\" \\ @USER@")))
     assert text.startswith("#!/bin/sh\n")
-    assert len(text.encode()) < MAX_BYTES
+    assert len(text.encode()) < MAX_SCRIPT_BYTES
     assert not re.search(r"@[A-Z_]+@", text)
     subprocess.run(["/bin/sh", "-n"], input=text, text=True, check=True)
 

@@ -9,10 +9,9 @@ import pytest
 
 from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import Unanswered
-from spotctl.clouds.remote.connections import MachineConnection
+from spotctl.clouds.remote.connections import MachineConnection, RemoteMachine
 from spotctl.clouds.remote.home import RemoteHome
 from spotctl.clouds.remote.machine_setup import Spreading
-from spotctl.clouds.remote.start_up import RemoteMachine
 
 
 def test_each_change_on_the_console_is_a_sign_of_life(
