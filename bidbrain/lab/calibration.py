@@ -17,7 +17,7 @@ from bidbrain.arrays import Bools, Floats
 from bidbrain.errors import TooLittleHistory
 from bidbrain.eviction.conditional import CrossingMethod, CrossingPanel, fit
 from bidbrain.eviction.crossing import Bid
-from bidbrain.lab.backtest.results import drawn_blocks, ratio_interval
+from bidbrain.lab.backtest.results import ConfidenceInterval, drawn_blocks, ratio_interval
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, format_time
 
@@ -68,14 +68,6 @@ class Predicted(NamedTuple):
     crossed: Bools
 
 
-class Skill(NamedTuple):
-    """Relative improvement of a Brier score over a baseline's, with its 95% interval."""
-
-    skill: float
-    low: float
-    high: float
-
-
 class Bin(NamedTuple):
     """Starts whose prediction is in a band: their number, mean prediction, and share of
     crossings."""
@@ -103,8 +95,10 @@ class Calibration:
     brier: float
     brier_own: float
     brier_pooled: float
-    against_own: Skill
-    against_pooled: Skill
+    against_own: ConfidenceInterval
+    """Relative improvement of the Brier score over that of a market's own share."""
+    against_pooled: ConfidenceInterval
+    """The same over the share of all markets."""
     methods: dict[CrossingMethod, int]
     reliability: tuple[Bin, ...]
 
@@ -198,11 +192,11 @@ def score(
     )
 
 
-def _skill(model: Floats, baseline: Floats, day: Ints, drawn: Ints) -> Skill:
+def _skill(model: Floats, baseline: Floats, day: Ints, drawn: Ints) -> ConfidenceInterval:
     """1 - Brier / Brier of the baseline, and its percentile interval over resampled days."""
     if not baseline.any():
         # The baseline was never wrong, so there is nothing to improve.
-        return Skill(0.0, 0.0, 0.0)
+        return ConfidenceInterval(0.0, 0.0, 0.0)
     low, high = ratio_interval(model, baseline, day, drawn)
     ratio = model.sum() / baseline.sum()
-    return Skill(float(1 - ratio), 1 - high, 1 - low)
+    return ConfidenceInterval(float(1 - ratio), 1 - high, 1 - low)

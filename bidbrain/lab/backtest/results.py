@@ -10,6 +10,7 @@ they are compared job by job; jobs of the same days share their market and are r
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from math import nan
 from statistics import fmean
 
 import numpy as np
@@ -167,13 +168,11 @@ _FEWEST_BLOCKS = 3
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceInterval:
-    """A mean difference and its 95% interval; the ends are None where there are too few days to
-    resample.
-    """
+    """A mean and its 95% interval; the ends are NaN where there is too little to tell them."""
 
     mean: float
-    low: float | None
-    high: float | None
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,12 +278,12 @@ def blocks_of(starts: Sequence[int], hours: float) -> Ints:
 def mean_interval(values: Floats, blocks: Ints, rng: np.random.Generator) -> ConfidenceInterval:
     """The mean of values, and the percentile interval of the mean over resampled blocks of them."""
     if not values.size:
-        return ConfidenceInterval(float("nan"), None, None)
+        return ConfidenceInterval(nan, nan, nan)
 
     _, which = np.unique(blocks, return_inverse=True)
     count = int(which.max()) + 1
     if count < _FEWEST_BLOCKS:
-        return ConfidenceInterval(float(values.mean()), None, None)
+        return ConfidenceInterval(float(values.mean()), nan, nan)
 
     drawn = drawn_blocks(count, rng)
     interval = ratio_interval(values, np.ones(which.size), which, drawn)

@@ -107,7 +107,7 @@ def _mean(interval: ConfidenceInterval, spec: str) -> str:
 
 def ends_text(interval: ConfidenceInterval, spec: str) -> str:
     """The ends of a 95% interval, each in a format; `-` if they are unknown."""
-    if interval.low is None or not isfinite(interval.mean):
+    if not (isfinite(interval.low) and isfinite(interval.mean)):
         return UNKNOWN
     return f"[{interval.low:{spec}}, {interval.high:{spec}}]"
 

@@ -10,7 +10,8 @@ from rich.console import Group
 from rich.text import Text
 
 from bidbrain.eviction.crossing import BidAbove
-from bidbrain.lab.calibration import Bin, Calibration, Skill
+from bidbrain.lab.backtest.results import ConfidenceInterval
+from bidbrain.lab.calibration import Bin, Calibration
 from pricing_data.units import NANOS_PER_DOLLAR, SECOND, age, format_time
 from spotctl.home.errors import BadRequest
 from spotctl.lab.beta.estimates import BidEstimate
@@ -70,15 +71,15 @@ CURVE: tuple[Column[Any], ...] = (
 )
 ESTIMATE_AND_CURVE: tuple[Column[Any], ...] = (*ESTIMATE, *CURVE)
 
-SKILL: tuple[Column[Skill], ...] = (
-    Column("skill", "1 minus the ratio of the Brier scores"),
+SKILL: tuple[Column[ConfidenceInterval], ...] = (
+    Column("skill", "1 minus the ratio of the Brier scores", "mean"),
     Column("low", "lower end of its 95% interval"),
     Column("high", "upper end of its 95% interval"),
 )
 
 
-def _skill(skill: Skill) -> str:
-    return f"{skill.skill:.1%} [{skill.low:.1%}, {skill.high:.1%}]"
+def _skill(skill: ConfidenceInterval) -> str:
+    return f"{skill.mean:.1%} [{skill.low:.1%}, {skill.high:.1%}]"
 
 
 ScoredBid = tuple[str, Calibration]
@@ -257,7 +258,7 @@ def draw_reliability(scored: Mapping[str, Calibration], path: Path) -> None:
         axes.scatter(predicted, observed, s=sizes, color=_ESTIMATE)
         axes.set_xlabel("predicted")
         axes.set_ylabel("observed share of crossings")
-        name, skill = f"price + \\${bid}", calibration.against_own.skill
+        name, skill = f"price + \\${bid}", calibration.against_own.mean
         if bid == "on-demand":
             name = bid
         title = f"bid {name}: Brier {skill:.1%} better than own share"

@@ -17,7 +17,6 @@ from spotctl.lab.papers.results import (
     PaperData,
     PaperFigure,
     Reproduction,
-    SeedMean,
     all_results,
     missing,
     papers_file,
@@ -38,6 +37,8 @@ from spotctl.show.plots import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from bidbrain.lab.backtest.results import ConfidenceInterval
 
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE, GOLD, RED, INK)
 _WIDTH = 130
@@ -71,7 +72,7 @@ def printed(figure: PaperFigure) -> str:
     return f"at most {amount(high, unit)}"
 
 
-def estimated(estimate: SeedMean | None, unit: str) -> str:
+def estimated(estimate: ConfidenceInterval | None, unit: str) -> str:
     """A mean, and its interval where several seeds differ."""
     if estimate is None:
         return ""
@@ -101,7 +102,7 @@ def planned(result: Experiment, seeds: int | None) -> str:
     return text
 
 
-SEED_MEAN: tuple[Column[SeedMean], ...] = (
+SEED_MEAN: tuple[Column[ConfidenceInterval], ...] = (
     Column("mean", "mean over seeds"),
     Column("low", "lower end of its 95% interval"),
     Column("high", "upper end of its 95% interval"),

@@ -17,12 +17,15 @@ from importlib.resources import files
 from math import inf, isfinite
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
 
 from spotctl.home.errors import BadRequest
+
+if TYPE_CHECKING:
+    from bidbrain.lab.backtest.results import ConfidenceInterval
 
 FigureValues = Mapping[str, float]
 """A figure of the result by its name in `papers.toml`; `SERIES @ X` is a point of a curve, for the
@@ -152,25 +155,19 @@ class PapersFile(BaseModel, extra="forbid", frozen=True):
     results: dict[str, PaperResult]
 
 
-@dataclass(frozen=True, slots=True)
-class SeedMean:
-    """A mean over seeds, and its 95% interval by Student's t; without several seeds the interval is
+def seed_mean(values: Sequence[float]) -> ConfidenceInterval:
+    """The mean over seeds, with an interval by Student's t; without several seeds the interval is
     the mean.
     """
+    from bidbrain.lab.backtest.results import ConfidenceInterval  # loads all of a backtest
 
-    mean: float
-    low: float
-    high: float
+    mean, spread, count = float(np.mean(values)), 0.0, len(values)
+    if count > 1 and isfinite(mean):
+        from scipy.stats import t
 
-    @classmethod
-    def of(cls, values: Sequence[float]) -> SeedMean:
-        mean, spread, count = float(np.mean(values)), 0.0, len(values)
-        if count > 1 and isfinite(mean):
-            from scipy.stats import t
-
-            quantile, deviation = t.ppf(0.975, count - 1), np.std(values, ddof=1)
-            spread = float(quantile * deviation / count**0.5)
-        return cls(mean, mean - spread, mean + spread)
+        quantile, deviation = t.ppf(0.975, count - 1), np.std(values, ddof=1)
+        spread = float(quantile * deviation / count**0.5)
+    return ConfidenceInterval(mean, mean - spread, mean + spread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +176,8 @@ class Comparison:
 
     what: str
     paper: PaperFigure
-    ours: SeedMean
-    switched: SeedMean | None
+    ours: ConfidenceInterval
+    switched: ConfidenceInterval | None
     """With the suspected cause switched."""
     verdict: str
     """reproduced, explained, not explained, better or not better."""
@@ -203,7 +200,7 @@ class Reproduction:
     text: PaperResult
     seeds: int
     figures: tuple[Comparison, ...]
-    curves: Mapping[str, tuple[tuple[float, SeedMean], ...]]
+    curves: Mapping[str, tuple[tuple[float, ConfidenceInterval], ...]]
     """Points by series."""
     missing: tuple[str, ...] = ()
     """Files that it needs and that were not there."""
@@ -306,21 +303,21 @@ def compare(
     switched = [measured[result.name, seed, True] for seed in range(count)] if explains else []
     figures = list[Comparison]()
     for what, figure in text.figures.items():
-        ours = SeedMean.of([values[what] for values in plain])
-        other: SeedMean | None = None
+        ours = seed_mean([values[what] for values in plain])
+        other: ConfidenceInterval | None = None
         other_mean: float | None = None
         if switched:
-            other = SeedMean.of([values[what] for values in switched])
+            other = seed_mean([values[what] for values in switched])
             other_mean = other.mean
         said = verdict(figure, ours.mean, other_mean)
         figures.append(Comparison(what, figure, ours, other, said))
 
-    points: dict[str, dict[float, SeedMean]] = {}
+    points: dict[str, dict[float, ConfidenceInterval]] = {}
     for key in plain[0]:
         series, at, x = key.rpartition(" @ ")
         if at:
             along = points.setdefault(series, {})
-            along[float(x)] = SeedMean.of([values[key] for values in plain])
+            along[float(x)] = seed_mean([values[key] for values in plain])
 
     curves = {series: tuple(sorted(along.items())) for series, along in points.items()}
     return Reproduction(result, text, count, tuple(figures), curves)

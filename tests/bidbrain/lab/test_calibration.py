@@ -37,9 +37,9 @@ def test_scores_are_mean_squared_differences() -> None:
         starts, {"present": 1, "own share": 0, "pooled share": 0}, 1, np.random.default_rng(0)
     )
     assert (found.brier, found.brier_own, found.brier_pooled) == (0.125, 0.25, 0.5)
-    assert found.against_own.skill == pytest.approx(0.5)
+    assert found.against_own.mean == pytest.approx(0.5)
     assert found.against_own.low == pytest.approx(0.5)
-    assert found.against_pooled.skill == pytest.approx(0.75)
+    assert found.against_pooled.mean == pytest.approx(0.75)
     assert [(one.low, one.starts, one.predicted, one.observed) for one in found.reliability] == [
         (0.0, 1, 0.0, 0.0),
         (0.5, 2, 0.5, 0.5),
@@ -99,7 +99,7 @@ def test_prices_after_the_last_horizon_change_nothing() -> None:
 
 def test_without_crossings_the_skill_is_zero() -> None:
     found = calibrate([(flat("t.large", 12), BidAbove(0))], WEEK, np.random.default_rng(1))
-    assert (found.brier, found.brier_own, found.against_own.skill, found.beats_both) == (
+    assert (found.brier, found.brier_own, found.against_own.mean, found.beats_both) == (
         0,
         0,
         0,
@@ -136,8 +136,8 @@ def test_the_model_beats_both_shares_on_the_market_of_2016(
     found = calibrate(
         markets, CalibrationPlan(HOUR, 14 * DAY, 2 * DAY, 6 * DAY), np.random.default_rng(0)
     )
-    assert found.against_own.skill > floor
-    assert found.against_pooled.skill > floor
+    assert found.against_own.mean > floor
+    assert found.against_pooled.mean > floor
     assert found.beats_both or not delta
 
 

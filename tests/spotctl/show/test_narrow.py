@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from bidbrain.lab.calibration import Calibration, Skill
+from bidbrain.lab.backtest.results import ConfidenceInterval
+from bidbrain.lab.calibration import Calibration
 from pricing_data.list_prices import EgressPrice
 from pricing_data.query import QueryResult
 from spotctl.cli.session import Session
@@ -17,7 +18,7 @@ from spotctl.show.layout import pairs_table
 from tests.spotctl.show.runs.made_up_run import text
 
 MARKET = "aws/us-east-1/us-east-1a/c5.large"
-EVEN = Skill(0.0, 0.0, 0.0)
+EVEN = ConfidenceInterval(0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(

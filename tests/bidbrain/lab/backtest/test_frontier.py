@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from tests.pricing_data.histories import START
 
 def point(scheme: str, cost: float, time: float, unfinished: int = 0) -> FrontierPoint:
     return FrontierPoint(
-        scheme, 2.0, 10, unfinished, ConfidenceInterval(cost, None, None), cost, time, 10.0
+        scheme, 2.0, 10, unfinished, ConfidenceInterval(cost, nan, nan), cost, time, 10.0
     )
 
 
