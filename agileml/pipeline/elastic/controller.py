@@ -133,7 +133,7 @@ class ElasticController:
         """A node has joined."""
         if self.finished:
             return []
-        self._leaving[node], self._held.nodes[node] = False, {}
+        self._leaving[node], self._held[node] = False, {}
         return self._change(now)
 
     def warn(self, node: str, now: float) -> Instructions:
@@ -147,7 +147,7 @@ class ElasticController:
         """A node is gone."""
         if self.finished or node not in self._leaving:
             return []
-        del self._leaving[node], self._held.nodes[node]
+        del self._leaving[node], self._held[node]
         needed = node in self._seated or self.phase is ElasticPhase.MOVING
         if needed or self.phase is ElasticPhase.WAITING:
             return self._plan(now)
@@ -213,7 +213,7 @@ class ElasticController:
         if self._moved_bytes > 0 and now > self._began:
             self._fetched_per_second = self._moved_bytes / (now - self._began)
         for member in self._leaving.keys() - set(self._seated):
-            self._held.nodes[member] = {}
+            self._held[member] = {}
         for seat, member in zip(self._layout.seats(), self._seated, strict=True):
             self._held.add(member, self.batch, self._layout.held(seat))
         released: Instructions = []
@@ -223,7 +223,7 @@ class ElasticController:
             for member, leaving in self._leaving.items()
             if leaving and member not in self._seated
         ]:
-            del self._leaving[member], self._held.nodes[member]
+            del self._leaving[member], self._held[member]
             released.append((member, Leave(LEFT_BEHIND)))
 
         return released + self._go_on(now)
@@ -399,7 +399,7 @@ class ElasticController:
     def _roll_back(self) -> None:
         """Back to the newest batch before which every layer is at a node or in the store."""
         newest = max(self._held.newest(len(self._layers), 1, self.batch), self.backup)
-        for states in self._held.nodes.values():
+        for states in self._held.values():
             for batch in [batch for batch in states if batch > newest]:
                 del states[batch]
 

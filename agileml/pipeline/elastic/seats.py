@@ -4,8 +4,9 @@ which it works.
 The messages between the controller of a pipeline and its nodes are at the end.
 """
 
+from collections import UserDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
 from agileml.errors import BadArgument
@@ -213,27 +214,24 @@ def oldest_needed(order: StepOrder, versions: dict[int, int]) -> list[int]:
     return needed[::-1]
 
 
-@dataclass
-class HeldLayers:
+class HeldLayers(UserDict[str, dict[int, frozenset[int]]]):
     """By node and batch, the layers that the node holds as they were before that batch."""
 
-    nodes: dict[str, dict[int, frozenset[int]]] = field(default_factory=dict)
-
     def add(self, node: str, batch: int, layers: Iterable[int]) -> None:
-        states = self.nodes[node]
+        states = self[node]
         states[batch] = states.get(batch, frozenset()) | frozenset(layers)
 
     def keep(self, batches: Iterable[int]) -> None:
         """All nodes drop the states of other batches."""
         kept = set(batches)
-        self.nodes = {
+        self.data = {
             node: {batch: layers for batch, layers in states.items() if batch in kept}
-            for node, states in self.nodes.items()
+            for node, states in self.items()
         }
 
     def at(self, batch: int) -> dict[str, frozenset[int]]:
         """The layers of each node."""
-        return {node: states.get(batch, frozenset()) for node, states in self.nodes.items()}
+        return {node: states.get(batch, frozenset()) for node, states in self.items()}
 
     def holders(self, layer: int, batch: int) -> list[str]:
         return [node for node, layers in self.at(batch).items() if layer in layers]
@@ -242,7 +240,7 @@ class HeldLayers:
         """The newest batch up to `latest` for which `count` nodes hold each layer; -1 if there is
         none.
         """
-        batches = {batch for states in self.nodes.values() for batch in states if batch <= latest}
+        batches = {batch for states in self.values() for batch in states if batch <= latest}
         safe = (
             batch
             for batch in batches
@@ -258,7 +256,7 @@ def neighbors_copies(
     return {
         node: tuple(
             (layer, seated[(i + 1) % len(seated)])
-            for layer in sorted(held.nodes[node].get(batch, ()))
+            for layer in sorted(held[node].get(batch, ()))
             if held.holders(layer, batch) == [node]
         )
         for i, node in enumerate(seated)

@@ -84,9 +84,7 @@ class UnitPrices:
         """
         nu_of = {offer.market: offer.nu for offer in offers}
         known = [series for series in histories if series.market in nu_of]
-        steps = []
-        for series in known:
-            steps.append(_lowest_where_open(series, market.openings(series.market)))
+        steps = [_lowest_where_open(series, market.openings(series.market)) for series in known]
         moments = np.concatenate([at for at, _ in steps])
         times = np.unique(moments)
         columns = [np.full(times.size, baseline.on_demand / baseline.nu)]

@@ -28,14 +28,6 @@ _DONE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class BidJob:
-    """A job of one machine: its hours of work, and its losses and prices."""
-
-    work_hours: float
-    terms: BidTerms
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """Snapshots, the last one of this moment; the job's runs, the hours of work left, and its
     machine, if that has a bid."""
@@ -157,10 +149,12 @@ class Outcome:
     finished: bool
 
 
-def play(assumed: Assumptions, seed: int, job: BidJob, bidding: Bidding) -> Outcome:
-    """A job's course in the market of a seed."""
-    longest = PAST_HOURS + _LONGEST * job.work_hours
-    course = _Course(GeneratedMarket(assumed, seed, longest), job, bidding)
+def play(
+    assumed: Assumptions, seed: int, work_hours: float, terms: BidTerms, bidding: Bidding
+) -> Outcome:
+    """The course of a job of one machine in the market of a seed."""
+    longest = PAST_HOURS + _LONGEST * work_hours
+    course = _Course(GeneratedMarket(assumed, seed, longest), terms, bidding, work_hours)
     while course.market.hour < PAST_HOURS:
         course.look()
         course.market.advance(course.market.hour + LOOK_HOURS)
@@ -171,7 +165,7 @@ def play(assumed: Assumptions, seed: int, job: BidJob, bidding: Bidding) -> Outc
         course.move_on()
 
     course.end_machine(Fate.STAYS)
-    disks = course.disk_hours * job.terms.disk_usd_per_hour
+    disks = course.disk_hours * terms.disk_usd_per_hour
     paid = course.paid + disks
     cleared = course.cleared + disks
     hours = course.market.hour - PAST_HOURS
@@ -186,9 +180,9 @@ class _Course:
     machine has run `since` an hour, at its present bid, and works from `works_from` on."""
 
     market: GeneratedMarket
-    job: BidJob
+    terms: BidTerms
     bidding: Bidding
-    left: float = field(init=False)
+    left: float
     record: HostRecord = field(default_factory=lambda: HostRecord.of(()))
     runs: list[OwnRun] = field(default_factory=list)
     paid: float = 0.0
@@ -196,9 +190,6 @@ class _Course:
     disk_hours: float = 0.0
     since: float = 0.0
     works_from: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.left = self.job.work_hours
 
     def look(self) -> None:
         """Takes a snapshot."""
@@ -208,7 +199,7 @@ class _Course:
         """Changes the bid, or the machine, as the way of bidding wants."""
         own = self.market.own
         now = self.market.hour
-        terms = self.job.terms
+        terms = self.terms
         if own is not None and own.bid is None:
             return
 
@@ -237,7 +228,7 @@ class _Course:
         until = (floor(began / LOOK_HOURS + _DONE) + 1) * LOOK_HOURS
 
         # No checkpoint is written at the end.
-        terms = self.job.terms
+        terms = self.terms
         intervals = self.left / terms.checkpoint_every_hours - _DONE
         pauses = ceil(intervals) - 1
         checkpoints = max(pauses, 0)
@@ -255,7 +246,7 @@ class _Course:
         elif ran and now >= ends - _DONE:
             self.left = 0.0
         elif own.runs and not ran:
-            self._begin_run(now + self.job.terms.startup_hours)
+            self._begin_run(now + self.terms.startup_hours)
 
     def end_machine(self, fate: Fate) -> None:
         """Gives the machine up, and with it what is not saved."""
@@ -278,14 +269,14 @@ class _Course:
         listed = newest.least_bid[newest.host == own.host]
         unsaved = 0.0
         if own.runs:
-            terms = self.job.terms
+            terms = self.terms
             cycle = terms.checkpoint_every_hours + terms.checkpoint_hours
             unsaved = max(self.market.hour - self.works_from, 0.0) % cycle
         own_host = self.market.hosts[own.host]
         least_bid = None
-        if not self.job.terms.pays_bid:
+        if not self.terms.pays_bid:
             least_bid = self.market.least_bid(own.host, ours=False)
-        unsaved_hours = min(unsaved, self.job.terms.checkpoint_every_hours)
+        unsaved_hours = min(unsaved, self.terms.checkpoint_every_hours)
         return HeldBid(
             own.host,
             own.bid,
@@ -313,7 +304,7 @@ class _Course:
     def _saved_hours(self) -> float:
         """The work of whole cycles since the run began to work."""
         worked = self.market.hour - self.works_from
-        terms = self.job.terms
+        terms = self.terms
         cycle = terms.checkpoint_every_hours + terms.checkpoint_hours
         cycles = floor(max(worked, 0.0) / cycle + _DONE)
         return min(cycles * terms.checkpoint_every_hours, self.left)

@@ -22,12 +22,12 @@ from bidbrain.lab.bids.backtest import (
     LOOK_HOURS,
     ON_DEMAND,
     PAST_HOURS,
-    BidJob,
     Outcome,
     bidding_of,
     play,
 )
 from bidbrain.lab.bids.market import Assumptions, GeneratedMarket
+from bidbrain.outbid.bid import BidTerms
 from bidbrain.outbid.odds import OutbidOdds
 from bidbrain.outbid.record import HostRecord, level_of
 
@@ -174,7 +174,8 @@ class BidPortion:
     market: str
     assumed: Assumptions
     seed: int
-    job: BidJob
+    work_hours: float
+    terms: BidTerms
     ways: tuple[str, ...]
     tried: int = 0
 
@@ -201,12 +202,11 @@ def play_portion(portion: BidPortion) -> tuple[list[PlayedBid], list[TriedBid]]:
     played = list[PlayedBid]()
     for way in dict.fromkeys((ON_DEMAND, *portion.ways, BIDBRAIN)):
         for costs, pays_bid in COSTS.items():
-            terms = replace(portion.job.terms, pays_bid=pays_bid)
-            job = replace(portion.job, terms=terms)
-            bidding = bidding_of(way, job.terms)
-            outcome = play(portion.assumed, portion.seed, job, bidding)
+            terms = replace(portion.terms, pays_bid=pays_bid)
+            bidding = bidding_of(way, terms)
+            outcome = play(portion.assumed, portion.seed, portion.work_hours, terms, bidding)
             usd = outcome.paid if pays_bid or way == ON_DEMAND else outcome.cleared
-            with_time = usd + outcome.hours * job.terms.time_usd_per_hour
+            with_time = usd + outcome.hours * terms.time_usd_per_hour
             result = PlayedBid(portion.market, costs, way, portion.seed, usd, with_time, outcome)
             played.append(result)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field
 from rich.console import Group
 
-from bidbrain.lab.bids.backtest import WAYS, BidJob, bidding_of
+from bidbrain.lab.bids.backtest import WAYS, bidding_of
 from bidbrain.lab.bids.market import Assumptions
 from bidbrain.lab.bids.results import (
     BidPortion,
@@ -145,8 +145,10 @@ def portions_of(path: Path, starts: int) -> list[BidPortion]:
             file.disk_usd_per_hour,
             usual_bid,
         )
-        job = BidJob(file.hours, terms)
-        portions += [BidPortion(name, assumed, seed, job, ways, file.tried_bids) for seed in seeds]
+        portions += [
+            BidPortion(name, assumed, seed, file.hours, terms, ways, file.tried_bids)
+            for seed in seeds
+        ]
 
     return portions
 

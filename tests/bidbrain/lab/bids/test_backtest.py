@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bidbrain.lab.bids.backtest import BidBrain, BidJob, Margin, Plan, View, bidding_of, play
+from bidbrain.lab.bids.backtest import BidBrain, Margin, Plan, View, bidding_of, play
 from bidbrain.lab.bids.market import GeneratedMarket
 from bidbrain.outbid.bid import HeldBid
 from bidbrain.outbid.record import HostRecord
@@ -15,20 +15,19 @@ from tests.bidbrain.lab.bids.test_market import BUSY, EMPTY, TERMS, USD
 
 
 def test_a_job_without_rivals_costs_its_bid_for_its_hours() -> None:
-    job = BidJob(5.0, TERMS)
-    outcome = play(EMPTY, 1, job, Margin(0.0))
+    outcome = play(EMPTY, 1, 5.0, TERMS, Margin(0.0))
     hours = 5 + 9 * TERMS.checkpoint_hours + TERMS.startup_hours
     assert outcome.hours == pytest.approx(hours + TERMS.loading_hours)
     least = min(host.floor for host in GeneratedMarket(EMPTY, 1, 10).hosts) / USD
     assert outcome.paid == pytest.approx(hours * least + outcome.hours * TERMS.disk_usd_per_hour)
-    assert play(EMPTY, 1, job, BidBrain(TERMS)).paid == pytest.approx(outcome.paid)
+    assert play(EMPTY, 1, 5.0, TERMS, BidBrain(TERMS)).paid == pytest.approx(outcome.paid)
 
 
 def test_what_is_not_saved_is_lost_with_the_machine() -> None:
     """In a market full of rivals a job takes longer the rarer its checkpoints are."""
     busy = replace(BUSY, minimum=1.0)
     often, rare = (
-        play(busy, 2, BidJob(6.0, replace(TERMS, checkpoint_every_hours=every)), Margin(0.0))
+        play(busy, 2, 6.0, replace(TERMS, checkpoint_every_hours=every), Margin(0.0))
         for every in (0.25, 2.0)
     )
     assert often.outbid > 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bidbrain.lab.bids.backtest import WAYS, BidJob
+from bidbrain.lab.bids.backtest import WAYS
 from bidbrain.lab.bids.market import Assumptions, GeneratedMarket
 from bidbrain.lab.bids.results import BidPortion, play_portion, summarize
 from tests.bidbrain.lab.bids.test_market import BUSY, TERMS, USD
@@ -16,8 +16,7 @@ from tests.bidbrain.lab.bids.test_market import BUSY, TERMS, USD
 def test_every_way_ends_in_every_market_and_none_beats_the_lowest_floor(
     assumed: Assumptions,
 ) -> None:
-    job = BidJob(4.0, TERMS)
-    played, tried = play_portion(BidPortion("one", assumed, 7, job, WAYS))
+    played, tried = play_portion(BidPortion("one", assumed, 7, 4.0, TERMS, WAYS))
     assert not tried
     floor = min(host.floor for host in GeneratedMarket(assumed, 7, 1).hosts) / USD
     assert len({(each.way, each.costs) for each in played}) == 2 * len(WAYS)
@@ -28,11 +27,10 @@ def test_every_way_ends_in_every_market_and_none_beats_the_lowest_floor(
 
 
 def test_the_summary_pairs_the_jobs_of_a_seed() -> None:
-    job = BidJob(4.0, TERMS)
     played = [
         each
         for seed in range(2)
-        for each in play_portion(BidPortion("calm", Assumptions(), seed, job, ()))[0]
+        for each in play_portion(BidPortion("calm", Assumptions(), seed, 4.0, TERMS, ()))[0]
     ]
     summaries = {(each.way, each.costs): each for each in summarize(played)}
     own, dear = summaries["bidbrain", "its bid"], summaries["on-demand", "its bid"]
@@ -42,9 +40,9 @@ def test_the_summary_pairs_the_jobs_of_a_seed() -> None:
 
 
 def test_markets_are_summed_up_together_and_jobs_are_paired_in_each() -> None:
-    job, markets = BidJob(4.0, TERMS), {"calm": Assumptions(), "busy": BUSY}
+    markets = {"calm": Assumptions(), "busy": BUSY}
     portions = [
-        BidPortion(name, assumed, seed, job, ())
+        BidPortion(name, assumed, seed, 4.0, TERMS, ())
         for name, assumed in markets.items()
         for seed in range(2)
     ]
