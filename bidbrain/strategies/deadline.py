@@ -138,8 +138,8 @@ class DeadlineStrategy:
                 self._numbers[steps] = len(self._numbers)
                 factors = [FACTOR_STEP ** int(step) for step in steps]
                 rates = self.prior.rates(factors)
-                chain = spell_chain(rates, self.step)
-                made.append(thresholds(chain, self._grid))
+                moves = spell_chain(rates, self.step)
+                made.append(thresholds(moves, _IS_UP, self._grid))
 
         if made:
             self._plans = np.concatenate((self._plans, np.stack(made)))
@@ -153,16 +153,8 @@ CostTable = NDArray[np.float32]
 NET_DELAYS: Final = 2
 _IDLE, _OD, _SPOT = 0, 1, 2
 _NEVER = np.float32(1e9)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SpellChain:
-    """The market as a Markov chain over one step: `moves[i, j]` from state i to j; `up` where spot
-    is available.
-    """
-
-    moves: Floats
-    up: Bools
+_IS_UP: Final[Bools] = np.arange(2 * CLASSES) >= CLASSES
+"""By state of a market (side and age class), whether spot machines are available."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +172,9 @@ class PlanGrid:
     margin: float = 0.0
 
 
-def spell_chain(rates: Floats, step: int) -> SpellChain:
-    """The chain of spells that end at `rates` per hour by age class, over `step` microseconds.
+def spell_chain(rates: Floats, step: int) -> Floats:
+    """The market as a Markov chain over `step` microseconds: how likely it moves from one state to
+    another if spells end at `rates` per hour by age class.
 
     A spell moves to the next age class with the probability that the class width implies; steps
     longer than a class are composed of shorter ones, so that no class is skipped.
@@ -205,27 +198,25 @@ def spell_chain(rates: Floats, step: int) -> SpellChain:
         moves[state[:-1], state[1:]] = ages[:-1]
         moves[state, (1 - side) * CLASSES] += ends[side]
 
-    powers = np.linalg.matrix_power(moves, parts)
-    states = np.arange(2 * CLASSES)
-    is_up = states >= CLASSES
-    return SpellChain(powers, is_up)
+    powers: Floats = np.linalg.matrix_power(moves, parts)
+    return powers
 
 
-def thresholds(chain: SpellChain, grid: PlanGrid) -> SlackThresholds:
+def thresholds(moves: Floats, up: Bools, grid: PlanGrid) -> SlackThresholds:
     """Least slack, in steps, from which waiting (market down) or spot (market up) saves the margin
-    over on-demand.
+    over on-demand, in a market that `moves` from state to state and is `up` in some.
 
     By machine held (none, on-demand), market state and steps of work left; `grid.slack + 1` where
     no planned slack is enough.
     """
-    least: SlackThresholds = np.zeros((2, chain.up.size, grid.work + 1), dtype=np.int16)
+    least: SlackThresholds = np.zeros((2, up.size, grid.work + 1), dtype=np.int16)
     if grid.slack <= NET_DELAYS * grid.delay:
         # The safety net holds with any planned slack. The delay may be millions of steps of a very
         # short job.
         least[:, :, 0], least[:, :, 1:] = grid.slack, grid.slack + 1
         return least
 
-    iteration = _ValueIteration(chain, grid)
+    iteration = _ValueIteration(moves, up, grid)
     for left in range(1, grid.work + grid.slack + 1):
         on_demand_best = iteration.step(left)
         low = max(0, left - grid.work)
@@ -240,14 +231,14 @@ def thresholds(chain: SpellChain, grid: PlanGrid) -> SlackThresholds:
 class _ValueIteration:
     """Expected costs to the end with a number of steps left, by machine, market state and slack."""
 
-    def __init__(self, chain: SpellChain, grid: PlanGrid) -> None:
-        self._moves = chain.moves.astype(np.float32)
-        self._up = chain.up[:, None]
+    def __init__(self, moves: Floats, up: Bools, grid: PlanGrid) -> None:
+        self._moves = moves.astype(np.float32)
+        self._up = up[:, None]
         self._grid = grid
         self._margin = int(grid.delay) + 1
         slack = np.arange(grid.slack + 1)
         self._caught = slack <= NET_DELAYS * grid.delay
-        self._costs = np.zeros((3, chain.up.size, slack.size), dtype=np.float32)
+        self._costs = np.zeros((3, up.size, slack.size), dtype=np.float32)
 
     def step(self, left: int) -> Bools:
         """Steps back to `left` steps before the deadline; returns where on-demand is chosen, for no

@@ -5,7 +5,6 @@ own, or a launcher.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -65,27 +64,14 @@ def bearer(who: TokenIdentity) -> Callable[[], AzureBearerToken]:
     return provide
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectPlace:
-    """A bucket, and the prefix of all keys of a location: empty, or ending with a slash."""
-
-    bucket: Bucket
-    prefix: str
-
-
 def store_at(location: str, who: StoreIdentity = MACHINE) -> BlobStore:
     """The blob store at a path, or in an object store. StoreRefused: the location is wrong or out
     of reach.
     """
-    place = place_of(location, who)
-    return (
-        FileBlobStore(Path(location))
-        if place is None
-        else ObjectBlobStore(place.bucket, place.prefix)
-    )
+    return place_of(location, who) or FileBlobStore(Path(location))
 
 
-def place_of(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
+def place_of(location: str, who: StoreIdentity = MACHINE) -> ObjectBlobStore | None:
     """The bucket and prefix of a location; None for a path."""
     scheme, separator, rest = location.partition("://")
     if not separator:
@@ -98,7 +84,7 @@ def place_of(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
     prefix, cloud = prefix.strip("/"), clouds_by_scheme()[scheme]
     part = cloud_part(cloud, STORAGE)
     assert part is not None
-    return ObjectPlace(part.bucket(name, who(cloud)), f"{prefix}/" if prefix else "")
+    return ObjectBlobStore(part.bucket(name, who(cloud)), f"{prefix}/" if prefix else "")
 
 
 class SharedObject:
@@ -141,17 +127,17 @@ class ObjectBlobStore:
     """
 
     def __init__(self, bucket: Bucket, prefix: str = "") -> None:
-        self._bucket, self._prefix = bucket, prefix
+        self.bucket, self.prefix = bucket, prefix
 
     def put(self, name: str, pieces: Iterable[BlobBytes]) -> None:
         """Sends parts as they fill up, so a large blob needs the memory of a few parts."""
-        self._bucket.write(self._prefix + checked_name(name), _with_digest(pieces))
+        self.bucket.write(self.prefix + checked_name(name), _with_digest(pieces))
 
     def get(self, name: str) -> Iterator[bytes]:
         """Yields the content; the last bytes are held back, because they may be the digest."""
-        key, digest, kept = self._prefix + checked_name(name), sha256(), b""
+        key, digest, kept = self.prefix + checked_name(name), sha256(), b""
         try:
-            for received in self._bucket.get(key):
+            for received in self.bucket.get(key):
                 kept += received
                 while len(kept) > DIGEST_BYTES:
                     size = min(PIECE_BYTES, len(kept) - DIGEST_BYTES)
@@ -167,11 +153,11 @@ class ObjectBlobStore:
             raise UnreadableBlob(f"{name} is damaged: its content does not match its digest")
 
     def list(self, prefix: str = "") -> list[str]:
-        names = (key[len(self._prefix) :] for key in self._bucket.list(self._prefix + prefix))
+        names = (key[len(self.prefix) :] for key in self.bucket.list(self.prefix + prefix))
         return sorted(name for name in names if is_name(name))
 
     def delete(self, name: str) -> None:
-        self._bucket.delete(self._prefix + checked_name(name))
+        self.bucket.delete(self.prefix + checked_name(name))
 
 
 def _with_digest(pieces: Iterable[BlobBytes]) -> Iterator[BlobBytes]:

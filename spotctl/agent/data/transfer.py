@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from agileml.runtime.blob_store import file_pieces
 from agileml.runtime.ground import locked, refilled, replaced
-from spotctl.agent.data.locations import MACHINE, ObjectPlace, StoreIdentity, place_of
+from spotctl.agent.data.locations import MACHINE, ObjectBlobStore, StoreIdentity, place_of
 from spotctl.agent.data.sets import (
     WHOLE,
     DataSet,
@@ -230,7 +230,7 @@ def deliver(folder: Path, destination: str, who: StoreIdentity = MACHINE) -> Non
         raise TransferFailed(message) from error
 
 
-def _place(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
+def _place(location: str, who: StoreIdentity = MACHINE) -> ObjectBlobStore | None:
     try:
         return place_of(location, who)
     except StoreRefused as error:
@@ -271,7 +271,7 @@ def _reason(error: OSError) -> str:
     return str(error)
 
 
-def _copy_objects(location: str, place: ObjectPlace, cache: Path) -> Path:
+def _copy_objects(location: str, place: ObjectBlobStore, cache: Path) -> Path:
     """Copies the objects below a prefix, or one object, to the cache once, and returns their
     path."""
     kept = (

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from bidbrain.arrays import Bools, Floats
 from bidbrain.lab.backtest.deadline import ON_DEMAND, SPOT, WAIT
 from bidbrain.strategies.deadline import (
     HOPE_MARGIN,
     NET_DELAYS,
     DeadlineTerms,
     PlanGrid,
-    SpellChain,
     spell_chain,
     thresholds,
 )
@@ -32,40 +32,40 @@ from tests.bidbrain.lab.backtest.batch_deadline import BatchDeadline, BatchState
 @pytest.mark.parametrize("step", [MINUTE, 10 * MINUTE, 35 * MINUTE, 3 * HOUR])
 def test_a_chain_has_the_survival_of_its_rates(step: int) -> None:
     rates = PUBLIC_PRIOR.rates()
-    chain = spell_chain(rates, step)
-    np.testing.assert_allclose(chain.moves.sum(axis=1), 1)
-    assert chain.moves.min() >= 0
+    moves = spell_chain(rates, step)
+    np.testing.assert_allclose(moves.sum(axis=1), 1)
+    assert moves.min() >= 0
     if step <= 10 * MINUTE:
-        up_young = chain.moves[CLASSES, CLASSES:].sum()
+        up_young = moves[CLASSES, CLASSES:].sum()
         assert up_young == pytest.approx(np.exp(-rates[1, 0] * step / HOUR))
 
 
 def test_spells_of_constant_rates_have_the_expected_share_of_time() -> None:
-    chain = spell_chain(np.array([[1.0] * CLASSES, [0.25] * CLASSES]), MINUTE)
-    settled = np.linalg.matrix_power(chain.moves, 1 << 16)[0]
+    moves = spell_chain(np.array([[1.0] * CLASSES, [0.25] * CLASSES]), MINUTE)
+    settled = np.linalg.matrix_power(moves, 1 << 16)[0]
     assert settled[CLASSES:].sum() == pytest.approx(0.8, abs=0.002)
 
 
 def expected_costs(
-    chain: SpellChain, grid: PlanGrid
+    moves: Floats, up: Bools, grid: PlanGrid
 ) -> dict[tuple[int, int, int, int], tuple[float, float]]:
     """By recursion over (held, state, work, slack): on demand now, and the best of waiting and
     spot.
     """
-    states, delay, ratio = range(chain.up.size), int(grid.delay), grid.price_ratio
+    states, delay, ratio = range(up.size), int(grid.delay), grid.price_ratio
 
     @cache
     def cost(held: int, state: int, work: int, slack: int) -> float:
         if work <= 0:
             return 0.0
-        if held == SPOT and not chain.up[state]:
+        if held == SPOT and not up[state]:
             held = WAIT
         if slack < 0:
             return ratio * (work + (0 if held == ON_DEMAND else delay))
         return min(options(held, state, work, slack))
 
     def after(held: int, state: int, work: int, slack: int) -> float:
-        return sum(float(chain.moves[state, to]) * cost(held, to, work, slack) for to in states)
+        return sum(float(moves[state, to]) * cost(held, to, work, slack) for to in states)
 
     def options(held: int, state: int, work: int, slack: int) -> tuple[float, float]:
         # Entering takes one step and loses the delay: only 1 - delay of the step's work is done.
@@ -74,7 +74,7 @@ def expected_costs(
         bold = float("inf")
         if slack > NET_DELAYS * grid.delay:
             bold = after(WAIT, state, work, slack - 1)
-            if chain.up[state] and held != SPOT:
+            if up[state] and held != SPOT:
                 bold = min(bold, 1 + after(SPOT, state, work - 1 + delay, slack - delay))
         if held == SPOT:
             bold = min(bold, 1 + after(SPOT, state, work - 1, slack))
@@ -101,10 +101,10 @@ def expected_costs(
 def test_a_plan_is_the_least_expected_cost_policy_except_for_its_margin(
     rise: float, fall: float, delay: int, ratio: float, slack: int, margin: float
 ) -> None:
-    chain = SpellChain(np.array([[1 - rise, rise], [fall, 1 - fall]]), np.array([False, True]))
+    moves, up = np.array([[1 - rise, rise], [fall, 1 - fall]]), np.array([False, True])
     grid = PlanGrid(work=6, slack=slack, delay=float(delay), price_ratio=ratio, margin=margin)
-    found = thresholds(chain, grid)
-    for (held, state, work, at_slack), (on_demand, bold) in expected_costs(chain, grid).items():
+    found = thresholds(moves, up, grid)
+    for (held, state, work, at_slack), (on_demand, bold) in expected_costs(moves, up, grid).items():
         if abs(on_demand - bold - margin) < 1e-4:
             continue  # ties may be broken either way
         worth = found[int(held == ON_DEMAND), state, work]
@@ -117,7 +117,7 @@ def test_an_order_from_on_demand_is_for_spot_and_not_for_a_wait() -> None:
     """
     moves = np.array([[0.7, 0.3, 0.0], [0.9, 0.0, 0.1], [0.02, 0.0, 0.98]])
     grid = PlanGrid(work=10, slack=30, delay=1.0, price_ratio=2.0)
-    idle, on_demand = thresholds(SpellChain(moves, np.array([False, True, True])), grid)[:, :, -1]
+    idle, on_demand = thresholds(moves, np.array([False, True, True]), grid)[:, :, -1]
     assert (idle < 6).all()
     assert on_demand.tolist() == [14, grid.slack + 1, 3]
 
@@ -210,9 +210,9 @@ def test_spot_at_the_on_demand_price_is_not_worth_waiting_for() -> None:
 
 
 def test_a_margin_asks_for_more_slack_everywhere() -> None:
-    chain = spell_chain(PUBLIC_PRIOR.rates(), 10 * MINUTE)
+    moves, up = spell_chain(PUBLIC_PRIOR.rates(), 10 * MINUTE), np.arange(2 * CLASSES) >= CLASSES
     eager, wary = (
-        thresholds(chain, PlanGrid(60, 30, 1.2, 3.0, margin)) for margin in (0.0, HOPE_MARGIN)
+        thresholds(moves, up, PlanGrid(60, 30, 1.2, 3.0, margin)) for margin in (0.0, HOPE_MARGIN)
     )
     assert (wary >= eager).all()
     assert (wary > eager).any()
