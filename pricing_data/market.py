@@ -269,6 +269,7 @@ def either(names: Sequence[str]) -> str:
 
 
 _MIN_REGION_SIMILARITY = 0.8
+_DIGITS = "0123456789"
 
 
 def mistyped(region: str) -> str:
@@ -280,7 +281,8 @@ def mistyped(region: str) -> str:
     for cloud in cloud_names():
         known = markets_of(cloud).known_regions
         spelled = api_region(cloud, region)
-        if spelled in known or _stem(spelled) in {_stem(name) for name in known}:
+        stems = {name.rstrip(_DIGITS) for name in known}
+        if spelled in known or spelled.rstrip(_DIGITS) in stems:
             return ""
     return similar(region, cloud_names())
 
@@ -290,7 +292,3 @@ def similar(region: str, clouds: Iterable[str]) -> str:
     regions = (known for cloud in clouds for known in markets_of(cloud).known_regions)
     every = sorted(regions)
     return " or ".join(closest(region.lower(), every, 2, _MIN_REGION_SIMILARITY))
-
-
-def _stem(region: str) -> str:
-    return region.rstrip("0123456789")

@@ -127,28 +127,21 @@ class Mixing:
         if self.aim is Aim.LEAST_COST:
             return cheapest(terms, work, hours_left) or fastest(terms, work)
 
-        within_budget = _within_budget_left(terms, held, work, usd_left, self.spare_hours)
-        return within_budget or cheapest(terms, work)
+        # The fastest schedule whose machines can also be started within the dollars left, and paid
+        # for without work for some more hours.
+        schedule = fastest(terms, work, usd_left)
+        starts = 0.0
+        for _ in range(_TRIES):
+            if schedule is None:
+                break
+            first = schedule.phases[0].mixture
+            cost = change_usd(terms, held, first) + self.spare_hours * first.usd_per_hour
+            if schedule.usd + cost <= usd_left:
+                break
+            starts = max(cost, starts + schedule.usd + cost - usd_left)
+            schedule = fastest(terms, work, usd_left - starts)
 
-
-def _within_budget_left(
-    terms: MixtureTerms, held: Sequence[int], work: float, usd_left: float, spare_hours: float
-) -> Schedule | None:
-    """The fastest schedule whose machines can also be started within the dollars left, and paid for
-    without work for some more hours."""
-    schedule = fastest(terms, work, usd_left)
-    starts = 0.0
-    for _ in range(_TRIES):
-        if schedule is None:
-            break
-        first = schedule.phases[0].mixture
-        cost = change_usd(terms, held, first) + spare_hours * first.usd_per_hour
-        if schedule.usd + cost <= usd_left:
-            break
-        starts = max(cost, starts + schedule.usd + cost - usd_left)
-        schedule = fastest(terms, work, usd_left - starts)
-
-    return schedule
+        return schedule or cheapest(terms, work)
 
 
 _MAX_OF_STAYING = 0.99

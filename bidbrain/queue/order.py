@@ -376,8 +376,28 @@ class _Search:
             steps = _STEPS_OF_END + more_steps
             self._steps += len(self._jobs) * steps
             ends = ends_of(self._queue, pairs, begin)
-            all_jobs = self._jobs.values()
-            score = _score(self._queue, list(all_jobs), ends)
+
+            late = 0
+            lateness = 0.0
+            total = 0.0
+            last = 0.0
+            for job in self._jobs.values():
+                end = ends.get(job.name)
+                if end is None:
+                    # It runs on nothing that the quotas hold.
+                    continue
+
+                over = self._queue.now + end - _due(job)
+                late += over > 0
+                lateness += max(over, 0.0)
+                total += job.weight * end
+                last = max(last, end)
+
+            mean = total / sum(job.weight for job in self._jobs.values())
+            # Lists that differ by less are alike: the first that was tried stays.
+            weighed = mean + _LAST_COUNTS * last
+            rounded_mean = round(weighed, 1)
+            score = (late, round(lateness, 1), rounded_mean)
             ordered = OrderedQueue(tuple(pairs), begin, score)
             if self.best is None or ordered.score < self.best.score:
                 self.best = ordered
@@ -460,32 +480,6 @@ def _due(job: QueueJob) -> float:
     if job.deadline is None:
         return float("inf")
     return job.deadline
-
-
-def _score(
-    queue: JobQueue, jobs: Sequence[QueueJob], ends: Mapping[str, float]
-) -> tuple[float, ...]:
-    late = 0
-    lateness = 0.0
-    total = 0.0
-    last = 0.0
-    for job in jobs:
-        end = ends.get(job.name)
-        if end is None:
-            # It runs on nothing that the quotas hold.
-            continue
-
-        over = queue.now + end - _due(job)
-        late += over > 0
-        lateness += max(over, 0.0)
-        total += job.weight * end
-        last = max(last, end)
-
-    mean = total / sum(job.weight for job in jobs)
-    # Lists that differ by less are alike: the first that was tried stays.
-    weighed = mean + _LAST_COUNTS * last
-    rounded_mean = round(weighed, 1)
-    return (late, round(lateness, 1), rounded_mean)
 
 
 def default_shares(

@@ -337,8 +337,8 @@ def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: i
     if len(script.encode()) > MAX_SCRIPT_BYTES:
         problem = (
             f"the start-up script of a machine would be {len(script.encode())} bytes long, but "
-            f"the limit is {MAX_SCRIPT_BYTES}: make the job's setup or environment shorter, for example "
-            "by a script in the job's folder"
+            f"the limit is {MAX_SCRIPT_BYTES}: make the job's setup or environment shorter, for "
+            "example by a script in the job's folder"
         )
         raise BadRequest(problem)
 

@@ -134,11 +134,41 @@ class VastProvider(LabelledProvider, RentingProvider):
             yield offer.machine, partial(self._buy, request, offer.ask)
 
     def _buy(self, request: MachineRequest, ask: int, label: OrderLabel) -> int:
+        """Orders an instance. A bid that is too low is refused, rather than kept as an instance that
+        does not run.
+        """
         private, _ = self._agents.host_key(label.machine)
         start_up = self._agents.start_up(request, CLOUD_NAME)
-        return self._calls.order(
-            ask, _order_body(request, label, self._settings, start_up, private)
-        )
+        packed = gzip.compress(start_up.encode(), 9, mtime=0)
+        variables = _pieces(_SCRIPT, packed) | _pieces(_HOST_KEY, private)
+        for port in request.ports:
+            # Docker's option, in the place of a variable, asks for a port.
+            variables[f"-p {port}:{port}"] = "1"
+
+        length = sum(len(name) + len(value) for name, value in variables.items())
+        if length > _LONGEST_ENVIRONMENT:
+            problem = (
+                f"the start-up script of a machine would take {length} characters, but the limit "
+                f"is {_LONGEST_ENVIRONMENT}: make the job's setup or environment shorter, for "
+                "example by a script in the job's folder"
+            )
+            raise BadRequest(problem)
+
+        order: dict[str, Any] = {
+            "image": request.image or self._settings.image,
+            "label": label.text(_LONGEST_LABEL),
+            "disk": float(request.disk_gib or self._settings.disk_gib),
+            "runtype": "ssh_direc ssh_proxy",
+            "target_state": "running",
+            "cancel_unavail": True,
+            "env": variables,
+            "onstart": _ON_START,
+        }
+
+        # A price that is missing or null would buy on demand.
+        if label.bid is not None:
+            order["price"] = label.bid / NANOS_PER_DOLLAR
+        return self._calls.order(ask, order)
 
     def read_back(self, number: int, bid: int | None) -> None:
         """See `LabelledProvider`. Without a price, Vast.ai sells on demand."""
@@ -252,49 +282,6 @@ class VastProvider(LabelledProvider, RentingProvider):
     def close(self) -> None:
         super().close()
         self._calls.close()
-
-
-def _order_body(
-    request: MachineRequest,
-    label: OrderLabel,
-    settings: VastSettings,
-    start_up: str,
-    host_key: bytes,
-) -> dict[str, Any]:
-    """An order. A bid that is too low is refused, rather than kept as an instance that does not
-    run.
-
-    A `price` that is missing or null would buy on demand, so only an order on demand has none.
-    """
-    packed = gzip.compress(start_up.encode(), 9, mtime=0)
-    variables = _pieces(_SCRIPT, packed) | _pieces(_HOST_KEY, host_key)
-    for port in request.ports:
-        # Docker's option, in the place of a variable, asks for a port.
-        variables[f"-p {port}:{port}"] = "1"
-
-    length = sum(len(name) + len(value) for name, value in variables.items())
-    if length > _LONGEST_ENVIRONMENT:
-        problem = (
-            f"the start-up script of a machine would take {length} characters, but the limit is "
-            f"{_LONGEST_ENVIRONMENT}: make the job's setup or environment shorter, for example by "
-            "a script in the job's folder"
-        )
-        raise BadRequest(problem)
-
-    order: dict[str, Any] = {
-        "image": request.image or settings.image,
-        "label": label.text(_LONGEST_LABEL),
-        "disk": float(request.disk_gib or settings.disk_gib),
-        "runtype": "ssh_direc ssh_proxy",
-        "target_state": "running",
-        "cancel_unavail": True,
-        "env": variables,
-        "onstart": _ON_START,
-    }
-
-    if label.bid is not None:
-        order["price"] = label.bid / NANOS_PER_DOLLAR
-    return order
 
 
 def _pieces(name: str, content: bytes) -> dict[str, str]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from spotctl.run.remote_runner import homes
 from spotctl.run.remote_runner.fence import Fence
 from spotctl.run.remote_runner.homes import LogCopier, add_missing
 from spotctl.run.remote_runner.installing import RunnerMachine, packages_on, packed_runner
-from spotctl.run.remote_runner.place import RunPlace, keep, place_of_run, publish
+from spotctl.run.remote_runner.place import keep, place_of_run, publish
 from spotctl.run.remote_runner.service import JOB, PACKAGES, RunnerStart
 from spotctl.run.start import runs
 from spotctl.run.start.admission import check_checkpoint_is_free
@@ -78,14 +78,6 @@ class Deferred(Workload):
         self._workload.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A run whose runner lives on a machine now."""
-
-    place: RunPlace
-    machine: str
-
-
 def launch_and_hand_over(
     plan: JobPlan,
     expected: Planned,
@@ -93,9 +85,10 @@ def launch_and_hand_over(
     observer: RunObserver,
     *,
     fresh: bool = False,
-) -> Moved | RunEnd:
-    """Launches a planned job. Returns where the runner lives now, or the end of the run if the run
-    ended before the move. The observer gets a remark for each step of the move."""
+) -> "Move | RunEnd":
+    """Launches a planned job. Returns the move, whose `machine` the runner lives on now, or the end
+    of the run if the run ended before the move. The observer gets a remark for each step of the
+    move."""
     spec = plan.job.spec
     paths = Paths(settings.home)
     with JobLock(paths.locks, spec.name):
@@ -121,17 +114,20 @@ def launch_and_hand_over(
             journal, environment = runs.begin_run(
                 spec, run_settings, log, plan=plan, expected=expected
             )
-            move = _Move(plan, settings, observer, run_settings, journal, environment)
-            if (machine := move.carry_out()) is not None:
-                return Moved(move.place, machine)
+            move = Move(plan, settings, observer, run_settings, journal, environment)
+            move.carry_out()
+            if move.machine:
+                return move
         # The machines are returned from here.
         ending = runs.resume(spec.name, run_settings, RunObserver(on_turn=move.report_turn))
         move.close()
         return ending
 
 
-class _Move:
-    """One launch: the run is under way in a home of its own, which `run_settings` name."""
+class Move:
+    """One launch: the run is under way in a home of its own, which `run_settings` name. `machine` is
+    empty until the runner lives there.
+    """
 
     def __init__(
         self,
@@ -151,6 +147,7 @@ class _Move:
         self._environment = environment
         self._note = partial(observer.on_remark, self._spec.name)
         self.place = place_of_run(self._spec, journal.run)
+        self.machine = ""
 
         try:
             self._fence = Fence(self.place.claim(LAUNCHER), "")
@@ -162,8 +159,8 @@ class _Move:
 
         keep(self.place, settings)
 
-    def carry_out(self) -> str | None:
-        """Moves the runner, and returns its machine. None: the log says why the run is to end."""
+    def carry_out(self) -> None:
+        """Moves the runner to a machine. Without one, the log says why the run is to end."""
         spec = self._spec
         run = self._journal.run
         environment = self._environment
@@ -183,7 +180,7 @@ class _Move:
                 packed_runner(spec, environment.rendezvous, archives, cloud, here())
             )
             if target is None:
-                return None
+                return
             with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
                 home = Path(scratch) / "home"
                 homes.copy_home(self._run_settings, run, JOB, home)
@@ -200,9 +197,9 @@ class _Move:
             self._journal.write(
                 StopRequested(FAILED, f"the runner could not move to a machine: {why}")
             )
-            return None
+            return
 
-        return target.id
+        self.machine = target.id
 
     def report_turn(self, state: RunState) -> None:
         """Brings the launcher's own log up to date, from which its commands and `gc` read what is
