@@ -275,18 +275,15 @@ CHANCE = 3.0
 events."""
 
 
-@dataclass(slots=True)
 class ShardShares:
     """By shard, in how many clocks it has counted; of a clock in which a part of it counted, that
     part.
     """
 
-    plan: WorkPlan
-    counted: list[float] = field(init=False)
-    _outside: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        self.counted = [0.0] * len(self.plan.lengths)
+    def __init__(self, plan: WorkPlan) -> None:
+        self.plan = plan
+        self.counted = [0.0] * len(plan.lengths)
+        self._outside = False
 
     @property
     def mean(self) -> float:

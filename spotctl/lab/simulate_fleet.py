@@ -7,7 +7,7 @@ fast as the slowest.
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
 from math import ceil, floor, lcm
@@ -215,7 +215,6 @@ Step = Callable[[float], Instructions]
 """An event of a replay: it is called with the time and returns what the controller says."""
 
 
-@dataclass
 class FleetReplay:
     """Plays what was added with `put`.
 
@@ -223,17 +222,23 @@ class FleetReplay:
     `bandwidth`: bytes per second into a node; `settle`: seconds that an epoch takes to begin.
     """
 
-    controller: ElasticController
-    seconds: Callable[[PipelineLayout, int], float]
-    layer_bytes: Sequence[float]
-    bandwidth: float
-    settle: float = 1.0
-    queue: list[tuple[float, int, Step]] = field(default_factory=list)
-    aborted: float = 0.0
-    curve: list[tuple[float, int]] = field(default_factory=list)
-    """Batches done after each number of seconds."""
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        controller: ElasticController,
+        seconds: Callable[[PipelineLayout, int], float],
+        layer_bytes: Sequence[float],
+        bandwidth: float,
+        settle: float = 1.0,
+    ) -> None:
+        self.controller = controller
+        self.seconds = seconds
+        self.layer_bytes = layer_bytes
+        self.bandwidth = bandwidth
+        self.settle = settle
+        self.queue: list[tuple[float, int, Step]] = []
+        self.aborted = 0.0
+        self.curve: list[tuple[float, int]] = []
+        """Batches done after each number of seconds."""
         self._order = count()
         self._running = 0
         self._began = 0.0

@@ -134,8 +134,8 @@ class VastProvider(LabelledProvider, RentingProvider):
             yield offer.machine, partial(self._buy, request, offer.ask)
 
     def _buy(self, request: MachineRequest, ask: int, label: OrderLabel) -> int:
-        """Orders an instance. A bid that is too low is refused, rather than kept as an instance that
-        does not run.
+        """Orders an instance. A bid that is too low is refused, rather than kept as an instance
+        that does not run.
         """
         private, _ = self._agents.host_key(label.machine)
         start_up = self._agents.start_up(request, CLOUD_NAME)

@@ -125,8 +125,8 @@ def launch_and_hand_over(
 
 
 class Move:
-    """One launch: the run is under way in a home of its own, which `run_settings` name. `machine` is
-    empty until the runner lives there.
+    """One launch: the run is under way in a home of its own, which `run_settings` name. `machine`
+    is empty until the runner lives there.
     """
 
     def __init__(
