@@ -134,12 +134,6 @@ class ExportFormat:
     """The column with the ID of a line; without it, only lines with equal cells can repeat each
     other."""
 
-    def lines_with_ids(self, cells: Cells, where: str) -> list[BillLine]:
-        """The lines of a row of the file, with what tells them from the lines of other rows."""
-        line_id = cells.get(self.line_id, "")
-        row = 0 if line_id else hash(tuple(cells.values()))
-        return [replace(line, line_id=line_id, row=row) for line in self.lines(cells, where)]
-
     def fits(self, columns: Collection[str]) -> bool:
         """Whether a file with these columns has this format."""
         return not self.missing(columns)

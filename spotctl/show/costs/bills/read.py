@@ -7,6 +7,7 @@ import gzip
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -72,7 +73,12 @@ class _Lines:
         self._ends: list[int] = []
 
     def add(self, cells: Cells, where: str) -> None:
-        self._lines += self._export.lines_with_ids(cells, where)
+        # With what tells the lines of a row from those of other rows.
+        line_id = cells.get(self._export.line_id, "")
+        row = 0 if line_id else hash(tuple(cells.values()))
+        lines = self._export.lines(cells, where)
+        self._lines += [replace(line, line_id=line_id, row=row) for line in lines]
+
         for name, moments in zip(
             self._export.periods or (), (self._begins, self._ends), strict=False
         ):
