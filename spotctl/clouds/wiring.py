@@ -195,6 +195,8 @@ def recorded_hosts(
     if not has_part(cloud, "offers"):
         return {}
     offers = part_of(cloud, "offers")
+    if not hasattr(offers, "recorded"):
+        return {}
     recorded: Mapping[Market, HostRecord] = offers.recorded(settings, since, until)
     return recorded
 

@@ -6,7 +6,7 @@ or takes time to import stands in further modules of the package, its parts:
 
 - `terms`: `TERMS`, how the cloud bills spot machines and takes them back (`bidbrain.billing.rules`)
 - `prices`: `source(settings)`, `NEEDS` and `EFFORTS`, where its prices come from
-- `hosts`: `recorded(settings, since, until)`, the snapshots of the hosts of a cloud where the
+- `offers`: `recorded(settings, since, until)`, the snapshots of the hosts of a cloud where the
   highest bid runs
 - `machine_types`: `shipped()`, `traits_of(name)` and `obstacle(machine)`, what is known of its
   machine types without an account (`pricing_data.catalog`)

@@ -312,11 +312,12 @@ def job_answer(state_dir: StateDir, timers: Timers, now: int) -> dict[str, Any]:
     """
     zone, zone_name = local_zone()
     obstacle = f"{state_dir.folder / 'installed.json'} is gone; run spotctl nightly install again"
-    nightly = None
+    nightly, is_readable = None, True
     try:
         nightly = state_dir.installed
     except BadRequest as error:
-        obstacle = str(error)
+        # Its lock may be unreadable, too, as after a command of another user.
+        obstacle, is_readable = str(error), False
 
     figures: dict[str, Any] = dict.fromkeys(
         ("file", "at", "deadline", "scheduler", "metrics", "next", "next_utc")
@@ -339,7 +340,7 @@ def job_answer(state_dir: StateDir, timers: Timers, now: int) -> dict[str, Any]:
     figures |= {
         "name": state_dir.name,
         "zone": zone_name,
-        "last_night": _last_night(state_dir, zone),
+        "last_night": _last_night(state_dir, zone) if is_readable else None,
         "trouble": obstacle,
         "problem": wrong[0] if wrong else "",
         "problems": wrong,
