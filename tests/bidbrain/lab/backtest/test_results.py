@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from math import isnan
 
 import numpy as np
 import pytest
@@ -86,7 +87,9 @@ def test_differences_pair_jobs_and_leave_out_unfinished_ones() -> None:
 def test_too_few_days_give_no_interval() -> None:
     rows = [result(name, START + at * HOUR, 1.0) for name in ("ours", "theirs") for at in range(4)]
     (found,) = differences("as it is", rows, "theirs", np.random.default_rng(0))
-    assert (found.cost.mean, found.cost.low, found.cost.high) == (0.0, None, None)
+    assert found.cost.mean == 0.0
+    assert isnan(found.cost.low)
+    assert isnan(found.cost.high)
     (nothing,) = differences(
         "as it is",
         [result("ours", START, 1.0, end=None), result("theirs", START, 1.0)],
@@ -107,12 +110,8 @@ def test_the_interval_covers_the_truth_when_only_days_are_independent() -> None:
     for _ in range(200):
         values = np.repeat(rng.normal(size=20), 10) + 0.3 * rng.normal(size=200)
         found = mean_interval(values, blocks, rng)
-        assert found.low is not None
-        assert found.high is not None
         held += found.low <= 0 <= found.high
         alone = mean_interval(values, np.arange(200), rng)
-        assert alone.low is not None
-        assert alone.high is not None
         naive += alone.low <= 0 <= alone.high
     assert held >= 0.88 * 200
     assert naive <= 0.6 * 200
