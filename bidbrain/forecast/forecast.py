@@ -4,14 +4,13 @@ calibrated.
 
 from dataclasses import dataclass, replace
 from itertools import product
-from math import inf, sqrt
+from math import inf, log
 
 import numpy as np
-from scipy.special import stdtrit
 
 from bidbrain.arrays import Floats
 from bidbrain.forecast.values import HIGH, LOW, Forecast, ForecastJob, KnownPast, MarketBill, Spread
-from bidbrain.forecast.windows import PastMarket, Played, plays
+from bidbrain.forecast.windows import Ends, PastMarket, Played, plays
 from pricing_data.market import Market
 from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR, counted
@@ -29,18 +28,19 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
     length = HOUR * float(np.quantile(hours, HIGH))
     now = np.array([past.now], dtype=np.int64)
     level = float(market.reference(now)[0])
+    hours_ends, usd_ends, rate_ends = market.ends(played)
 
-    def spread(values: Floats, *, scales: bool) -> Spread:
-        outcomes = PastOutcomes(starts, values, levels, length)
+    def spread(values: Floats, ends: Ends, *, scales: bool) -> Spread:
+        outcomes = PastOutcomes(starts, values, levels, length, ends)
         return calibrated(outcomes, level, past.now, scales=scales)
 
-    cost = spread(usd, scales=True)
+    cost = spread(usd, usd_ends, scales=True)
     days = market.span / DAY
     span = f"{days:.0f} days" if days >= 2 else f"{market.span / HOUR:.0f} hours"
     markets = {offer.market for offer in market.job.offers}
     evictions = _evictions(market.past, markets)
-    hours_spread = spread(hours, scales=False)
-    usd_per_hour = spread(usd / hours, scales=True)
+    hours_spread = spread(hours, hours_ends, scales=False)
+    usd_per_hour = spread(usd / hours, rate_ends, scales=True)
     terms = _terms(played, cost.median)
     unfinished_windows = [not play.finished for play in played]
     return Forecast(
@@ -105,21 +105,21 @@ _HALF_LIFE = 14 * DAY
 _MIN_NEAR = 12
 _SAME_LEVEL = 1e-6
 _MIN_WEIGHT = 1e-9
-_WIDEST, _NARROWEST = 4.0, 0.9
-_MIN_WIDTH = 1e-3
-_NORMAL_HIGH = 1.2815515655446004
+_NEARLY = 0.1
+"""Price levels that differ by less, as a logarithm, count as equally far from the middle."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastOutcomes:
     """Values by start, and the price level (dollars per hour) at each; `length` is how long a
-    window lasts.
+    window lasts, and `ends` are the least and the most that a value can be.
     """
 
     starts: Ints
     values: Floats
     levels: Floats
     length: float
+    ends: Ends
 
     @property
     def independent(self) -> float:
@@ -148,14 +148,30 @@ def calibrated(seen: PastOutcomes, level: float, now: int, *, scales: bool) -> S
     ago = (now - seen.starts).astype(np.float64)
     half_lives = 0.5 ** (ago / _HALF_LIFE + ago / model.half_life)
     faded = weights[0] * half_lives
-    plain = Spread.of(values[0], faded)
-    below, above = _stretch(seen, predicted)
-    middle = plain.quantile(0.5)
-    apart = plain.values - middle
-    stretch = np.where(apart < 0, below, above)
-    stretched = middle + apart * stretch
+    possible = np.clip(values[0], *seen.ends)
+    plain = Spread.of(possible, faded)
 
-    return Spread(np.maximum(stretched, 0.0), plain.weights)
+    # What was predicted too narrowly in the past gets more weight outside; no value moves.
+    below, above = _shares_outside(seen, predicted)
+    upto = np.cumsum(plain.weights)
+    ranks = np.interp(upto, [0.0, LOW, HIGH, 1.0], [0.0, below, 1 - above, 1.0])
+    weights = np.diff(ranks, prepend=0.0)
+
+    # The next of n values that are alike is beyond all of them, on each side, in one case of n + 1;
+    # with the pseudo-count of an estimate from few.
+    beyond = 1 / (_like(seen, level) + 2)
+    return Spread(plain.values, weights, seen.ends, beyond)
+
+
+def _like(seen: PastOutcomes, level: float) -> float:
+    """How many independent windows began like now: all that fit one after the other, and fewer
+    where hardly one began at a price level nearly as far from the middle.
+    """
+    middle = float(np.median(seen.levels))
+    side = 1.0 if level > middle else -1.0
+    apart = side * np.log(seen.levels / middle)
+    as_far = np.count_nonzero(apart >= side * log(level / middle) - _NEARLY)
+    return min(seen.independent, max(float(as_far), 1.0))
 
 
 def _best_model(seen: PastOutcomes, *, scales: bool) -> tuple[_OutcomeModel, Floats]:
@@ -241,34 +257,13 @@ def pinball(predicted: Floats, values: Floats) -> Floats:
     return loss
 
 
-def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
-    """By which factors the distances from the median to P10 and to P90 must grow to leave out a
-    tenth on each side.
+def _shares_outside(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
+    """The shares of past values that were below their P10 and above their P90, when each was
+    predicted from the others; a tenth at least.
     """
-    low, middle, high = predicted.T
-    count = seen.independent
-    floor = _MIN_WIDTH * np.maximum(np.abs(middle), 1e-9)
-
-    # As many windows as fit one after the other are known; a quantile of few values needs more
-    # room.
-    share = min(HIGH * (1 + 1 / count), 1.0)
-    freedom = max(count - 1, 1)
-    quantile = float(stdtrit(freedom, HIGH))
-    widening = sqrt(1 + 1 / count)
-    few = quantile * widening / _NORMAL_HIGH
-    width_below = np.maximum(middle - low, floor)
-    misses_below = (middle - seen.values) / width_below
-    below = float(np.quantile(misses_below, share))
-    width_above = np.maximum(high - middle, floor)
-    misses_above = (seen.values - middle) / width_above
-    above = float(np.quantile(misses_above, share))
-    if share == 1.0:
-        below = max(below, few)
-        above = max(above, few)
-
-    clipped_below = np.clip(below, _NARROWEST, _WIDEST)
-    clipped_above = np.clip(above, _NARROWEST, _WIDEST)
-    return float(clipped_below), float(clipped_above)
+    below = float(np.mean(seen.values < predicted[:, 0]))
+    above = float(np.mean(seen.values > predicted[:, 2]))
+    return max(below, LOW), max(above, 1 - HIGH)
 
 
 LIKELY, MORE_LIKELY_THAN_NOT = 0.9, 0.5

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import exp
+from math import exp, inf
 
 import numpy as np
 
@@ -97,10 +97,15 @@ class KnownPast:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """A distribution: weighted values, in ascending order."""
+    """A distribution: weighted values of plays, in ascending order, and beyond them the `ends`, the
+    least and the most that a value can be, each with a share of `beyond`. The fewer windows there
+    are to play in, the larger is that share.
+    """
 
     values: Floats
     weights: Floats
+    ends: tuple[float, float] = (0.0, inf)
+    beyond: float = 0.0
 
     @classmethod
     def of(cls, values: Floats, weights: Floats) -> "Spread":
@@ -111,8 +116,14 @@ class Spread:
         """The value below which a share of the weight lies, interpolated between the middles of the
         weights.
         """
-        middles = np.cumsum(self.weights) - self.weights / 2
-        return float(np.interp(share, middles, self.values))
+        values = self.values
+        weights = self.weights
+        if self.beyond:
+            within = weights * (1 - 2 * self.beyond)
+            values = np.array([self.ends[0], *values, self.ends[1]])
+            weights = np.array([self.beyond, *within, self.beyond])
+        middles = np.cumsum(weights) - weights / 2
+        return float(np.interp(share, middles, values))
 
     @property
     def median(self) -> float:
@@ -127,10 +138,19 @@ class Spread:
         return self.quantile(LOW), self.quantile(HIGH)
 
     def at_most(self, bound: float) -> float:
-        """The probability of a value of at most `bound`."""
+        """The probability of a value of at most `bound`, by the plays."""
         within = self.weights[self.values <= bound]
         share = within.sum()
         return float(min(share, 1.0))
+
+    def at_most_between(self, bound: float) -> tuple[float, float]:
+        """Between which probabilities a value is at most `bound`: all that lies beyond the plays may
+        be at one end, or at the other.
+        """
+        outside = 2 * self.beyond
+        played = (1 - outside) * self.at_most(bound)
+        low, high = (played + outside * (end <= bound) for end in reversed(self.ends))
+        return low, high
 
 
 @dataclass(frozen=True, slots=True)

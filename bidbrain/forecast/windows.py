@@ -7,7 +7,7 @@ longer each time in a row, unless no other is left.
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, inf
@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from bidbrain.arrays import Floats
+from bidbrain.billing import Life, usd as dollars
 from bidbrain.forecast.values import HIGH, CostsMore, ForecastJob, KnownPast, MarketBill, bills_of
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import GOLDEN_RATIO, Capacity, DrawnLives, MarketReplay, Mortality
@@ -50,18 +51,23 @@ _PLASTIC = 0.7548776662466927
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One play: when it began, what it cost in each market, how long it took, and whether it ended
-    by itself.
+    """One play: when it began, what it cost in each market, how long it took, whether it ended by
+    itself, and whether it rented spot machines.
     """
 
     start: int
     bills: tuple[MarketBill, ...]
     hours: float
     finished: bool
+    on_spot: bool = True
 
     @property
     def usd(self) -> float:
         return sum(bill.usd for bill in self.bills)
+
+
+Ends = tuple[float, float]
+"""The least and the most that something can be."""
 
 
 @dataclass(frozen=True)
@@ -193,6 +199,34 @@ class PastMarket:
         usd: Floats = (cheapest * self.job.most_nu + held) / NANOS_PER_DOLLAR
         return usd
 
+    def ends(self, played: Sequence[Played]) -> tuple[Ends, Ends, Ends]:
+        """The least and the most hours, dollars, and dollars per hour that the job can take: what
+        was played, on-demand machines throughout, and, if the job rents spot machines, these
+        throughout at the present price.
+        """
+        job = self.job
+        reliable = 0
+        if job.reliable is not None:
+            reliable = job.reliable.machines * job.reliable.offer.on_demand
+        own = job.baseline.machines * job.baseline.offer.on_demand
+        throughout = [(own + reliable, job.baseline.machines * job.baseline.offer.nu)]
+        if any(play.on_spot for play in played):
+            now = np.array([self.past.now], dtype=np.int64)
+            level = float(self.reference(now)[0]) * NANOS_PER_DOLLAR
+            throughout.append((round(level), job.most_nu))
+
+        outcomes = [(play.hours, play.usd) for play in played]
+        for price, nu in throughout:
+            works = min(job.work / (nu * job.recovery.speed), job.longest - job.overheads.startup)
+            life = Life(0, job.overheads.startup + round(works) + job.times.ending, job.at_end)
+            lasts = (job.times.order + life.end) / HOUR
+            outcomes.append((lasts, dollars(job.billing.bill(life, price).amount)))
+
+        hours = [hours for hours, _ in outcomes]
+        usd = [usd for _, usd in outcomes]
+        rates = [usd / hours for hours, usd in outcomes]
+        return (min(hours), max(hours)), (min(usd), max(usd)), (min(rates), max(rates))
+
 
 def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
     """The job with the luck of one launch in the times around its work and in the speed of its
@@ -258,7 +292,8 @@ def played_of(
     ended = ended_work + job.times.ending
     finished = run.end is not None or job.timed
     bills = bills_of(run, job, histories)
-    return Played(start, bills, (ended - start) / HOUR, finished)
+    on_spot = any(tenure.rent.spot for tenure in run.tenures)
+    return Played(start, bills, (ended - start) / HOUR, finished, on_spot)
 
 
 def plays(market: PastMarket) -> list[Played]:

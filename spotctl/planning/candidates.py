@@ -1,7 +1,7 @@
 """Step 2 of a plan: the kinds of machines that fit each job, and the job's demand for them.
 Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import median
@@ -24,8 +24,9 @@ from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from pricing_data.catalog import InstanceType
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, counted
+from spotctl.files.job.conversions import span_text
 from spotctl.files.job.programs import Command, Training
-from spotctl.files.job.resources import Reservation
+from spotctl.files.job.resources import Needs, Reservation
 from spotctl.files.job.spec import ANY, AUTO, JobSpec, Objective
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.errors import NotInTime
@@ -118,7 +119,7 @@ def candidates(facts: PlanningFacts) -> tuple[list[tuple[Job, Demand]], KindColu
     parts_of_jobs = zip(facts.jobs, matches, fitting, strict=True)
     demands = []
     for job, (_, count, rows), (rates, nu, _) in parts_of_jobs:
-        demand = _demand(job, facts, rates, nu[examined], columns)
+        demand = _demand(job, facts, rates, nu, columns)
         counted_demand = replace(demand, fitting=count, unusable=tuple(rows.tolist()))
         demands.append((job, counted_demand))
     return demands, columns
@@ -151,6 +152,8 @@ def _fitting_kinds(
         kinds = [kind for kind in kinds if snapshot.kinds[kind].type in measured]
 
     names = {snapshot.kinds[kind].type for kind in kinds} | measured.keys()
+    if spec.hours is not None and spec.hours.on is not None:
+        names.add(spec.hours.on)
     named_types = (machine for machine in snapshot.catalog.types if machine.name in names)
     speeds = speeds_of(named_types, measured)
     nu = np.zeros(len(snapshot.kinds))
@@ -249,14 +252,13 @@ def _nothing_usable(job: Job, facts: PlanningFacts, unusable: Ints) -> SpotctlEr
 def _demand(
     job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: Floats, columns: KindColumns
 ) -> Demand:
-    """A job's demand for the columns, with everything that later steps read of the job."""
+    """A job's demand for the columns, with everything that later steps read of the job; `nu` is by
+    kind of the snapshot.
+    """
     spec = job.spec
     limits = job.spec.resources.machines
     at = facts.snapshot.at
     most = max(limits.least, _MAX_MACHINES) if limits.most is None else limits.most
-    runs = np.flatnonzero(nu > 0)
-    usd_per_work = columns.usd_per_hour[runs] / nu[runs]
-    cheapest = runs[np.argmin(usd_per_work)]
     gang = isinstance(spec.program, Command)
     named = _reservations(job, at)
 
@@ -276,6 +278,12 @@ def _demand(
     kept = None
     if isinstance(spec.program, Command):
         kept = spec.program.checkpoint
+    fits = {facts.snapshot.kinds[kind].type for kind in np.flatnonzero(nu)}
+    nu = nu[list(columns.numbers)]
+    runs = np.flatnonzero(nu > 0)
+    usd_per_work = columns.usd_per_hour[runs] / nu[runs]
+    cheapest = columns.kinds[runs[np.argmin(usd_per_work)]].type
+    reference = _reference(job, work, rates, fits, cheapest)
     unit = CLOCK if isinstance(spec.program, Training) else ANY_UNIT
     times = _ON_CLOUD
     if gang and spec.program.parallel is not None:
@@ -291,7 +299,6 @@ def _demand(
         ending = round(_LOCAL_ENDING * second)
         times = LaunchTimes(order, ending, _LOCAL_SPREAD, spread)
 
-    reference_nu = most * float(nu[cheapest])
     budget_usd = None
     if spec.budget is not None:
         budget_usd = spec.budget / NANOS_PER_DOLLAR
@@ -311,7 +318,7 @@ def _demand(
         least=limits.least,
         most=most,
         work=work,
-        reference_nu=reference_nu,
+        reference_nu=most * rates[reference].nu,
         hours_left=left,
         budget_usd=budget_usd,
         value_of_time_usd=value_of_time_usd,
@@ -329,7 +336,49 @@ def _demand(
         user=spec.tags.get(_USER_TAG, ""),
         weight=spec.queue.weight,
         unit=unit if in_units else "vCPU-hour",
+        reference=reference,
         rates=rates,
+    )
+
+
+def _reference(
+    job: Job,
+    work: JobLength,
+    rates: Mapping[str, TypeSpeed],
+    fits: Collection[str],
+    cheapest: str,
+) -> str:
+    """The type of machine whose hours are the hours of a job: the one that they are said to be
+    `on`, the first of `types`, or the slowest that is as large as the job asks. Hours that nobody
+    stated, and those of this computer, are those of the cheapest type.
+
+    Raises BadRequest if they are of any type, and types differ in speed.
+    """
+    spec = job.spec
+    wanted = spec.resources
+    if spec.hours is not None and spec.hours.on is not None:
+        if spec.hours.on not in rates:
+            raise BadRequest(
+                f"{spec.name}: hours: no type is called {spec.hours.on} in the clouds of this job"
+            )
+        return spec.hours.on
+
+    named = [name for name in wanted.types if name in fits]
+    if named:
+        return named[0]
+
+    if work.hours is None or work.assumed or job.hours_from != SPECIFIED or spec.is_local:
+        return cheapest
+
+    slowest = min(fits, key=lambda name: (rates[name].nu, name))
+    speeds = {rates[name].nu for name in fits}
+    if wanted.needs != Needs() or spec.throughputs or len(speeds) == 1:
+        return slowest
+
+    span = span_text(round(work.hours * HOUR))
+    raise BadRequest(
+        f"{spec.name}: hours: {span} of work are not the same on every type that may be rented; "
+        f"say which: `hours: {span} on {slowest}`"
     )
 
 
@@ -471,7 +520,7 @@ def length_of(
         return JobLength(f"{parallel.updates:,} updates", units=float(parallel.updates))
 
     if user_hours is None and spec.hours is not None:
-        user_hours = spec.hours / HOUR
+        user_hours = spec.hours.span / HOUR
     if user_hours is not None:
         return JobLength(
             f"{_hours(user_hours)} of all machines, {hours_from}", hours=user_hours, longest=longest

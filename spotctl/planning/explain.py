@@ -14,7 +14,7 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_time, format_usd
 from spotctl.files.job.programs import Checkpoint, Command, Training
 from spotctl.files.job.resources import Reservation
 from spotctl.files.job.spec import AUTO, JobSpec
-from spotctl.files.job.values import Nodes, Range
+from spotctl.files.job.values import Nodes, Range, WorkTime
 from spotctl.planning.candidates import KindColumns
 from spotctl.planning.cost import beta_of, first_hour, usd_per_work
 from spotctl.planning.fleet import why_never
@@ -291,7 +291,8 @@ def _as_script(plan: JobPlan) -> JobSpec:
     command = Command(spec.name, nodes, Checkpoint("checkpoint"))
     machines = Range(least, demand.most)
     resources = replace(spec.resources, machines=machines)
-    hours = round(demand.amount / demand.reference_nu * HOUR)
+    span = round(demand.amount / demand.reference_nu * HOUR)
+    hours = WorkTime(span, demand.reference)
     trained = replace(spec, program=command, resources=resources, strategy=AUTO, hours=hours)
     return trained.with_reliable(0)
 

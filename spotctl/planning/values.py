@@ -114,8 +114,8 @@ class Demand:
 
     `hours_left` is the time to the deadline minus start-up; a job that `hurries` is constrained by
     it, which one of unknown length never is. `aim` is that by which machines are chosen.
-    `reference_nu` is the work per hour of all machines on the kind that is cheapest per unit of
-    work, and converts an amount given in hours.
+    `reference_nu` is the work per hour of all machines of the type `reference`, and converts an
+    amount given in hours.
 
     A gang that `saves` has a checkpoint path, without which spotctl cannot sync its checkpoints.
     `save_time` is how long a checkpoint takes, in microseconds of the market's clock, if earlier
@@ -157,6 +157,7 @@ class Demand:
     user: str = ""
     weight: float = 1.0
     unit: str = ANY_UNIT
+    reference: str = ""
     rates: Mapping[str, TypeSpeed] = field(default_factory=dict)
     fitting: int = 0
     unusable: tuple[int, ...] = ()

@@ -34,6 +34,7 @@ from spotctl.files.job.values import (
     Nodes,
     Range,
     Within,
+    WorkTime,
 )
 
 _DIGITS = r"[0-9]{1,9}"
@@ -126,6 +127,20 @@ def read_span(written: object) -> int:
         return parse_duration(given)
     except BadInput:
         raise ValueError("is 0, or longer than a hundred years") from None
+
+
+def read_work_time(written: object) -> WorkTime:
+    """
+    >>> read_work_time("4h on c4.2xlarge")
+    WorkTime(span=14400000000, on='c4.2xlarge')
+    """
+    span, _, machine = str(written).partition(" on ")
+    return WorkTime(read_span(span if machine else written), machine.strip() or None)
+
+
+def work_time_text(work: WorkTime) -> str:
+    span = span_text(work.span)
+    return span if work.on is None else f"{span} on {work.on}"
 
 
 def read_deadline(written: object) -> Within | ByClock:

@@ -49,6 +49,7 @@ _JOB_NAME = r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?"
 _APP = r"[A-Za-z][-\w]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*|\S(.*\S)?\.py(:[A-Za-z_]\w*)?"
 _WEBHOOK = r"https://[^\s/@]+(/\S*)?|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?(/\S*)?|\$[A-Za-z_][A-Za-z0-9_]*"
 _SERVICE = r"(?!https?://)[a-z][-+.a-z0-9]*://\S+|\$[A-Za-z_][A-Za-z0-9_]*"
+_TYPE = r"[-A-Za-z0-9._+]+"
 _RAY_ADDRESS = r"auto|[A-Za-z0-9][-A-Za-z0-9.]*:[0-9]{1,5}|\[[0-9a-fA-F:.]+\]:[0-9]{1,5}"
 OPTIMIZERS = ("adam", "momentum", "sgd")
 ANY = "any"
@@ -154,7 +155,7 @@ FOLDER = _text(
 )
 REGION = _text(r"[A-Za-z][-A-Za-z0-9 ]*", "a region's name such as us-east-1")
 ZONE = _text(r"[A-Za-z0-9][-A-Za-z0-9]*", "a zone's name such as us-east-1a")
-TYPE_NAME = _text(r"[-A-Za-z0-9._+]+", "a type's name such as c6i.2xlarge")
+TYPE_NAME = _text(_TYPE, "a type's name such as c6i.2xlarge")
 TYPE_GLOB = _text(
     r"[-A-Za-z0-9._+*?\[\]]+", "a type's name such as c6i.2xlarge, or a glob such as c6i.*"
 )
@@ -255,6 +256,12 @@ SPAN = _text(
     "a number with a unit: 90s, 15m, 10h, 2d or 1w",
     conversions.read_span,
     conversions.span_text,
+)
+WORK_TIME = _text(
+    rf"{conversions.SPAN_PATTERN}( on {_TYPE})?",
+    "a number with a unit, and maybe the type of machine that takes it: 8h, or 8h on c6i.2xlarge",
+    conversions.read_work_time,
+    conversions.work_time_text,
 )
 DEADLINE = _text(
     f"{conversions.SPAN_PATTERN}|{conversions.CLOCK}",

@@ -28,6 +28,7 @@ from spotctl.files.job.values import (
     ProgramKind,
     Range,
     Within,
+    WorkTime,
 )
 from spotctl.home.cloud import identities
 from spotctl.home.errors import BadRequest
@@ -220,11 +221,12 @@ class JobSpec:
         "10h",
         "22:00",
     )
-    hours: int | None = key(
-        forms.SPAN,
+    hours: WorkTime | None = key(
+        forms.WORK_TIME,
         "How long the job keeps all its machines busy without evictions, if throughputs and stop "
-        "do not say.",
+        "do not say, and on which type of machine: by default the first of types.",
         "8h",
+        "8h on c6i.2xlarge",
     )
     budget: int | None = key(forms.MONEY, "Spending stops before it exceeds this.", "25 USD")
     value_of_time: int | None = key(

@@ -94,6 +94,16 @@ class Accelerators:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkTime:
+    """How long all machines of a job work for it, if they are of the type `on` and none is evicted;
+    of a type that a plan names, if that is None.
+    """
+
+    span: int
+    on: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Within:
     """A deadline some time after the launch."""
 

@@ -67,7 +67,17 @@ CHOICE: tuple[Column[Choice], ...] = (
 
 _UNKNOWN_LENGTH = {
     **dict.fromkeys(
-        ("usd", "hours", "finish_by", "percentiles", "budget_kept", "deadline_met"), None
+        (
+            "usd",
+            "hours",
+            "finish_by",
+            "percentiles",
+            "budget_kept",
+            "budget_kept_least",
+            "deadline_met",
+            "deadline_met_least",
+        ),
+        None,
     ),
     "terms": (),
 }
@@ -82,19 +92,23 @@ def _expected(plan: JobPlan) -> dict[str, Any]:
         return {**_UNKNOWN_LENGTH, **rates}
 
     budget, deadline = plan.demand.budget_usd, plan.job.deadline
-    budget_kept = deadline_met = None
+    odds = dict[str, float]()
     if budget is not None:
-        budget_kept = forecast.budget_kept(budget)
+        odds["budget_kept"] = forecast.budget_kept(budget)
+        odds["budget_kept_least"] = forecast.usd.at_most_between(budget)[0]
     if deadline is not None:
-        deadline_met = forecast.deadline_met((deadline - plan.at) / HOUR)
+        left = (deadline - plan.at) / HOUR
+        odds["deadline_met"] = forecast.deadline_met(left)
+        odds["deadline_met_least"] = forecast.hours.at_most_between(left)[0]
 
-    return rates | {
+    return {
+        **_UNKNOWN_LENGTH,
+        **rates,
+        **odds,
         "usd": forecast.usd,
         "hours": forecast.hours,
         "finish_by": finish_by(plan),
         "percentiles": [forecast.usd.quantile(share / 20) for share in range(21)],
-        "budget_kept": budget_kept,
-        "deadline_met": deadline_met,
         "terms": forecast.terms,
     }
 
@@ -121,8 +135,16 @@ EXPECTED: tuple[Column[Mapping[str, Any]], ...] = (
         "probability that the job ends before its budget is used up; null without a budget",
     ),
     Column(
+        "budget_kept_least",
+        "that probability if all that the past does not show went wrong",
+    ),
+    Column(
         "deadline_met",
         "probability that the job ends before its deadline; null without a deadline",
+    ),
+    Column(
+        "deadline_met_least",
+        "that probability if all that the past does not show went wrong",
     ),
     Column("basis", "what the forecast rests on"),
     Column("usd_per_hour", "median cost per hour", "usd_per_hour.median"),

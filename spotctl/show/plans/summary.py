@@ -21,6 +21,8 @@ from spotctl.planning.values import JobPlan
 from spotctl.show.phrases import EVIDENCE, chance, hours_text, machines_text, terms_text, turn_text
 
 _HIGHEST_STATED = 0.98
+_HARDLY_KNOWN = 0.1
+"""From this width on, the odds of a limit are stated as a range."""
 
 
 def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
@@ -28,6 +30,8 @@ def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
     yield "machines", _machines(plan)
     yield "cost", _cost(plan)
     yield "time", _time(plan)
+    if (work := _work(plan)) is not None:
+        yield "work", work
     yield "evictions", _evictions(plan)
 
     other, assumed = plan.cost.on_demand, plan.demand.work.assumed
@@ -107,7 +111,7 @@ def _cost(plan: JobPlan) -> str:
 
     text += f"; the budget of {usd_text(budget)} is"
     if known:
-        kept = _probability(forecast.budget_kept(budget))
+        kept = _probability(forecast.budget_kept(budget), forecast.usd.at_most_between(budget))
         return f"{text} {kept} likely to be enough"
     lasts = hours_text(budget / spread.median)
     return f"{text} enough for {lasts}"
@@ -133,16 +137,45 @@ def _time(plan: JobPlan) -> str:
     if assumed:
         return f"{text} cannot be checked, because the job length is unknown"
 
-    met = forecast.deadline_met((deadline - plan.at) / HOUR)
+    left = (deadline - plan.at) / HOUR
+    met = _probability(forecast.deadline_met(left), forecast.hours.at_most_between(left))
     slack = (deadline - finish_by(plan)) / HOUR
     spare = "; on-demand machines take over if time runs short"
     if slack >= 0:
         spare = f", {hours_text(slack)} to spare"
-    return f"{text} is {_probability(met)} likely to be met{spare}"
+    return f"{text} is {met} likely to be met{spare}"
 
 
-def _probability(share: float) -> str:
-    """Past windows are few: no probability is stated as certain."""
+def _work(plan: JobPlan) -> str | None:
+    """Whose hours the job's hours are, and how fast the machines of the plan are next to these;
+    None if they are all alike, or the work is not in hours.
+    """
+    demand, spec = plan.demand, plan.job.spec
+    if demand.work.hours is None or demand.work.assumed or spec.hours is None:
+        return None
+
+    reference = demand.rates[demand.reference]
+    rents = [choice.rent for choice in plan.cost.choice]
+    faster = dict[str, str]()
+    for rent in (*rents, plan.cost.on_demand.rent):
+        name = rent.offer.market.instance_type
+        ratio = demand.rates[name].nu / reference.nu
+        if ratio != 1:
+            faster[name] = f"{name} does {ratio:.3g} times as much ({demand.rates[name].source})"
+    if not faster:
+        return None
+
+    whose = f"{hours_text(demand.work.hours)} on {demand.reference}"
+    if spec.hours.on is None:
+        whose += ", as `hours` names no other type"
+    return "; ".join([whose, *faster.values()])
+
+
+def _probability(share: float, between: tuple[float, float]) -> str:
+    """No probability is stated as certain; where windows of the past are few, it is one of many."""
+    low, high = between
+    if high - low > _HARDLY_KNOWN:
+        return f"{low:.0%} to {min(high, _HIGHEST_STATED):.0%}"
     if share > _HIGHEST_STATED:
         return f"over {_HIGHEST_STATED:.0%}"
     if share < 1 - _HIGHEST_STATED:
