@@ -43,12 +43,14 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
     usd_per_hour = spread(usd / hours, rate_ends, scales=True)
     terms = _terms(played, cost.median)
     unfinished_windows = [not play.finished for play in played]
+    windows_on_spot = [play.on_spot for play in played]
     return Forecast(
         usd=cost,
         hours=hours_spread,
         usd_per_hour=usd_per_hour,
         terms=terms,
         unfinished=float(np.mean(unfinished_windows)),
+        on_spot=float(np.mean(windows_on_spot)),
         basis=f"the job played over {len(played)} windows of the last {span}; {evictions}",
     )
 

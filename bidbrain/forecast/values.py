@@ -165,7 +165,8 @@ class MarketBill:
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecast:
     """Cost in dollars and duration in hours of a job that begins now; `terms` add up to the median
-    cost. `unfinished` is the share of past starts from which the job did not end in time."""
+    cost. `unfinished` is the share of past starts from which the job did not end in time, and
+    `on_spot` that from which it rented spot machines."""
 
     usd: Spread
     hours: Spread
@@ -173,6 +174,7 @@ class Forecast:
     terms: tuple[MarketBill, ...]
     unfinished: float
     basis: str
+    on_spot: float = 1.0
 
     def budget_kept(self, usd: float) -> float:
         """The probability that the job ends and costs at most `usd`."""

@@ -31,10 +31,10 @@ from spotctl.files.job.programs import Command, Training
 from spotctl.planning.candidates import KindColumns
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import MAX_SAVING, SAVE_TIME
-from spotctl.planning.forecast import RATE_HOURS
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.quotas import on_demand_limits
 from spotctl.planning.values import (
+    RATE_HOURS,
     AllocatedJob,
     CheckpointInterval,
     Choice,

@@ -41,8 +41,8 @@ from spotctl.planning.cost import checkpoints_of, mean_life
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.facts import PUBLISHED_CHECKPOINTS
 from spotctl.planning.fleet import usd_per_hour
-from spotctl.planning.forecast import RATE_HOURS
 from spotctl.planning.values import (
+    RATE_HOURS,
     AllocatedJob,
     FirstDecision,
     Fleet,

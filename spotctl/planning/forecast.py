@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from math import inf
 from weakref import WeakKeyDictionary
 
@@ -14,15 +15,21 @@ from bidbrain.forecast.forecast import forecast, merits
 from bidbrain.forecast.values import Forecast, ForecastJob
 from bidbrain.forecast.windows import PastMarket, RareLooks, clearly_costs_more
 from bidbrain.replay.market import Warnings
-from bidbrain.strategies.base import AGILE, Offer, Recovery, Strategy
+from bidbrain.strategies.base import AGILE, Offer, Recovery, Rent, Strategy
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, usd_text
 from spotctl.home.errors import SpotctlError
+from spotctl.planning.cost import checkpoints_of, mean_life
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.values import CLOCK, SPECIFIED, AllocatedJob, FirstDecision, JobPlan
+from spotctl.planning.values import (
+    CLOCK,
+    RATE_HOURS,
+    SPECIFIED,
+    AllocatedJob,
+    FirstDecision,
+    JobPlan,
+)
 
-RATE_HOURS = 6
-"""A job of unknown length is played for this long, for its dollars per hour."""
 # How many decisions are played; those of a mixture, and those among many zones, take longer.
 _DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
 # A job of more than eight hours looks about this many times while nothing happens, and more often
@@ -191,18 +198,22 @@ def _recovery(plan: JobPlan) -> Recovery:
     if plan.decision.interval is None and decider.reliable is not None:
         return AGILE
 
-    at_risk = inf
-    if plan.decision.interval is not None and resumes:
-        at_risk = plan.decision.interval.every
     if plan.decision.interval is None:
         clock = HOUR / decider.most_nu if plan.demand.unit == CLOCK else _CLOCK_OF_UNKNOWN_LENGTH
-        at_risk = CLOCKS_AT_RISK * clock
+        return Recovery(decider.speed, lambda _: CLOCKS_AT_RISK * clock)
+    if not resumes:
+        return Recovery(decider.speed, lambda _: inf, resumes=False)
 
-    def lost_at_most(_: Offer) -> float:
-        return at_risk
+    @cache
+    def interval(offer: Offer) -> float:
+        """As each attempt of a run has it: by the machines that it runs on."""
+        rent = Rent(offer, decider.baseline.machines, offer.on_demand)
+        life = mean_life(plan.fleet.market_history, rent, plan.fleet.prices[offer.market])
+        saves = checkpoints_of(plan.job.spec.program, plan.demand.save_time, [life])
+        assert saves is not None
+        return saves.every
 
-    goes_on = plan.decision.interval is None or resumes
-    return Recovery(decider.speed, lost_at_most, resumes=goes_on)
+    return Recovery(decider.speed, interval)
 
 
 def with_reliable(allocated: AllocatedJob, machines: int) -> AllocatedJob:

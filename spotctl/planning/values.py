@@ -38,6 +38,8 @@ CLOCK = "clock"
 ANY_UNIT = "unit of work"
 """The unit in texts of decision objects, which do not know the job's own unit."""
 GB = 10**9
+RATE_HOURS = 6
+"""A job of unknown length is played for this long, for its dollars per hour."""
 
 
 @dataclass(frozen=True, slots=True)

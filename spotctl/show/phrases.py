@@ -11,6 +11,7 @@ from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import (
     HOUR,
     MINUTE,
+    SECOND,
     bid_usd,
     counted,
     format_time,
@@ -161,6 +162,16 @@ def hours_text(hours: float) -> str:
     if hours < 1:
         return f"{hours * 60:.0f} minutes"
     return f"{hours:.1f} hours"
+
+
+def span_words(micros: float) -> str:
+    """`45 seconds`, `8.16 minutes`, `30.5 hours`."""
+    unit, name = HOUR, "hours"
+    if micros < MINUTE:
+        unit, name = SECOND, "seconds"
+    elif micros < 2 * HOUR:
+        unit, name = MINUTE, "minutes"
+    return f"{micros / unit:.3g} {name}"
 
 
 def chance(share: float) -> str:

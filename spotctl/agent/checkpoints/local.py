@@ -147,14 +147,24 @@ PLAN_VARIABLE = "SPOTCTL_CHECKPOINT_PLAN"
 measured."""
 
 
-def best_interval(cost: float, life: float, longest: float) -> float:
-    """Time between checkpoints, in the unit of the arguments: at least `cost`, and otherwise at
-    most `longest`.
+AFFORDABLE = 0.01
+"""The share of the time that checkpoints may take which no eviction asks for."""
 
-    >>> best_interval(2.0, 100.0, 3600.0)
-    20.0
+
+def best_interval(cost: float, life: float, longest: float) -> float:
+    """Time between checkpoints, in the unit of the arguments, by Young's formula (1974): the root
+    of twice the `cost` of one times the mean `life` of machines; at least `cost`.
+
+    Programs fail for other reasons, too, so that it is at most `longest`, as long as checkpoints
+    that often are affordable.
+
+    >>> best_interval(2.0, 100.0, 3600.0), best_interval(2520.0, inf, 3600.0)
+    (20.0, 252000.0)
     """
-    return max(cost, min(sqrt(2 * cost * life), longest)) if life < inf else max(cost, longest)
+    longest = max(longest, cost / AFFORDABLE)
+    if life == inf:
+        return longest
+    return max(cost, min(sqrt(2 * cost * life), longest))
 
 
 class CheckpointPlanReader:

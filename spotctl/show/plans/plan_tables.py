@@ -15,7 +15,6 @@ from pricing_data.known_clouds import markets_of
 from pricing_data.market import Market
 from pricing_data.units import (
     HOUR,
-    MINUTE,
     SECOND,
     bid_usd,
     counted,
@@ -37,7 +36,7 @@ from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import SPECIFIED, CheckpointInterval, JobPlan
 from spotctl.show.columns import Column, fitting
 from spotctl.show.layout import TableCell, pairs_table
-from spotctl.show.phrases import bids_text, chance, hours_text, slice_text
+from spotctl.show.phrases import bids_text, chance, hours_text, slice_text, span_words
 from spotctl.show.plans.summary import restart_words, summary
 from spotctl.show.terminal import dollars, market_name
 
@@ -199,9 +198,9 @@ def _saves(plan: JobPlan, interval: CheckpointInterval) -> str:
     elif plan.demand.save_time is not None:
         source = "by its size"
 
-    minutes, seconds = interval.every / MINUTE, interval.cost / SECOND
+    seconds = interval.cost / SECOND
     given = ", set in the job file" if interval.is_fixed else ""
-    every = f"every {minutes:.3g} minutes{given}, with {life}"
+    every = f"every {span_words(interval.every)}{given}, with {life}"
     return f"{every}; each takes {seconds:.3g} s ({source})"
 
 

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from math import ceil, isfinite
 from operator import attrgetter
 
+from bidbrain.forecast.values import Spread
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.known_spells import UNSEEN
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_time, moment, usd_text
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, format_time, moment, usd_text
 from spotctl.clouds.boot import stated_time
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
@@ -18,7 +19,15 @@ from spotctl.log.boots import MAX_SILENT_MACHINES
 from spotctl.planning.explain import launch_moment
 from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.values import JobPlan
-from spotctl.show.phrases import EVIDENCE, chance, hours_text, machines_text, terms_text, turn_text
+from spotctl.show.phrases import (
+    EVIDENCE,
+    chance,
+    hours_text,
+    machines_text,
+    span_words,
+    terms_text,
+    turn_text,
+)
 
 _HIGHEST_STATED = 0.98
 _HARDLY_KNOWN = 0.1
@@ -38,7 +47,7 @@ def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
     forecast, strategy = forecast_of(plan), plan.job.spec.strategy
     cost = forecast.usd_per_hour if assumed else forecast.usd
     ratio = cost.median / other.usd
-    comparison = f"{1 - ratio:.0%} saved"
+    comparison = _saving(plan, cost)
     if ratio > 1:
         comparison = f"the plan is {ratio - 1:.0%} more expensive"
         if strategy not in (AUTO, ON_DEMAND):
@@ -75,6 +84,8 @@ def _machines(plan: JobPlan) -> str:
     if reliable is not None and reliable.machines:
         texts.append(f"{_rented(reliable)}, reliable")
 
+    if all(choice.rent.bid is None for choice in plan.cost.choice) and forecast_of(plan).on_spot:
+        texts.append("spot machines as soon as they are worth it")
     text = "; ".join(texts) or "none yet"
     if markets and all(market.is_synthetic for market in markets):
         return f"{text} (synthetic market)"
@@ -97,13 +108,7 @@ def _cost(plan: JobPlan) -> str:
     unit = "" if known else " per hour"
     text = f"{usd_text(spread.median)}{unit} ({usd_text(low)} to {usd_text(high)})"
 
-    spot = [choice for choice in plan.cost.choice if choice.rent.bid is not None]
-    spells = plan.fleet.market_history.spells
-    was_seen = False
-    for choice in spot:
-        spell = spells.get(choice.rent.offer.market, UNSEEN)
-        was_seen |= spell.up is not None
-    if known and not was_seen and any(choice.evidence == "prior" for choice in spot):
+    if _is_guess(plan):
         most = max(high, plan.cost.fallback.usd)
         text = f"between {usd_text(low)} if spot holds and {usd_text(most)} on demand"
     if budget is None:
@@ -115,6 +120,15 @@ def _cost(plan: JobPlan) -> str:
         return f"{text} {kept} likely to be enough"
     lasts = hours_text(budget / spread.median)
     return f"{text} enough for {lasts}"
+
+
+def _is_guess(plan: JobPlan) -> bool:
+    """Whether nothing is known of the evictions and the capacity of a plan's spot machines."""
+    spot = [choice for choice in plan.cost.choice if choice.rent.bid is not None]
+    spells = plan.fleet.market_history.spells
+    seen = [spells.get(choice.rent.offer.market, UNSEEN).up is not None for choice in spot]
+    is_prior = any(choice.evidence == "prior" for choice in spot)
+    return is_prior and not any(seen) and not plan.demand.work.assumed
 
 
 def _time(plan: JobPlan) -> str:
@@ -187,7 +201,11 @@ def _evictions(plan: JobPlan) -> str:
     """How likely an eviction is, and what it does to the job."""
     spot = [choice for choice in plan.cost.choice if choice.rent.bid is not None]
     if not spot:
-        return "none on the machines of this plan"
+        later = forecast_of(plan).on_spot
+        first = "none on the machines of this plan"
+        return (
+            f"{first} that come first; {later:.0%} of plays rent spot machines" if later else first
+        )
 
     odds = f"{chance(max(choice.beta.probability for choice in spot))} per hour"
     if any(choice.evidence == "prior" for choice in spot):
@@ -201,11 +219,19 @@ def _evictions(plan: JobPlan) -> str:
     elif interval is None:
         effect = "each starts the command from scratch"
     else:
-        unit, name = (MINUTE, "minutes") if interval.every >= MINUTE else (SECOND, "seconds")
-        every = f"{interval.every / unit:.3g} {name}"
+        every = span_words(interval.every)
         effect = f"the command restarts from its newest checkpoint, saved every {every}"
 
     return f"{odds}; {effect}"
+
+
+def _saving(plan: JobPlan, cost: Spread) -> str:
+    """The share of the cost on demand that a plan saves, from its P90 to its P10."""
+    least, most = (max(1 - usd / plan.cost.on_demand.usd, 0.0) for usd in reversed(cost.likely))
+    if _is_guess(plan):
+        return f"up to {most:.0%} saved if spot holds"
+    texts = dict.fromkeys([f"{least:.0%}", f"{most:.0%}"])
+    return f"{' to '.join(texts)} saved"
 
 
 def _next_best(plan: JobPlan) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from spotctl.agent.checkpoints.local import best_interval
+from spotctl.agent.checkpoints.local import AFFORDABLE, best_interval
 from tests.spotctl.agent.checkpoints.test_stored_copies import Program
 
 
@@ -35,5 +35,6 @@ def test_no_other_interval_loses_less_work(cost: float, life: float) -> None:
     best = best_interval(cost, life, inf)
     if best > cost:
         assert lost(best) <= min(lost(best * 0.9), lost(best * 1.1))
-    assert best_interval(cost, life, cost * 2) <= cost * 2
-    assert best_interval(cost, inf, 3600.0) == 3600.0
+    affordable = cost / AFFORDABLE
+    assert best_interval(cost, life, affordable * 2) <= affordable * 2
+    assert best_interval(cost, inf, 3600.0) == max(3600.0, affordable)
