@@ -44,6 +44,9 @@ from spotctl.planning.values import AllocatedJob, Demand, Job, JobPlan, MachineM
 _SAVES_MUCH = 0.5
 """Below this share of the cost on demand, a plan is not compared with one on demand, or on other
 machines."""
+MAX_WAIT = 2
+"""A job without a deadline may take this multiple of its time on demand, if waiting makes it
+cheaper."""
 _MAX_COMPARED = 4
 """The most kinds of machines that forecasts compare, the best by Gavel's prices first."""
 
@@ -257,7 +260,9 @@ def _better_plan(
     cloud = plan.fleet.baseline.offer.market.cloud
     usual = strategy_for(plan.job.spec, cloud).name
     names = dict.fromkeys((usual, RIVAL))
-    others = [(name, option) for name in names if name != chosen]
+    demand = replace(allocated.demand, roams=False)
+    stays = replace(allocated, demand=demand)
+    others = [(name, stays, option) for name in names if name != chosen]
     if not _saves_much(plan):
         cheapest = min(plan.cost.fallback, plan.cost.on_demand, key=lambda on_demand: on_demand.usd)
         market = cheapest.rent.offer.market
@@ -268,17 +273,17 @@ def _better_plan(
             if (kind.cloud, kind.region, kind.type) == place
         )
         home = next(homes, option.home)
-        others.append((ON_DEMAND, MachineMix(home)))
+        others.append((ON_DEMAND, stays, MachineMix(home)))
+        if plan.job.deadline is None and len(facts.jobs) == 1:
+            others.append((usual, _patient(stays, plan), option))
 
     best = plan
     merits = merits_of(plan)
     why = f"by the forecasts, better than {chosen} at {usd_text(forecast_of(plan).usd.median)}"
-    for name, mix in others:
-        demand = replace(allocated.demand, roams=False)
-        strategy = ChosenStrategy(name, why)
-        stays = replace(allocated, demand=demand, strategy=strategy)
+    for name, other, mix in others:
+        named = replace(other, strategy=ChosenStrategy(name, why))
         try:
-            rival = _affordable_plan(stays, mix, facts, columns)
+            rival = _affordable_plan(named, mix, facts, columns)
         except (OverBudget, NotInTime):
             continue
         if (theirs := merits_of(rival)) < merits:
@@ -286,6 +291,17 @@ def _better_plan(
             merits = theirs
 
     return best
+
+
+def _patient(allocated: AllocatedJob, plan: JobPlan) -> AllocatedJob:
+    """A job without a deadline as one that waits for cheap spot machines, but ends within twice the
+    time that it takes on demand.
+    """
+    left = MAX_WAIT * plan.cost.fallback.hours
+    deadline = plan.at + round(left * HOUR)
+    working = left - plan.fleet.overheads.startup / HOUR
+    demand = replace(allocated.demand, hours_left=working, hurries=True)
+    return replace(allocated, job=replace(allocated.job, deadline=deadline), demand=demand)
 
 
 def _affordable_plan(

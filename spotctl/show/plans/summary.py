@@ -147,6 +147,10 @@ def _time(plan: JobPlan) -> str:
     if deadline is None:
         return text
 
+    if plan.job.spec.deadline is None:
+        wait = f"waits while spot machines are dear, but not beyond {moment(deadline)}"
+        return f"{text}; {wait}: set value_of_time, or a deadline"
+
     text += f"; the deadline {moment(deadline)}"
     if assumed:
         return f"{text} cannot be checked, because the job length is unknown"
