@@ -190,6 +190,10 @@ def test_a_history_shorter_than_the_job_still_gives_a_forecast() -> None:
     assert "of the last 2 hours" in found.basis
 
 
+ANY = (0.0, 10.0)
+"""Ends of costs that hardly bind."""
+
+
 def outcomes(seed: int, count: int = 160) -> tuple[PastOutcomes, float, float]:
     """Costs that follow a slowly moving level, with noise; the last level and the cost that then
     followed.
@@ -199,7 +203,7 @@ def outcomes(seed: int, count: int = 160) -> tuple[PastOutcomes, float, float]:
     cost = level * np.exp(rng.normal(0, 0.1, count + 1))
     starts = START + np.arange(count, dtype=np.int64) * 2 * HOUR
     return (
-        PastOutcomes(starts, cost[:-1], level[:-1], 3.0 * HOUR),
+        PastOutcomes(starts, cost[:-1], level[:-1], 3.0 * HOUR, ANY),
         float(level[-1]),
         float(cost[-1]),
     )
@@ -221,16 +225,45 @@ def test_four_of_five_outcomes_lie_in_the_interval_and_the_loss_is_lower_than_wi
     assert ours < 0.7 * plain
 
 
+def test_no_outcome_lies_beyond_what_machines_can_do() -> None:
+    """A level three times as high as ever before scales costs beyond that of a job on demand."""
+    rng = np.random.default_rng(3)
+    starts = START + np.arange(40, dtype=np.int64) * 6 * HOUR
+    levels = np.exp(rng.normal(0, 0.3, 40))
+    ends = (0.8, 2.5)
+    values = np.clip(levels * np.exp(rng.normal(0, 0.1, 40)), *ends)
+    seen = PastOutcomes(starts, values, levels, 12.0 * HOUR, ends)
+    for level in (0.1, 1.0, 9.0):
+        spread = calibrated(seen, level, int(starts[-1]), scales=True)
+        quantiles = [spread.quantile(share / 20) for share in range(21)]
+        assert quantiles == sorted(quantiles)
+        assert (quantiles[0], quantiles[-1]) == ends
+    # Where hardly a window began at such a price, both ends are likely.
+    assert spread.likely == ends
+
+
+@pytest.mark.parametrize("days", [1, 3, 10])
+def test_few_windows_leave_the_odds_of_a_limit_open(days: int) -> None:
+    """Odds are those of the plays; what lies beyond them may be all on one side."""
+    past = KnownPast(NOW, {MARKET: prices((0, 5)).window(NOW - days * DAY, NOW)})
+    played = forecast(JOB, past)
+    budget = 4 * 0.05 * 4
+    assert played.budget_kept(budget) == 1.0
+    low, high = played.usd.at_most_between(budget)
+    assert high == 1.0
+    assert low == pytest.approx(1 - 1 / (days * DAY / (3 * HOUR + 5 * MINUTE) + 2), abs=0.05)
+
+
 def test_the_past_before_a_change_of_the_market_fades() -> None:
     """Jobs became twice as expensive at the same price level: what happened since then counts."""
     rng = np.random.default_rng(7)
     starts = START + np.arange(160, dtype=np.int64) * 2 * HOUR
     values = np.where(np.arange(160) < 80, 1.0, 2.0) * np.exp(rng.normal(0, 0.05, 160))
-    seen = PastOutcomes(starts, values, np.ones(160), 3.0 * HOUR)
+    seen = PastOutcomes(starts, values, np.ones(160), 3.0 * HOUR, (0.5, 3.0))
     low, high = calibrated(seen, 1.0, int(starts[-1]), scales=True).likely
     assert 1.7 < low < 2.0 < high < 2.3
     # Where nothing changed, all of the past counts.
-    same = PastOutcomes(starts, values[rng.permutation(160)], np.ones(160), 3.0 * HOUR)
+    same = PastOutcomes(starts, values[rng.permutation(160)], np.ones(160), 3.0 * HOUR, (0.5, 3.0))
     low, high = calibrated(same, 1.0, int(starts[-1]), scales=True).likely
     assert low < 1.1
     assert high > 1.9
