@@ -46,6 +46,9 @@ _MATTERS = 0.02
 _COMPUTER_SECONDS, _COMPUTER_SPREAD = 5.0, 0.15
 """Seconds by which work on this computer may differ from the job file's word, and the greatest
 share of its length."""
+MAX_WAIT = 2
+"""Without a deadline and a value of time, a job may take this multiple of its `hours`, if waiting
+or slower machines make it cheaper."""
 _MAX_SLOWDOWN = 1.25
 """A plan that takes this much longer is not chosen for its lower cost."""
 
@@ -290,12 +293,25 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
     return ""
 
 
+def hours_allowed(plan: JobPlan) -> float:
+    """How long a job without a deadline may take: twice its `hours`, where an hour of time has no
+    value that could be weighed against dollars.
+    """
+    work = plan.demand.work
+    if plan.demand.value_of_time_usd is not None or work.timed or work.assumed:
+        return inf
+    times = plan.demand.times
+    around = (times.order + plan.fleet.overheads.startup + times.ending) / HOUR
+    usual = plan.cost.fallback.hours if work.hours is None else work.hours + around
+    return MAX_WAIT * usual
+
+
 def merits_of(plan: JobPlan) -> tuple[float, ...]:
     """The merits of a plan, smaller for a better plan of the same job."""
     budget = plan.demand.budget_usd
     deadline = plan.job.deadline
     worth = plan.demand.value_of_time_usd
-    hours_left = inf
+    hours_left = hours_allowed(plan)
     if deadline is not None:
         hours_left = (deadline - plan.at) / HOUR
     budget_usd = inf if budget is None else budget

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from math import ceil, floor, inf
+from math import ceil, floor, inf, isfinite
 
 from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.forecast.forecast import LIKELY, MORE_LIKELY_THAN_NOT
@@ -33,6 +33,7 @@ from spotctl.planning.forecast import (
     best_of_both,
     clearly_over_budget,
     forecast_of,
+    hours_allowed,
     merits_of,
     with_reliable,
 )
@@ -44,9 +45,6 @@ from spotctl.planning.values import AllocatedJob, Demand, Job, JobPlan, MachineM
 _SAVES_MUCH = 0.5
 """Below this share of the cost on demand, a plan is not compared with one on demand, or on other
 machines."""
-MAX_WAIT = 2
-"""A job without a deadline may take this multiple of its time on demand, if waiting makes it
-cheaper."""
 _MAX_COMPARED = 4
 """The most kinds of machines that forecasts compare, the best by Gavel's prices first."""
 
@@ -274,7 +272,7 @@ def _better_plan(
         )
         home = next(homes, option.home)
         others.append((ON_DEMAND, stays, MachineMix(home)))
-        if plan.job.deadline is None and len(facts.jobs) == 1:
+        if plan.job.deadline is None and len(facts.jobs) == 1 and isfinite(hours_allowed(plan)):
             others.append((usual, _patient(stays, plan), option))
 
     best = plan
@@ -294,10 +292,8 @@ def _better_plan(
 
 
 def _patient(allocated: AllocatedJob, plan: JobPlan) -> AllocatedJob:
-    """A job without a deadline as one that waits for cheap spot machines, but ends within twice the
-    time that it takes on demand.
-    """
-    left = MAX_WAIT * plan.cost.fallback.hours
+    """A job without a deadline as one that waits for cheap spot machines, as long as it may take."""
+    left = hours_allowed(plan)
     deadline = plan.at + round(left * HOUR)
     working = left - plan.fleet.overheads.startup / HOUR
     demand = replace(allocated.demand, hours_left=working, hurries=True)
