@@ -121,6 +121,15 @@ def plan(
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         raise typer.Exit(exit_code(chain.from_iterable(checks)))
 
+    # Where all stored prices are old, another remark says so. What a plan rests on comes first.
+    states = [prices.state(planned.at) for prices in planned.clouds]
+    named = [
+        prices
+        for prices, state in zip(planned.clouds, states, strict=True)
+        if state == "missing" or "fresh" in states
+    ]
+    session.remark(*shared, *planned.remarks, *freshness_remarks(named, planned.at))
+
     for plan in planned.plans:
         view = plan_tables.plan_view(
             plan,
@@ -132,15 +141,6 @@ def plan(
         )
         session.out.print(view)
 
-    # Where all stored prices are old, another remark says so.
-    states = [prices.state(planned.at) for prices in planned.clouds]
-    named = [
-        prices
-        for prices, state in zip(planned.clouds, states, strict=True)
-        if state == "missing" or "fresh" in states
-    ]
-
-    session.remark(*shared, *planned.remarks, *freshness_remarks(named, planned.at))
     for findings in checks if check else ():
         session.out.print("", report(findings))
     raise typer.Exit(exit_code(chain.from_iterable(checks)))

@@ -49,7 +49,8 @@ def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
     ratio = cost.median / other.usd
     comparison = _saving(plan, cost)
     if ratio > 1:
-        comparison = f"the plan is {ratio - 1:.0%} more expensive"
+        more = f"{ratio - 1:.0%}"
+        comparison = "nothing saved" if more == "0%" else f"the plan is {more} more expensive"
         if strategy not in (AUTO, ON_DEMAND):
             comparison += f"; strategy: {ON_DEMAND} would cost less than {strategy}"
 
