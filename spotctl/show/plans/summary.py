@@ -30,6 +30,8 @@ from spotctl.show.phrases import (
 )
 
 _HIGHEST_STATED = 0.98
+_LONG_DAYS = 30
+"""Work that takes longer by the job file's throughputs may be in other units."""
 _HARDLY_KNOWN = 0.1
 """From this width on, the odds of a limit are stated as a range."""
 
@@ -170,6 +172,10 @@ def _work(plan: JobPlan) -> str | None:
     None if they are all alike, or the work is not in hours.
     """
     demand, spec = plan.demand, plan.job.spec
+    days = forecast_of(plan).hours.median / 24
+    if spec.throughputs and demand.work.units is not None and days > _LONG_DAYS:
+        per_second = "if `throughputs` are per second, multiply them by 3,600"
+        return f"{demand.work.source} take {days:,.0f} days by `throughputs` per hour; {per_second}"
     if demand.work.hours is None or demand.work.assumed or spec.hours is None:
         return None
 
