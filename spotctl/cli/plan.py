@@ -38,7 +38,10 @@ def plan(
         ),
     ] = "",
     hours: Annotated[
-        str, typer.Option(help="Job duration to assume if the file gives none, such as 8h.")
+        str,
+        typer.Option(
+            help="Hours of work to assume: 8h, or 8h on c6i.2xlarge, as `hours:` in the file."
+        ),
     ] = "",
     plot: Annotated[
         Path | None,

@@ -51,6 +51,7 @@ from spotctl.planning.values import (
     Demand,
     Job,
     JobLength,
+    JobPlan,
     TypeSpeed,
 )
 
@@ -283,7 +284,7 @@ def _demand(
     runs = np.flatnonzero(nu > 0)
     usd_per_work = columns.usd_per_hour[runs] / nu[runs]
     cheapest = columns.kinds[runs[np.argmin(usd_per_work)]].type
-    reference = _reference(job, work, rates, fits, cheapest)
+    reference, names_reference = _reference(job, work, rates, fits, cheapest)
     unit = CLOCK if isinstance(spec.program, Training) else ANY_UNIT
     times = _ON_CLOUD
     if gang and spec.program.parallel is not None:
@@ -337,6 +338,7 @@ def _demand(
         weight=spec.queue.weight,
         unit=unit if in_units else "vCPU-hour",
         reference=reference,
+        names_reference=names_reference,
         rates=rates,
     )
 
@@ -347,12 +349,10 @@ def _reference(
     rates: Mapping[str, TypeSpeed],
     fits: Collection[str],
     cheapest: str,
-) -> str:
-    """The type of machine whose hours are the hours of a job: the one that they are said to be
-    `on`, the first of `types`, or the slowest that is as large as the job asks. Hours that nobody
-    stated, and those of this computer, are those of the cheapest type.
-
-    Raises BadRequest if they are of any type, and types differ in speed.
+) -> tuple[str, bool]:
+    """The type of machine whose hours are the hours of a job, and whether the job says so: the one
+    that they are said to be `on`, the first of `types`, or the slowest that is as large as the job
+    asks. Hours that nobody stated, and those of this computer, are those of the cheapest type.
     """
     spec = job.spec
     wanted = spec.resources
@@ -361,24 +361,31 @@ def _reference(
             raise BadRequest(
                 f"{spec.name}: hours: no type is called {spec.hours.on} in the clouds of this job"
             )
-        return spec.hours.on
+        return spec.hours.on, True
 
-    named = [name for name in wanted.types if name in fits]
-    if named:
-        return named[0]
+    for name in wanted.types:
+        if name in fits:
+            return name, True
 
     if work.hours is None or work.assumed or job.hours_from != SPECIFIED or spec.is_local:
-        return cheapest
+        return cheapest, True
 
     slowest = min(fits, key=lambda name: (rates[name].nu, name))
     speeds = {rates[name].nu for name in fits}
-    if wanted.needs != Needs() or spec.throughputs or len(speeds) == 1:
-        return slowest
+    is_named = wanted.needs != Needs() or len(spec.throughputs) > 0 or len(speeds) == 1
+    return slowest, is_named
 
-    span = span_text(round(work.hours * HOUR))
+
+def check_hours(plan: JobPlan) -> None:
+    """Raises BadRequest if the hours of a job that is not launched yet may be those of any type."""
+    spec, demand = plan.job.spec, plan.demand
+    if demand.names_reference or demand.work.hours is None:
+        return
+
+    span = span_text(round(demand.work.hours * HOUR))
     raise BadRequest(
         f"{spec.name}: hours: {span} of work are not the same on every type that may be rented; "
-        f"say which: `hours: {span} on {slowest}`"
+        f"say which: `hours: {span} on {demand.reference}`"
     )
 
 

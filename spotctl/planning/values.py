@@ -117,7 +117,7 @@ class Demand:
     `hours_left` is the time to the deadline minus start-up; a job that `hurries` is constrained by
     it, which one of unknown length never is. `aim` is that by which machines are chosen.
     `reference_nu` is the work per hour of all machines of the type `reference`, and converts an
-    amount given in hours.
+    amount given in hours; `names_reference` says whether the job tells which type that is.
 
     A gang that `saves` has a checkpoint path, without which spotctl cannot sync its checkpoints.
     `save_time` is how long a checkpoint takes, in microseconds of the market's clock, if earlier
@@ -160,6 +160,7 @@ class Demand:
     weight: float = 1.0
     unit: str = ANY_UNIT
     reference: str = ""
+    names_reference: bool = True
     rates: Mapping[str, TypeSpeed] = field(default_factory=dict)
     fitting: int = 0
     unusable: tuple[int, ...] = ()

@@ -14,6 +14,7 @@ from pricing_data.units import HOUR, parse_duration, parse_time
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, check_planned_together
+from spotctl.files.job.values import WorkTime
 from spotctl.home import account_quotas
 from spotctl.home.cloud import is_replayed
 from spotctl.home.config import Settings
@@ -21,6 +22,7 @@ from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import quotas_from
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import RunBegan
+from spotctl.planning.candidates import check_hours
 from spotctl.planning.explain import TrainingMode, mean_ends, other_paces, training_modes
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.plan import plan_jobs
@@ -52,12 +54,20 @@ def stored_plans(
     specs: Sequence[JobSpec], settings: Settings, at: str = "", hours: str = ""
 ) -> JobPlans:
     """Plans jobs together, from what is stored. `at` replaces the present moment; `hours` is the
-    length of jobs whose files do not say."""
+    length to assume for the jobs, in the form of job files."""
     check_planned_together(specs)
     moment = parse_time(at) if at else None
-    length = parse_duration(hours) / HOUR if hours else None
+    length = None
+    if hours:
+        span, _, machine = hours.partition(" on ")
+        work = WorkTime(parse_duration(span), machine.strip() or None)
+        length = work.span / HOUR
+        specs = [replace(spec, hours=work) for spec in specs]
     now = wall_us() if moment is None else moment
-    return _plans(specs, settings, now, moment=moment, hours=length)
+    planned = _plans(specs, settings, now, moment=moment, hours=length)
+    for plan in planned.plans:
+        check_hours(plan)
+    return planned
 
 
 def explained(planned: JobPlans, settings: Settings, at: str = "", hours: str = "") -> JobPlans:

@@ -248,10 +248,11 @@ def test_few_windows_leave_the_odds_of_a_limit_open(days: int) -> None:
     past = KnownPast(NOW, {MARKET: prices((0, 5)).window(NOW - days * DAY, NOW)})
     played = forecast(JOB, past)
     budget = 4 * 0.05 * 4
-    assert played.budget_kept(budget) == 1.0
+    assert played.budget_kept(budget) == pytest.approx(1.0)
     low, high = played.usd.at_most_between(budget)
-    assert high == 1.0
-    assert low == pytest.approx(1 - 1 / (days * DAY / (3 * HOUR + 5 * MINUTE) + 2), abs=0.05)
+    assert high == pytest.approx(1.0)
+    windows = days * DAY / (3 * HOUR + 5 * MINUTE)
+    assert low == pytest.approx(1 - 2 / (windows + 2), abs=0.02)
 
 
 def test_the_past_before_a_change_of_the_market_fades() -> None:

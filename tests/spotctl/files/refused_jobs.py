@@ -544,13 +544,14 @@ OF_COMMANDS = [
     (
         "kind: command",
         "kind: command\nhours: 8",
-        "3: hours: 8 has no unit; expected a number with a unit: 90s, 15m, 10h, 2d or 1w",
+        "3: hours: 8 has no unit; expected a number with a unit, and maybe the type of machine that "
+        "takes it: 8h, or 8h on c6i.2xlarge",
     ),
     (
         "kind: command",
         "kind: command\nhours: 0h",
-        "3: hours: '0h' is 0, or longer than a hundred years; expected a number with a unit: 90s, "
-        "15m, 10h, 2",
+        "3: hours: '0h' is 0, or longer than a hundred years; expected a number with a unit, and "
+        "maybe the type",
     ),
     (
         "kind: command",

@@ -17,7 +17,7 @@ from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.resources import NOTICE, Reservation
 from spotctl.files.job.spec import JobSpec
-from spotctl.files.job.values import Nodes, Range
+from spotctl.files.job.values import Nodes, Range, WorkTime
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.explain import other_paces
@@ -60,7 +60,9 @@ def planned(
 def saving(hours: int) -> JobSpec:
     """A gang with checkpoints, which goes on elsewhere when a reservation ends."""
     return replace(
-        gang(4), hours=hours, program=Command("true", Nodes(4, 4), Checkpoint("checkpoint"))
+        gang(4),
+        hours=WorkTime(hours),
+        program=Command("true", Nodes(4, 4), Checkpoint("checkpoint")),
     )
 
 
@@ -112,7 +114,7 @@ def test_a_gang_is_in_a_reservation_while_it_costs_no_more_than_spot(
     price: int, used: bool
 ) -> None:
     block = reserved(4, price)
-    plan = planned(holding_reservations(replace(gang(4), hours=2 * HOUR), block))
+    plan = planned(holding_reservations(replace(gang(4), hours=WorkTime(2 * HOUR)), block))
     if used:
         assert rents(plan) == [(block.market, 4, None)]
         hours = forecast_of(plan).hours.median
@@ -136,7 +138,7 @@ def test_a_gang_larger_than_a_reservation_stays_out_of_it() -> None:
 NO_SPOT = (Quota("aws", "us-east-1", "a", 0, QuotaUnit.VCPUS),)
 
 
-@pytest.mark.parametrize("job", [replace(gang(4), hours=2 * HOUR), spec(machines=(2, 8))])
+@pytest.mark.parametrize("job", [replace(gang(4), hours=WorkTime(2 * HOUR)), spec(machines=(2, 8))])
 def test_a_reservation_needs_no_quota_for_spot(job: JobSpec) -> None:
     """Accounts that may rent no spot machine of a family often have a capacity block of it."""
     block = reserved(4, CENT)
@@ -223,7 +225,7 @@ def test_a_gang_moves_into_a_reservation_that_becomes_free() -> None:
 def test_the_budget_counts_the_price_of_a_reservation() -> None:
     """A first lease on the reservation's machines costs a sixth of an hour."""
     dear = flat(offer("a.large"), 19 * CENT)
-    of = replace(gang(4), hours=HOUR, budget=2 * CENT)
+    of = replace(gang(4), hours=WorkTime(HOUR), budget=2 * CENT)
     with pytest.raises(OverBudget):
         planned(holding_reservations(of, reserved(4, 18 * CENT)), dear)
     assert rents(planned(holding_reservations(of, reserved(4, 0)), dear))[0][0] == reserved().market
@@ -247,13 +249,15 @@ def test_a_deadline_beyond_a_short_reservation_is_kept() -> None:
 
 def test_a_command_without_a_checkpoint_must_be_done_before_the_end() -> None:
     long = planned(
-        holding_reservations(replace(gang(4), hours=3 * HOUR), reserved(4, ends=2 * HOUR))
+        holding_reservations(replace(gang(4), hours=WorkTime(3 * HOUR)), reserved(4, ends=2 * HOUR))
     )
     assert rents(long) == [(SPOT.market, 4, 20 * CENT)]
     assert long.rejected[0].why.startswith(
         "ends before the job is done, and the command has no checkpoint"
     )
-    short = planned(holding_reservations(replace(gang(4), hours=HOUR), reserved(4, ends=2 * HOUR)))
+    short = planned(
+        holding_reservations(replace(gang(4), hours=WorkTime(HOUR)), reserved(4, ends=2 * HOUR))
+    )
     assert rents(short) == [(reserved().market, 4, None)]
 
 
@@ -276,7 +280,7 @@ def held_by(plans: list[JobPlan]) -> list[int]:
 
 def short_gang(name: str, nodes: int, least: int | None = None) -> JobSpec:
     ranged = Nodes(least or nodes, nodes)
-    of = replace(gang(nodes), name=name, hours=2 * HOUR, program=Command("true", ranged))
+    of = replace(gang(nodes), name=name, hours=WorkTime(2 * HOUR), program=Command("true", ranged))
     return replace(of, resources=replace(of.resources, machines=Range(ranged.least, nodes)))
 
 

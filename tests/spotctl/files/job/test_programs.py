@@ -11,7 +11,7 @@ from pricing_data.units import MINUTE
 from spotctl.files.job.programs import Checkpoint, Command, Parallel, SlowMachines, Training
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.spec import Range
-from spotctl.files.job.values import Nodes
+from spotctl.files.job.values import Nodes, WorkTime
 from tests.spotctl.files.refused_jobs import COMMAND, TRAINING
 
 
@@ -38,7 +38,7 @@ def test_a_local_place_may_be_a_file_url_and_work_be_given_in_hours(tmp_path: Pa
     more = "checkpoint: {path: 'file:///my%20disk/ckpt'}\noutputs: {model: out}\nhours: 90m\n"
     found = loads(COMMAND + more, tmp_path / "job.yaml")
     assert found.program == Command("python train.py", Nodes(1, 1), Checkpoint("/my disk/ckpt"))
-    assert (found.outputs, found.hours) == ({"model": str(tmp_path / "out")}, 90 * MINUTE)
+    assert (found.outputs, found.hours) == ({"model": str(tmp_path / "out")}, WorkTime(90 * MINUTE))
 
 
 @pytest.mark.parametrize("text", [TRAINING, COMMAND])

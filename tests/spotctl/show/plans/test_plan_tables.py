@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pricing_data.units import HOUR, format_usd
+from spotctl.files.job.values import WorkTime
 from spotctl.show.plans.plan_tables import plan_view
 from spotctl.show.plans.summary import summary
 from tests.spotctl.planning.test_reserved import holding_reservations, planned, reserved
@@ -16,7 +17,9 @@ from tests.spotctl.show.runs.made_up_run import text
 
 @pytest.mark.parametrize("price", [0, 2 * CENT])
 def test_a_plan_names_the_reservation_its_price_and_its_end(price: int) -> None:
-    plan = planned(holding_reservations(replace(gang(4), hours=2 * HOUR), reserved(4, price)))
+    plan = planned(
+        holding_reservations(replace(gang(4), hours=WorkTime(2 * HOUR)), reserved(4, price))
+    )
     rows = dict(summary(plan))
     assert (
         rows["machines"]
