@@ -31,6 +31,11 @@ _BASH = re.compile(
 """Signs of a script for bash; spotctl runs commands with sh."""
 _CREDENTIALS = re.compile(r"(^|/)\.(ssh|aws|azure|kube|netrc|config/gcloud)(/|$)")
 _KEPT = re.compile(r"checkpoint|ckpt", re.IGNORECASE)
+_USUAL_MACHINES = {
+    "SkyPilot": {"vcpus": "8..", "memory_gib": "32.."},
+    "dstack": {"vcpus": "2..", "memory_gib": "8.."},
+}
+"""The machines that a tool takes for a task that asks for none."""
 
 
 class JobDraft:
@@ -244,8 +249,8 @@ class JobDraft:
 
     def job(self, name: str) -> dict[str, Any]:
         """The job file's content."""
-        if self.machine and "types" not in self.resources:
-            self.resources["types"] = self.machine
+        if "types" not in self.resources:
+            self.resources["types"] = self.machine or _USUAL_MACHINES[self.tool]
         parts = {
             "env": self.env,
             "secrets": list(dict.fromkeys(self.secrets)),
@@ -270,6 +275,8 @@ class JobDraft:
             "# Assumed: hours (how long the job runs if never evicted) and budget, which no such "
             "task says.",
         ]
+        if content["resources"]["types"] == _USUAL_MACHINES[self.tool]:
+            lines.append(f"# The task asks for no machines; types are what {self.tool} then takes.")
 
         if "checkpoint" not in content:
             lines.append("# Without a checkpoint, an eviction starts the job from scratch:")

@@ -180,3 +180,20 @@ run: |
     )
     assert ran.stdout.split("\n")[:2] == ["it's one of 2", "2"]
     assert (tmp_path / "kept" / "state").read_text() == "saved\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "types"),
+    [
+        ("run: python train.py\n", {"vcpus": "8..", "memory_gib": "32.."}),
+        ("type: task\ncommands: [python train.py]\n", {"vcpus": "2..", "memory_gib": "8.."}),
+    ],
+    ids=["SkyPilot", "dstack"],
+)
+def test_a_task_that_asks_for_no_machines_gets_those_of_its_tool(
+    task: str, types: dict[str, str]
+) -> None:
+    read = dstack_draft if task.startswith("type") else skypilot_draft
+    text = read(parse(task, Path("task.yaml")), Path()).text("task")
+    assert yaml.safe_load(text)["resources"]["types"] == types
+    assert "# The task asks for no machines; types are what" in text
