@@ -173,6 +173,9 @@ def skypilot_differences(
     """How one of SkyPilot's alternatives differs from the job's machine."""
     resources, needs = spec.resources, spec.resources.needs
     found = needs.accelerators
+    if not any(one[key] for key in ("_cpus", "_memory", "_accelerators", "instance_type")):
+        # What its catalogs take for a task that says nothing.
+        one = {**one, "_cpus": "8+", "_memory": "32+"}
     pairs = {
         "cpus": (
             needs.vcpus and str(needs.vcpus).replace("..", "+"),
@@ -231,6 +234,9 @@ def dstack_differences(
     """How dstack's machine differs from the job's."""
     resources, needs = spec.resources, spec.resources.needs
     found, wanted = needs.accelerators, None
+    if not any(one[key] for key in ("cpus", "memory", "gpus", "instance_types")):
+        # What its documentation says of a task that says nothing.
+        one = {**one, "cpus": [2, None], "memory": [8, None]}
     names, count, size = one["gpus"] or (None, [0, 0], None)
     if names and count != [0, 0]:
         named = f"{names[0]}-{size[0]:.0f}GB" if size else names[0]
