@@ -46,6 +46,10 @@ its runner lives."""
 LONGEST_PAUSE = 30
 """Seconds of the provider's clock between two attempts; the first pause is one second."""
 
+BUSY_SHARE, LATE = 0.1, 1.1
+"""A run is late by more than this factor of its planned hours, and the computer is a cause of it if
+the market's clock has stood for more than this share of the time."""
+
 WAIT_WITHOUT_ANSWER = 5 * MINUTE
 """How long a run that has had no machine yet waits for clouds that do not answer."""
 
@@ -62,7 +66,9 @@ class EndOfRun:
         check: BudgetCheck,
     ) -> None:
         self._journal = journal
+        self._provider = environment.provider
         self._speed = environment.provider.speed
+        self._began = time.monotonic(), environment.provider.stood_seconds
         self._rented = environment.rented
         self._teardown = environment.lease_times.teardown
         self._executor = executor
@@ -133,8 +139,8 @@ class EndOfRun:
                 unfinished["checkpoint"] = recorded.get("checkpoint")
                 recorded = {**recorded, **unfinished}
                 message = f"{message}{unfinished_text(unfinished)}"
-            if self._state.left_plan:
-                recorded["left_plan"] = list(self._state.left_plan)
+            if left_plan := self._left_plan():
+                recorded["left_plan"] = left_plan
             if costs is not None:
                 amounts, proofs = costs
                 recorded |= amounts
@@ -144,6 +150,25 @@ class EndOfRun:
 
         assert self._state.ended is not None
         return self._state.ended
+
+    def _left_plan(self) -> list[str]:
+        """How the run left its plan, and whether the computer of a local market was a cause."""
+        state = self._state
+        departures = list(state.left_plan)
+        planned = state.planned
+        begun, stood_before = self._began
+        took = time.monotonic() - begun
+        stood = self._provider.stood_seconds - stood_before
+        hours = (self._journal.now() - state.started) / HOUR
+        if planned is None or planned.assumed or hours <= planned.hours * LATE:
+            return departures
+
+        if stood > BUSY_SHARE * took:
+            departures.append(
+                f"other programs kept this computer busy for {stood:.0f} of {took:.0f} s: the run "
+                f"took {hours:.1f} hours of market time instead of {planned.hours:.1f}"
+            )
+        return departures
 
     def _store(self, workload: Workload, outcome: str) -> tuple[str, str]:
         """Stores the results, trying again while a store fails; returns the outcome, and an
