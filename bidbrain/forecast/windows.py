@@ -41,6 +41,11 @@ _TRIALS, _EACH_FIRST = 16, 4
 these alone."""
 _OVERLAPPING, _FEWEST = 4, 8
 """How many windows of a long job may hold the same hour, and the fewest windows."""
+_VERY_LONG = 1000 * HOUR
+"""A job that lasts longer, and longer than all that is known of the past, is played in its trials
+alone: each of them runs through the whole past, from another of its moments on, so that more of
+them would say the same again. Its windows count as one (`PastOutcomes.independent`), and P10 and
+P90 are the ends, in which the price of on-demand machines outweighs any play."""
 _CLEAR_EXCESS = 1.5
 """Plays leave no doubt that a job costs more than some dollars if all of them cost more than this
 multiple."""
@@ -304,6 +309,9 @@ def plays(market: PastMarket) -> list[Played]:
     hours = [played.hours for played, _ in first]
     long_hours = np.quantile(hours, HIGH)
     longest = HOUR * float(long_hours)
+    if longest > max(market.span, _VERY_LONG):
+        return sorted((played for played, _ in first), key=lambda played: played.start)
+
     end = market.past.now - round(longest)
     if end - market.first < 2 * longest:
         # Too little history: windows may begin anywhere, and continue in its beginning.
@@ -516,10 +524,13 @@ class UnderLiveRules:
 
 @dataclass(slots=True)
 class RareLooks:
-    """A strategy for one play. Once a look has changed nothing, the next one is after a `pause`."""
+    """A strategy for one play. Once a look has changed nothing, the next one is after a `pause`, or
+    before the end of an hour that is paid, if that is no sooner than after `least`.
+    """
 
     strategy: Strategy
     pause: int
+    least: int = 0
     _held: tuple[int, ...] = field(default=(), init=False)
 
     @property
@@ -542,6 +553,7 @@ class RareLooks:
 
         # The next moment at which renewals are decided, shortly before the end of a paid hour.
         starts = (holding.start for holding in situation.holdings)
-        paid_until = min(now + HOUR - (now + RENEW_BEFORE - start) % HOUR for start in starts)
+        soon = now + self.least
+        paid_until = min(soon + HOUR - (soon + RENEW_BEFORE - start) % HOUR for start in starts)
         until = min(now + self.pause, paid_until)
         return replace(decision, wake_at=max(decision.wake_at, until))

@@ -29,7 +29,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.eviction.hazard import UNRECORDED, shape_of_rates
@@ -86,6 +85,9 @@ class OutbidOdds:
         events = np.bincount(band, risen, _LEVELS.size) + _RIVALS_WORTH
         seen_hours = np.bincount(band, stays.hours, _LEVELS.size)
         band_hours = seen_hours + _RIVALS_WORTH / by_rivals
+        # Imported here, so that jobs outside the markets of hosts need not wait for it.
+        from scipy.optimize import isotonic_regression
+
         falling = isotonic_regression(events / band_hours, weights=band_hours, increasing=False).x
         rates = np.asarray(falling, dtype=np.float64)
 

@@ -79,7 +79,6 @@ def plan(
     from spotctl.cli.doctor_checks import FINDINGS, report
     from spotctl.cli.progress import waiting
     from spotctl.clouds.doctor import exit_code
-    from spotctl.run.start.admission import checked
     from spotctl.run.start.launch_plans import explained, stored_plans
     from spotctl.run.start.live_markets import on_one_market
     from spotctl.show.columns import as_json
@@ -110,6 +109,9 @@ def plan(
 
     checks: list[Sequence[Finding]] = [()] * len(planned.plans)
     if check:
+        # It reads what launches of every kind need, which takes longer than many a plan.
+        from spotctl.run.start.admission import checked
+
         with waiting(session, "asking the clouds"):
             checks = [checked(plan, session.settings)[0] for plan in planned.plans]
 

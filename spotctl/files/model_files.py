@@ -1,20 +1,25 @@
 """Files of models: profiles and plans of pipeline parallelism, and trained models."""
 
+from __future__ import annotations
+
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agileml.errors import AgileMLError, BadInput
-from agileml.job import Counters
 from agileml.params.layout import Array
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.profile.model_profile import ModelProfile
 from pricing_data.atomic_write import atomic_write
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
+
+if TYPE_CHECKING:
+    from agileml.job import Counters
 
 
 def check_folder(file: Path | None) -> None:

@@ -35,6 +35,10 @@ _DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
 # A job of more than eight hours looks about this many times while nothing happens, and more often
 # near its deadline.
 _LOOKS, _MIN_PAUSE, _LONGEST_LOOK = 96, 5 * MINUTE, 30 * MINUTE
+# A job of more than a thousand hours looks even less often: by a thousandth of the hours beyond,
+# also where an hour is paid up. Of its bill, an hour paid in vain, or a start so much later on a
+# cheaper market, is less than a plan shows, and each of its plays would take thousands of decisions.
+_VERY_LONG, _LOOKS_BEYOND = 1000 * HOUR, 1000
 # A job that is not done after this multiple of its expected length plus these hours counts as
 # unfinished.
 _UNFINISHED_AFTER, _UNFINISHED_AFTER_LEAST = 3, 6 * HOUR
@@ -172,22 +176,23 @@ def _with_pauses(plan: JobPlan, at: int) -> Callable[[int], Decider]:
     """Near its deadline, a gang counts its slack in steps of one look: with longer looks, the gang
     would turn to on-demand machines sooner than a run does."""
     decider = plan.decider
-    pause = round(plan.cost.estimate.hours * HOUR) // _LOOKS
+    length = round(plan.cost.estimate.hours * HOUR)
+    pause = length // _LOOKS
     if pause <= _MIN_PAUSE:
         return lambda start: decider.later(start - at)
 
     # The longer a job with a deadline looks away, the more slack the job keeps.
     part = 4 if decider.roaming is None else 2
-    look = (
-        pause if decider.deadline is None else min(max(pause // part, decider.look), _LONGEST_LOOK)
-    )
+    least = max(length - _VERY_LONG, 0) // _LOOKS_BEYOND
+    longest = _LONGEST_LOOK + least // 2
+    look = pause if decider.deadline is None else min(max(pause // part, decider.look), longest)
     roaming = None
     if decider.roaming is not None:
         roaming = decider.roaming.with_rare_looks(pause)
     rarely = replace(decider, look=look, roaming=roaming)
 
     def later(start: int) -> Decider:
-        rare_looks = RareLooks(decider.strategy, pause)
+        rare_looks = RareLooks(decider.strategy, pause, least)
         return replace(rarely.later(start - at), strategy=rare_looks)
 
     return later
