@@ -75,15 +75,18 @@ def plan(
 
     session: Session = context.obj
     specs = [load(file, home=session.settings.home) for file in files]
-    # Imported here, so that a refused file costs none of it.
-    from spotctl.cli.doctor_checks import FINDINGS, report
     from spotctl.cli.progress import waiting
-    from spotctl.clouds.doctor import exit_code
-    from spotctl.run.start.launch_plans import explained, stored_plans
-    from spotctl.run.start.live_markets import on_one_market
-    from spotctl.show.columns import as_json
-    from spotctl.show.plans import plan_answers, plan_tables
-    from spotctl.show.terminal import freshness_remarks
+
+    what = f"planning {len(specs)} jobs" if len(specs) > 1 else "planning"
+    with waiting(session, what):
+        # Imported here, so that a refused file costs none of it.
+        from spotctl.cli.doctor_checks import FINDINGS, report
+        from spotctl.clouds.doctor import exit_code
+        from spotctl.run.start.launch_plans import explained, stored_plans
+        from spotctl.run.start.live_markets import on_one_market
+        from spotctl.show.columns import as_json
+        from spotctl.show.plans import plan_answers, plan_tables
+        from spotctl.show.terminal import freshness_remarks
 
     if len(specs) == 1 and specs[0].on_ray:
         session.answer(json_, plan_answers.answer(specs[0]), plan_answers.plan_text(specs[0]))
@@ -96,7 +99,6 @@ def plan(
         check_picture(plot)
 
     specs, shared = on_one_market(specs)
-    what = f"planning {len(specs)} jobs" if len(specs) > 1 else "planning"
     with waiting(session, what):
         planned = stored_plans(specs, session.settings, at, hours)
     if explain:

@@ -1,10 +1,12 @@
 """Progress bars on stderr; silent when stderr is not a terminal."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.markup import escape
 from rich.progress import (
@@ -18,8 +20,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from pricing_data.ingest import TaskReport
-from spotctl.cli.session import Session
+if TYPE_CHECKING:
+    from pricing_data.ingest import TaskReport
+    from spotctl.cli.session import Session
 
 _Part = TypeVar("_Part")
 _Answer = TypeVar("_Answer")

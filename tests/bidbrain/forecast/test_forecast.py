@@ -12,6 +12,7 @@ import pytest
 from bidbrain.billing import billing_rule
 from bidbrain.eviction.hazard import PRIOR, Hazard
 from bidbrain.eviction.survival import Exposure
+from bidbrain.forecast import windows
 from bidbrain.forecast.forecast import PastOutcomes, calibrated, forecast, merits, pinball
 from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast, LaunchTimes, Spread
 from bidbrain.forecast.windows import PastMarket, Played, clearly_costs_more, plays
@@ -300,6 +301,41 @@ def test_a_job_that_decides_often_is_played_in_its_trials_alone(
     played = plays(Counted(job, FLAT))
     assert sorted(Counted.numbers) == [*numbers]
     assert [play.start for play in played] == sorted(play.start for play in played)
+
+
+class Daily(Fill):
+    """Looks once a day."""
+
+    def decide(self, situation: Situation) -> Decision:
+        """Fills what is empty."""
+        return replace(super().decide(situation), wake_at=situation.now + DAY)
+
+
+@pytest.mark.parametrize(("hours", "played"), [(900, 8), (1200, 4)])
+def test_a_job_longer_than_the_past_and_than_a_thousand_hours_is_played_in_its_first_trials(
+    monkeypatch: pytest.MonkeyPatch, hours: int, played: int
+) -> None:
+    """Its price varies, but a play runs through all of the past: from eight windows, its forecast
+    is the same to a part in a thousand.
+    """
+    steps = [(0, 5), (30, 9), (70, 4), (160, 7)]
+    past = KnownPast(NOW, {MARKET: prices(*steps)})
+    job = replace(
+        JOB,
+        decider=lambda _: Daily(),
+        work=16.0 * hours * HOUR,
+        longest=3 * hours * HOUR,
+        most_decisions=100,
+    )
+    Counted.numbers.clear()
+    of_trials = plays(Counted(job, past))
+    assert len(Counted.numbers) == len(of_trials) == played
+
+    few = forecast(job, past)
+    monkeypatch.setattr(windows, "_VERY_LONG", inf)
+    many = forecast(job, past)
+    assert few.usd.median == pytest.approx(many.usd.median, rel=0.001)
+    assert few.usd.likely == pytest.approx(many.usd.likely, rel=0.001)
 
 
 def test_a_play_that_ends_early_costs_more_than_the_most_and_only_then() -> None:

@@ -9,7 +9,7 @@ import pytest
 from bidbrain.forecast.windows import RareLooks, UnderLiveRules
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE
+from pricing_data.units import DAY, HOUR, MINUTE
 
 OFFER = Offer(Market("local", "east", "east-a", "c4.large"), 1.0, 10**8)
 RENT = Rent(OFFER, 2, 10**8)
@@ -66,6 +66,15 @@ def test_no_pause_passes_the_end_of_a_paid_hour() -> None:
         waits(strategy, at(NOW + 22 * MINUTE, *machines)) == 11 * MINUTE
     )  # 2 minutes before the second's hour ends
     assert waits(strategy, at(NOW + 33 * MINUTE, *machines)) == 20 * MINUTE
+
+
+@pytest.mark.parametrize(("least", "minutes"), [(0, 54), (30 * MINUTE, 54), (3 * HOUR, 234)])
+def test_a_very_long_job_looks_before_the_first_end_of_a_paid_hour_after_its_least_pause(
+    least: int, minutes: int
+) -> None:
+    strategy, machines = RareLooks(Polls(), DAY, least), held(NOW)
+    strategy.decide(at(NOW + 2 * MINUTE, machines))
+    assert waits(strategy, at(NOW + 4 * MINUTE, machines)) == minutes * MINUTE
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,22 @@ def test_status_and_a_rejected_job_file_import_no_sdk_and_no_numerics(tmp_path: 
     assert "exit code: 2" in ran(RUN, WORDS=words, FORBIDDEN=(*HEAVY, "numpy", "sqlite3"))
 
 
+def test_a_plan_shows_its_progress_before_it_imports_what_it_plans_with() -> None:
+    ran(
+        "import sys, spotctl.cli.progress\n"
+        "assert not [name for name in FORBIDDEN if name in sys.modules]",
+        FORBIDDEN=(*HEAVY, "numpy", "pricing_data", "spotctl.planning"),
+    )
+
+
+def test_a_plan_imports_neither_what_launches_start_nor_what_solves(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("name: x\nrun: 'true'\nhours: 1h\nresources: {clouds: [local]}\n")
+    words = ["--home", str(tmp_path), "plan", str(job)]
+    not_for_plans = ("agileml.job", "agileml.roles", "scipy.optimize", "spotctl.run.work", *SDKS)
+    assert "exit code: 0" in ran(RUN, WORDS=words, FORBIDDEN=not_for_plans)
+
+
 NOT_FOR_ENDED_RUNS = (
     *(*HEAVY, "numpy", "yaml", "bidbrain.billing", "spotctl.log.events", "spotctl.log.state"),
     *("spotctl.files.job.reader", "spotctl.clouds.provider", "spotctl.planning", "agileml.core"),
