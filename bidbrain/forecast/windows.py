@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, inf
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -310,7 +311,7 @@ def plays(market: PastMarket) -> list[Played]:
     long_hours = np.quantile(hours, HIGH)
     longest = HOUR * float(long_hours)
     if longest > max(market.span, _VERY_LONG):
-        return sorted((played for played, _ in first), key=lambda played: played.start)
+        return sorted((played for played, _ in first), key=attrgetter("start"))
 
     end = market.past.now - round(longest)
     if end - market.first < 2 * longest:
@@ -336,7 +337,7 @@ def plays(market: PastMarket) -> list[Played]:
         if len(first) < _TRIALS:
             first += [market.play(start, number) for number, start in others]
         first_played = (played for played, _ in first)
-        return sorted(first_played, key=lambda played: played.start)
+        return sorted(first_played, key=attrgetter("start"))
 
     starts = _spread(market.first, end, count)
     return [market.play(start, number)[0] for number, start in enumerate(starts)]

@@ -37,7 +37,7 @@ _DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
 _LOOKS, _MIN_PAUSE, _LONGEST_LOOK = 96, 5 * MINUTE, 30 * MINUTE
 # A job of more than a thousand hours looks even less often: by a thousandth of the hours beyond,
 # also where an hour is paid up. Of its bill, an hour paid in vain, or a start so much later on a
-# cheaper market, is less than a plan shows, and each of its plays would take thousands of decisions.
+# cheaper market, is less than a plan shows, and its plays would take thousands of decisions each.
 _VERY_LONG, _LOOKS_BEYOND = 1000 * HOUR, 1000
 # A job that is not done after this multiple of its expected length plus these hours counts as
 # unfinished.
