@@ -202,49 +202,6 @@ def test_a_short_one_is_played_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> No
     assert played(roaming(6.0)) == short
 
 
-def waiting(hours: float) -> JobPlan:
-    """A job on one of two markets, with twice its time."""
-    limit = round(2 * hours) * HOUR
-    wanted = replace(
-        spec(machines=(1, 1)),
-        program=Command("train", checkpoint=Checkpoint("s3://bucket/", size=10**9)),
-        strategy="price-capacity",
-        deadline=Within(limit),
-        throughputs={},
-    )
-    market = snapshot(flat(offer("a.large"), 4 * CENT), flat(offer("a.large", "b"), 5 * CENT))
-    (planned,) = plan_jobs(PlanningFacts((Job(wanted, NOW + limit, hours=hours),), market))
-    return planned
-
-
-def first_play(planned: JobPlan) -> tuple[float, int]:
-    """What a play of a plan costs, and its decisions."""
-    past = PastMarket(forecast_job(planned), planned.fleet.market_history)
-    play, decisions = past.play(NOW - 60 * HOUR, 0)
-    return play.usd, decisions
-
-
-def test_a_play_of_thousands_of_hours_takes_few_decisions_and_costs_what_more_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    planned = waiting(3000.0)
-    usd, decisions = first_play(planned)
-    assert decisions < 1200
-    monkeypatch.setattr(forecast, "_VERY_LONG", 10_000 * HOUR)
-    as_often_usd, as_often = first_play(planned)
-    assert as_often > 2 * decisions
-    assert usd == pytest.approx(as_often_usd, rel=0.001)
-
-
-def test_a_job_of_up_to_a_thousand_hours_is_played_as_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    planned = waiting(900.0)
-    long = first_play(planned)
-    monkeypatch.setattr(forecast, "_VERY_LONG", 10_000 * HOUR)
-    assert first_play(planned) == long
-
-
 @pytest.mark.usefixtures("few_windows")
 @pytest.mark.parametrize(("app", "minutes"), [("digits.py:trainer", (33, 40)), ("mf", (31, 32))])
 def test_the_start_up_of_a_trainer_is_not_known(
