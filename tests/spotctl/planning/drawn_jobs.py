@@ -6,28 +6,30 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import ceil
 from pathlib import Path
 from typing import Protocol, TypeVar
+from unittest.mock import patch
 
 import numpy as np
 
 from bidbrain.strategies.names import DEADLINE, OF_JOBS, REGIONS
 from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
 from pricing_data.series import PriceSeries
-from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, parse_time
+from pricing_data.units import DAY, HOUR, MINUTE, parse_time
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.resources import Reliable, Resources
 from spotctl.files.job.spec import AUTO, JobSpec, Range, Within, WorkTime
 from spotctl.files.job.values import Nodes
 from spotctl.home.errors import SpotctlError
+from spotctl.planning import plan
 from spotctl.planning.candidates import may_roam
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.offers import MarketSnapshot
-from spotctl.planning.plan import plan_jobs
 from spotctl.planning.values import GB, Job, JobPlan
 from tests.spotctl.planning.worlds import CENT, TYPES, offer, table_of
 
@@ -80,7 +82,7 @@ class Prices:
                 for hour in range(0, days * 24, every)
             ]
         else:
-            points, wander = [], 0.0
+            points, wander = list[tuple[int, float]](), 0.0
             for hour in range(days * 24):
                 wander = 0.98 * wander + chance.gauss(0, 0.08)
                 spike = 5.0 if chance.random() < 0.005 else 1.0
@@ -206,7 +208,7 @@ def drawn(pick: Pick, *, small: bool = False) -> Case:
 
 def _some(pick: Pick, values: Sequence[str]) -> tuple[str, ...]:
     """One to three of some values, in any order."""
-    left, taken = list(values), []
+    left, taken = list(values), list[str]()
     for _ in range(pick((1, 2, 3))):
         taken.append(pick(left))
         left.remove(taken[-1])
@@ -234,13 +236,13 @@ def facts(case: Case) -> PlanningFacts:
 
 
 @lru_cache(64)
-def planned(case: Case) -> JobPlan | SpotctlError:
-    """The plan of a case, or why there is none."""
-    try:
-        return plan_jobs(facts(case))[0]
-    except SpotctlError as refusal:
-        return refusal
-
-
-def usd_of(cents: float) -> float:
-    return cents * CENT / NANOS_PER_DOLLAR
+def planned(case: Case, *, cures: bool = False) -> JobPlan | SpotctlError:
+    """The plan of a case, or why there is none; with `cures`, which take many plans to find, also
+    with which changes there would be one."""
+    with ExitStack() as stack:
+        if not cures:
+            stack.enter_context(patch.object(plan, "_cures", return_value=[]))
+        try:
+            return plan.plan_jobs(facts(case))[0]
+        except SpotctlError as refusal:
+            return refusal

@@ -2,7 +2,7 @@
 
 `python -m tests.spotctl.planning.properties --count 2000 --seed 7` prints of each property how many
 draws held, and the first that did not, with the command that repeats it. `--small` draws short jobs
-and histories, and `--only NUMBER` and `--property NAME` check one draw, or one property.
+and histories, and `--only NUMBER` and `--property NAME...` check one draw, and some properties.
 """
 
 from __future__ import annotations
@@ -124,7 +124,6 @@ def physical(case: Case) -> bool:
         return False
 
     spreads = forecast_of(plan)
-    reached = [(name, zone) for name, zone in PLACES if name in case.types and zone in case.zones]
     fastest = case.machines * max(TYPES[name] for name in case.types)
     spread = max((rate.spread for rate in plan.fleet.rates.values()), default=0.0)
     least_hours = case.amount / fastest * exp(-_LUCK * spread)
@@ -133,23 +132,18 @@ def physical(case: Case) -> bool:
         f"{fewest:.3f} h, for {least_hours:.3f} h of work"
     )
 
-    # Where an evicted hour is free, so may be all of the work but its last hour.
+    # Of spot machines, the hour in which each is evicted is free, or the first one.
     listed = {name: LISTED[name] / NANOS_PER_DOLLAR for name in case.types}
     held = (plan.decider.reliable is not None) * max(listed.values())
-    is_free = case.year == 2016
-    cheapest = min(
-        min(series.prices.min(), LISTED[name]) / NANOS_PER_DOLLAR / TYPES[name]
-        for (name, zone), series in zip(PLACES, case.series, strict=True)
-        if (name, zone) in reached
-    )
-    least_usd = 0.0 if is_free else case.amount * cheapest * exp(-_LUCK * spread)
+    usd_per_vcpu = min(listed[name] / TYPES[name] for name in case.types)
+    least_usd = 0.0 if spreads.on_spot else case.amount * usd_per_vcpu * exp(-_LUCK * spread)
     least, dearest = spreads.usd.quantile(0.0), spreads.usd.quantile(1.0)
-    assert dearest > 0
+    assert least > 0
     assert least >= least_usd * (1 - _ROUNDING), f"{usd_text(least)}, for {usd_text(least_usd)}"
 
     # Nobody pays more than the list for as many machines as the job may have, and begun hours.
     rate = case.machines * max(listed.values()) + held
-    hours = most + (2 if is_free else 0.1)
+    hours = most + (2 if case.year == 2016 else 0.1)
     assert dearest <= rate * hours * (1 + _ROUNDING), f"{usd_text(dearest)} in {most:.1f} h"
 
     left = hours_allowed(plan)
@@ -168,7 +162,7 @@ _CURE = re.compile(
 
 def cures(case: Case) -> bool:
     """With each cure that a refusal names, the job is planned."""
-    refusal = planned(case)
+    refusal = planned(case, cures=True)
     if isinstance(refusal, JobPlan):
         return False
 
@@ -190,7 +184,7 @@ def cures(case: Case) -> bool:
 
 def has_cure(case: Case) -> bool:
     """Each refusal of a deadline or a budget names what would do."""
-    refusal = planned(case)
+    refusal = planned(case, cures=True)
     if isinstance(refusal, JobPlan) or (case.deadline is None and case.budget is None):
         return False
     assert "it would be accepted with " in str(refusal), refusal
@@ -248,8 +242,7 @@ PROPERTIES: Mapping[str, Callable[[Case], bool]] = {
 @contextmanager
 def coarse_plays() -> Iterator[None]:
     """Forecasts with about a tenth of the plays that a plan has, for many plans in little time."""
-    fewer = {"_DECISIONS": 600, "_MIXED": 300, "_ROAMING": 100}
-    with patch.multiple(forecast, **fewer):
+    with patch.multiple(forecast, _DECISIONS=600, _MIXED=300, _ROAMING=100):
         yield
 
 
@@ -275,7 +268,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=82)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", type=int)
-    parser.add_argument("--property", choices=PROPERTIES)
+    parser.add_argument("--property", nargs="+", choices=PROPERTIES, default=list(PROPERTIES))
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--show", type=int, default=3, help="counterexamples of each property")
     parser.add_argument("--coarse", action="store_true", help="a tenth of the usual plays")
@@ -290,7 +283,7 @@ def checked(chosen: argparse.Namespace) -> None:
     numbers = range(chosen.first, chosen.first + chosen.count)
     if chosen.only is not None:
         numbers = range(chosen.only, chosen.only + 1)
-    held = dict.fromkeys([chosen.property] if chosen.property else PROPERTIES, 0)
+    held = dict.fromkeys(chosen.property, 0)
     wrong: dict[str, list[int]] = {name: [] for name in held}
     small = f"{' --small' if chosen.small else ''}{' --coarse' if chosen.coarse else ''}"
     again = f"python -m tests.spotctl.planning.properties --seed {chosen.seed}{small}"

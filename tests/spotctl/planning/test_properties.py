@@ -4,18 +4,25 @@ tests.spotctl.planning.properties` checks thousands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.spotctl.planning.drawn_jobs import Case, drawn
 from tests.spotctl.planning.properties import PROPERTIES, coarse_plays
 
+_ANY = TypeVar("_ANY")
 TEN = settings(max_examples=10, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    return drawn(lambda values: draw(st.sampled_from(values)), small=True)
+    def pick(values: Sequence[_ANY]) -> _ANY:
+        return draw(st.sampled_from(values))
+
+    return drawn(pick, small=True)
 
 
 @TEN
