@@ -299,10 +299,12 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
 
 
 def hours_allowed(plan: JobPlan) -> float:
-    """How long a job without a deadline may take: twice its `hours`, where an hour of time has no
-    value that could be weighed against dollars.
+    """How long a job may take: until its deadline, or twice its `hours`, where an hour of time has
+    no value that could be weighed against dollars.
     """
     work = plan.demand.work
+    if plan.job.deadline is not None:
+        return (plan.job.deadline - plan.at) / HOUR
     if plan.demand.value_of_time_usd is not None or work.timed or work.assumed:
         return inf
     times = plan.demand.times
@@ -314,12 +316,9 @@ def hours_allowed(plan: JobPlan) -> float:
 def merits_of(plan: JobPlan) -> tuple[float, ...]:
     """The merits of a plan, smaller for a better plan of the same job."""
     budget = plan.demand.budget_usd
-    deadline = plan.job.deadline
     worth = plan.demand.value_of_time_usd
-    hours_left = hours_allowed(plan)
-    if deadline is not None:
-        hours_left = (deadline - plan.at) / HOUR
     budget_usd = inf if budget is None else budget
     value_of_time = 0.0 if worth is None else worth
     hurries = plan.demand.aim is not Aim.LEAST_COST
-    return merits(forecast_of(plan), hours_left, budget_usd, value_of_time, hurries=hurries)
+    allowed = hours_allowed(plan)
+    return merits(forecast_of(plan), allowed, budget_usd, value_of_time, hurries=hurries)

@@ -262,7 +262,10 @@ def _better_plan(
     stays = replace(allocated, demand=demand)
     others = [(name, stays, option) for name in names if name != chosen]
     if not _saves_much(plan):
-        cheapest = min(plan.cost.fallback, plan.cost.on_demand, key=lambda on_demand: on_demand.usd)
+        # The cheapest machines may be too slow for what the job may take.
+        left = hours_allowed(plan)
+        both = plan.cost.fallback, plan.cost.on_demand
+        cheapest = min(both, key=lambda on_demand: (on_demand.hours > left, on_demand.usd))
         market = cheapest.rent.offer.market
         place = market.cloud, market.region, market.instance_type
         homes = (

@@ -147,8 +147,6 @@ def physical(case: Case) -> bool:
     assert dearest <= rate * hours * (1 + _ROUNDING), f"{usd_text(dearest)} in {most:.1f} h"
 
     left = hours_allowed(plan)
-    if plan.job.deadline is not None:
-        left = (plan.job.deadline - plan.at) / HOUR
     guarded = plan.job.deadline is not None and plan.cost.fallback.hours <= left
     if guarded and not spread:
         assert most <= left + 0.1, f"up to {most:.1f} h, with a deadline in {left:.1f} h"

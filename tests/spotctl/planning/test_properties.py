@@ -5,13 +5,14 @@ tests.spotctl.planning.properties` checks thousands.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from tests.spotctl.planning.drawn_jobs import Case, drawn
-from tests.spotctl.planning.properties import PROPERTIES, coarse_plays
+from tests.spotctl.planning.drawn_jobs import PLACES, Case, Prices, drawn
+from tests.spotctl.planning.properties import PROPERTIES, coarse_plays, no_dearer
 
 _ANY = TypeVar("_ANY")
 TEN = settings(max_examples=10, suppress_health_check=list(HealthCheck))
@@ -38,3 +39,26 @@ def test_a_property_holds_of_a_drawn_job(name: str, case: Case) -> None:
 def test_each_property_holds_of_ten_drawn_jobs(name: str, case: Case) -> None:
     with coarse_plays():
         PROPERTIES[name](case)
+
+
+def test_on_demand_machines_are_compared_that_are_fast_enough() -> None:
+    """Without a deadline a job may take twice its hours: the cheapest machines on demand take 16
+    times as long, and the fast ones cost less than waiting for spot machines."""
+    drawn_prices = {
+        ("a.large", "b"): Prices("steps", 0.7, 149),
+        ("b.large", "b"): Prices("sawtooth", 0.3, 12),
+        ("b.huge", "b"): Prices("sawtooth", 0.45, 558),
+    }
+    case = Case(
+        year=2026,
+        days=3,
+        prices=tuple(drawn_prices.get(place, Prices("flat", 1.1, 0)) for place in PLACES),
+        types=("b.huge", "a.large", "b.large"),
+        zones=("b",),
+        kind="command",
+        machines=4,
+        hours=1,
+        on=None,
+    )
+    with coarse_plays():
+        assert no_dearer(case, replace(case, strategy="on-demand"))
