@@ -1,10 +1,12 @@
 """Ctrl-C as a request: code that handles messages must not be interrupted in the middle of one."""
 
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import parent_process
 from types import FrameType
 from typing import TypeVar
 
@@ -83,3 +85,13 @@ def ignored_by_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if pressed:
             signal.raise_signal(signal.SIGINT)
+
+
+def end_with_parent() -> None:
+    """Waits in a child until the process that began it has ended, however that came about, and ends
+    the child: otherwise it would wait for work for ever.
+    """
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

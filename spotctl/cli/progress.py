@@ -118,10 +118,11 @@ def in_processes(
     workers: int,
 ) -> list[_Answer]:
     """The function of each part, in `workers` processes (0: one per core) with a progress bar."""
+    from _thread import start_new_thread
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    from agileml.engines.interrupts import ignored_by_children
+    from agileml.engines.interrupts import end_with_parent, ignored_by_children
 
     answers: list[_Answer] = []
     with counting(session, what, len(parts)) as step, ExitStack() as stack:
@@ -143,7 +144,12 @@ def in_processes(
 
             # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any
             # state.
-            pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
+            pool = ProcessPoolExecutor(
+                workers or None,
+                mp_context=get_context("spawn"),
+                initializer=start_new_thread,
+                initargs=(end_with_parent, ()),
+            )
             # Ctrl-C ends the wait for an answer.
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
             map_ = pool.map

@@ -6,6 +6,7 @@ import os
 import secrets
 import statistics
 import time
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,7 +21,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from agileml.engines.interrupts import ignored_by_children
+from agileml.engines.interrupts import end_with_parent, ignored_by_children
 from agileml.engines.local.fleet import NODE_ENVIRONMENT
 from agileml.errors import JobFailed, check_whole, torch_module
 from agileml.pipeline.builtin import ModelFactory
@@ -86,7 +87,12 @@ def profiled(
     work = cloudpickle.dumps((name, make, tuple(sizes), repeats, clock, together))
     before = {key: os.environ.get(key) for key in NODE_ENVIRONMENT}
     os.environ.update(NODE_ENVIRONMENT)
-    processes = ProcessPoolExecutor(together, get_context("spawn"))
+    processes = ProcessPoolExecutor(
+        together,
+        get_context("spawn"),
+        initializer=start_new_thread,
+        initargs=(end_with_parent, ()),
+    )
 
     try:
         with ignored_by_children():

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -86,7 +86,7 @@ def started(*words: str | Path, **environment: str) -> Iterator[subprocess.Popen
         try:
             yield process
         finally:
-            if process.poll() is None:
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -99,7 +99,10 @@ def assert_one_ctrl_c_ends(process: subprocess.Popen[str]) -> None:
     assert err.splitlines()[-1] == "spotctl: interrupted; stored data is kept"
     assert "Traceback" not in err
     assert "Warning" not in err
+    assert_leaves_none(process)
 
+
+def assert_leaves_none(process: subprocess.Popen[str]) -> None:
     def has_none_left() -> bool:
         try:
             os.killpg(process.pid, 0)
@@ -138,9 +141,13 @@ def has_loaded(library: str) -> Callable[[subprocess.Popen[str]], bool]:
     return lambda process: library in Path(f"/proc/{process.pid}/maps").read_text()
 
 
+def children_of(process: subprocess.Popen[str]) -> list[str]:
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+
+
 def has_workers(process: subprocess.Popen[str]) -> bool:
     # The first child keeps track of what the others share.
-    return len(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()) > 1
+    return len(children_of(process)) > 1
 
 
 ENDLESS = (
@@ -192,3 +199,23 @@ def test_work_that_takes_very_long(
     with started("--home", tmp_path, *(word.format(folder=tmp_path) for word in words)) as process:
         eventually(lambda: is_busy(process))
         assert_one_ctrl_c_ends(process)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_backtest_leaves_no_worker(number: signal.Signals, tmp_path: Path) -> None:
+    text = (EXAMPLES / "backtest_local.yaml").read_text()
+    (tmp_path / "backtest.yaml").write_text(text.replace("starts: 20", "starts: 20000"))
+    words = ("lab", "backtest", "run", tmp_path / "backtest.yaml", "--workers", "2")
+    with started("--home", tmp_path, *words) as process:
+
+        def replay() -> bool:
+            _, *workers = children_of(process) or [""]
+            maps = [Path(f"/proc/{worker}/maps").read_text() for worker in workers]
+            return len(maps) == 2 and all("numpy" in loaded for loaded in maps)
+
+        eventually(replay)
+        # To this process alone, as a supervisor sends it.
+        process.send_signal(number)
+        process.wait(END_SECONDS)
+        assert process.returncode == -number
+        assert_leaves_none(process)
