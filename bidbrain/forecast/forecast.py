@@ -2,15 +2,19 @@
 calibrated.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, log
+from typing import TypeVar
 
 import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.forecast.values import HIGH, LOW, Forecast, ForecastJob, KnownPast, MarketBill, Spread
 from bidbrain.forecast.windows import Ends, PastMarket, Played, plays
+from bidbrain.strategies.names import ON_DEMAND
+from bidbrain.strategies.registry import RIVAL
 from pricing_data.market import Market
 from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR, counted
@@ -295,3 +299,41 @@ def merits(
     if hurries:
         return (broken, hours, usd, high)
     return (broken, usd, hours, high)
+
+
+WAITING = "waiting"
+"""Stands for the usual strategy where it may wait for cheap spot machines, for as long as a job
+without a deadline may take."""
+MAX_WAIT = 2
+"""Without a deadline and a value of time, a job may take this multiple of its `hours`, if waiting
+or slower machines make it cheaper."""
+SAVES_MUCH = 0.5
+"""A plan that costs less than this share of on demand, and keeps its limits, is better than on
+demand whatever the forecast of that is: neither it nor a plan that waits is made."""
+
+_Plan = TypeVar("_Plan")
+PlanWithMerits = tuple[tuple[float, ...], _Plan]
+
+
+def best_plan(
+    first: PlanWithMerits[_Plan],
+    chosen: str,
+    usual: str,
+    plan_of: Callable[[str], PlanWithMerits[_Plan] | None],
+    *,
+    saves_much: bool,
+) -> _Plan:
+    """The plan with the best merits: the first one, which has the `chosen` strategy, or that of
+    another strategy that may take its place: the usual one, its rival, and unless the first plan
+    saves much, on demand and waiting.
+    """
+    names = [usual, RIVAL]
+    if not saves_much:
+        names += [ON_DEMAND, WAITING]
+
+    best = first
+    for name in dict.fromkeys(names):
+        other = None if name == chosen else plan_of(name)
+        if other is not None and other[0] < best[0]:
+            best = other
+    return best[1]

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.decision.parts import InParts
-from bidbrain.forecast.forecast import forecast, merits
+from bidbrain.forecast.forecast import MAX_WAIT, forecast, merits
 from bidbrain.forecast.values import Forecast, ForecastJob
 from bidbrain.forecast.windows import PastMarket, RareLooks, clearly_costs_more
 from bidbrain.replay.market import Warnings
@@ -50,9 +50,6 @@ _MATTERS = 0.02
 _COMPUTER_SECONDS, _COMPUTER_SPREAD = 5.0, 0.15
 """Seconds by which work on this computer may differ from the job file's word, and the greatest
 share of its length."""
-MAX_WAIT = 2
-"""Without a deadline and a value of time, a job may take this multiple of its `hours`, if waiting
-or slower machines make it cheaper."""
 _MAX_SLOWDOWN = 1.25
 """A plan that takes this much longer is not chosen for its lower cost."""
 

@@ -12,10 +12,16 @@ from itertools import zip_longest
 from math import ceil, floor, inf, isfinite
 
 from bidbrain.decision.mixture_strategy import Aim
-from bidbrain.forecast.forecast import LIKELY, MORE_LIKELY_THAN_NOT
+from bidbrain.forecast.forecast import (
+    LIKELY,
+    MORE_LIKELY_THAN_NOT,
+    SAVES_MUCH,
+    WAITING,
+    PlanWithMerits,
+    best_plan,
+)
 from bidbrain.strategies.base import ChosenStrategy
 from bidbrain.strategies.names import DEADLINE, ON_DEMAND
-from bidbrain.strategies.registry import RIVAL
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, counted, usd_text
 from spotctl.files.job.conversions import span_text
@@ -42,9 +48,6 @@ from spotctl.planning.quotas import MachineCounts, on_demand_slices, possible
 from spotctl.planning.share import divide
 from spotctl.planning.values import AllocatedJob, Demand, Job, JobPlan, MachineMix
 
-_SAVES_MUCH = 0.5
-"""Below this share of the cost on demand, a plan is not compared with one on demand, or on other
-machines."""
 _MAX_COMPARED = 4
 """The most kinds of machines that forecasts compare, the best by Gavel's prices first."""
 
@@ -239,9 +242,7 @@ def _saves_much(plan: JobPlan) -> bool:
     cheapest = min(plan.cost.fallback.usd, plan.cost.on_demand.usd)
     for_cost = plan.demand.aim is Aim.LEAST_COST and not plan.demand.value_of_time_usd
     return (
-        for_cost
-        and not merits_of(plan)[0]
-        and forecast_of(plan).usd.median < _SAVES_MUCH * cheapest
+        for_cost and not merits_of(plan)[0] and forecast_of(plan).usd.median < SAVES_MUCH * cheapest
     )
 
 
@@ -257,41 +258,41 @@ def _better_plan(
     chosen = plan.decision.strategy.name
     cloud = plan.fleet.baseline.offer.market.cloud
     usual = strategy_for(plan.job.spec, cloud).name
-    names = dict.fromkeys((usual, RIVAL))
     demand = replace(allocated.demand, roams=False)
     stays = replace(allocated, demand=demand)
-    others = [(name, stays, option) for name in names if name != chosen]
-    if not _saves_much(plan):
-        # The cheapest machines may be too slow for what the job may take.
-        left = hours_allowed(plan)
-        both = plan.cost.fallback, plan.cost.on_demand
-        cheapest = min(both, key=lambda on_demand: (on_demand.hours > left, on_demand.usd))
-        market = cheapest.rent.offer.market
-        place = market.cloud, market.region, market.instance_type
-        homes = (
-            j
-            for j, kind in enumerate(columns.kinds)
-            if (kind.cloud, kind.region, kind.type) == place
-        )
-        home = next(homes, option.home)
-        others.append((ON_DEMAND, stays, MachineMix(home)))
-        if plan.job.deadline is None and len(facts.jobs) == 1 and isfinite(hours_allowed(plan)):
-            others.append((usual, _patient(stays, plan), option))
-
-    best = plan
-    merits = merits_of(plan)
     why = f"by the forecasts, better than {chosen} at {usd_text(forecast_of(plan).usd.median)}"
-    for name, other, mix in others:
+
+    def plan_of(name: str) -> PlanWithMerits[JobPlan] | None:
+        other, mix = stays, option
+        if name == ON_DEMAND:
+            # The cheapest machines may be too slow for what the job may take.
+            left = hours_allowed(plan)
+            costs = plan.cost.fallback, plan.cost.on_demand
+            best = min(costs, key=lambda on_demand: (on_demand.hours > left, on_demand.usd))
+            market = best.rent.offer.market
+            place = market.cloud, market.region, market.instance_type
+            homes = (
+                j
+                for j, kind in enumerate(columns.kinds)
+                if (kind.cloud, kind.region, kind.type) == place
+            )
+            mix = MachineMix(next(homes, option.home))
+        if name == WAITING:
+            alone = plan.job.deadline is None and len(facts.jobs) == 1
+            if not alone or not isfinite(hours_allowed(plan)):
+                return None
+            name = usual
+            other = _patient(stays, plan)
+
         named = replace(other, strategy=ChosenStrategy(name, why))
         try:
             rival = _affordable_plan(named, mix, facts, columns)
         except (OverBudget, NotInTime):
-            continue
-        if (theirs := merits_of(rival)) < merits:
-            best = rival
-            merits = theirs
+            return None
+        return merits_of(rival), rival
 
-    return best
+    first = merits_of(plan), plan
+    return best_plan(first, chosen, usual, plan_of, saves_much=_saves_much(plan))
 
 
 def _patient(allocated: AllocatedJob, plan: JobPlan) -> AllocatedJob:

@@ -7,6 +7,7 @@ they are compared job by job; jobs of the same days share their market and are r
 (block bootstrap).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
@@ -17,6 +18,7 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.lab.backtest.scenario import BadScenario, Scenario
+from bidbrain.strategies.names import AUTO, DEADLINE
 from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR, Span, format_time
 
@@ -133,11 +135,18 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
 
 
 def notes(results: Iterable[JobResult]) -> list[str]:
-    """The notes on strategies, once each."""
-    every_note = (
-        f"{result.scheme} in {result.zone}: {result.note}" for result in results if result.note
-    )
-    return list(dict.fromkeys(every_note))
+    """The notes on strategies, once each, with the number of jobs where each start has its own."""
+    every_note = Counter[str]()
+    for result in results:
+        place = "" if result.scheme in (AUTO, DEADLINE) else f" in {result.zone}"
+        every_note[f"{result.scheme}{place}: {result.note}" if result.note else ""] += 1
+
+    chosen = tuple(f"{name}: " for name in (AUTO, DEADLINE))
+    return [
+        f"{note} at {count:,} starts" if note.startswith(chosen) else note
+        for note, count in every_note.items()
+        if note
+    ]
 
 
 def cheapest(summaries: Iterable[BacktestSummary]) -> str | None:

@@ -2,13 +2,14 @@
 rule.
 
 Each job is decided by the `Decider` of a launch, with the scenario's deadline if it has one. A
-strategy may be any that a job file may name, `auto` included, which is chosen as a launch chooses
-it, from what the training span shows.
+strategy may be any that a job file may name. Named ones are set up from what the training span
+shows; `auto` and `deadline` choose theirs at each start as a launch does, by forecasts from all that
+is known at that moment.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import ceil, inf
+from math import ceil
 
 import numpy as np
 
@@ -16,8 +17,16 @@ from bidbrain.billing import Charge, End, Life, usd
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.roaming import Roaming, known_before
-from bidbrain.forecast.forecast import forecast, merits
-from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast
+from bidbrain.forecast.forecast import (
+    MAX_WAIT,
+    SAVES_MUCH,
+    WAITING,
+    PlanWithMerits,
+    best_plan,
+    forecast,
+    merits,
+)
+from bidbrain.forecast.values import ForecastJob, KnownPast
 from bidbrain.lab.backtest.bound import UnitPrices, least_cost
 from bidbrain.lab.backtest.results import BOUND, JobResult
 from bidbrain.lab.backtest.scenario import LONGEST_RATIO, BadScenario, Scenario
@@ -27,19 +36,23 @@ from bidbrain.replay.pace import PastJobs
 from bidbrain.replay.run import ReplayedJob, Run, bill_of_machine
 from bidbrain.strategies.base import Rent, StrategyInputs
 from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.names import AUTO, DEADLINE, ON_DEMAND, REGIONS, known
-from bidbrain.strategies.registry import RIVAL, BadStrategy, StrategySetup, default_for, set_up
+from bidbrain.strategies.names import AUTO, DEADLINE, REGIONS, known
+from bidbrain.strategies.registry import BadStrategy, StrategySetup, default_for, set_up
 from bidbrain.strategies.standard import AlwaysOnDemand
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND, usd_text
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND, Span
 
-BacktestPortion = tuple[Scenario, str, str]
-"""An independent part of a backtest: one strategy in one zone."""
+BacktestPortion = tuple[Scenario, str, str, slice]
+"""An independent part of a backtest: one strategy in one zone, for some of the jobs there."""
+_ALL = slice(None)
+_CHOICES = 8
+"""The jobs of a portion, where a strategy is chosen for each of them."""
 
 
 def portions(scenario: Scenario, names: Sequence[str]) -> list[BacktestPortion]:
-    """All parts of a backtest: each strategy in each zone."""
+    """All parts of a backtest: each strategy in each zone, and where it is chosen at each start,
+    for a few jobs at a time."""
     for name in names:
         if name not in (BOUND, AUTO, DEADLINE, REGIONS) and not known(name):
             raise BadScenario(f"schemes: {name!r} is unknown")
@@ -48,11 +61,19 @@ def portions(scenario: Scenario, names: Sequence[str]) -> list[BacktestPortion]:
                 f"schemes: {name!r} needs a deadline; write job: {{deadline: 1.5}}, in multiples "
                 "of hours"
             )
-    return [(scenario, name, zone) for name in names for zone in scenario.zones]
+
+    jobs = scenario.starts * len(scenario.hours)
+    few = [slice(i, i + _CHOICES) for i in range(0, jobs, _CHOICES)]
+    return [
+        (scenario, name, zone, part)
+        for name in names
+        for zone in scenario.zones
+        for part in (few if name in (AUTO, DEADLINE) else [_ALL])
+    ]
 
 
 def run_portion(portion: BacktestPortion) -> list[JobResult]:
-    scenario, strategy, zone = portion
+    scenario, strategy, zone, part = portion
     if strategy == BOUND:
         histories = list(scenario.histories_in(zone).values())
         market = scenario.replay_in(zone)
@@ -83,7 +104,17 @@ def run_portion(portion: BacktestPortion) -> list[JobResult]:
 
         return results
 
-    return run_strategy(scenario, zone, set_ups_in(scenario, strategy, zone))
+    if strategy not in (AUTO, DEADLINE):
+        return run_strategy(scenario, zone, set_ups_in(scenario, strategy, zone))
+
+    market = scenario.replay_in(zone)
+    past = scenario.histories_in(zone)
+    results = []
+    for hours, job in list(jobs_in(scenario, zone))[part]:
+        chosen, decider = _launched(scenario, strategy, zone, hours, job.start)
+        run = _run(scenario, job, chosen, decider, market)
+        results.append(_result(scenario, zone, hours, chosen, run, past))
+    return results
 
 
 def run_strategy(
@@ -97,7 +128,8 @@ def run_strategy(
     results = []
     deciders = {hours: decider_of(scenario, zone, each, hours) for hours, each in chosen.items()}
     for hours, job in jobs_in(scenario, zone):
-        run = _run(scenario, job, chosen[hours], deciders[hours], market)
+        decider = deciders[hours].later(job.start - scenario.train.end)
+        run = _run(scenario, job, chosen[hours], decider, market)
         result = _result(scenario, zone, hours, chosen[hours], run, histories)
         results.append(result)
     return results
@@ -105,12 +137,15 @@ def run_strategy(
 
 def run_of(scenario: Scenario, name: str, zone: str, hours: float, start: int) -> Run:
     """Replays one of the jobs again, with everything that was rented for it."""
-    chosen = set_ups_in(scenario, name, zone)[hours]
     matching = (
         job for length, job in jobs_in(scenario, zone) if (length, job.start) == (hours, start)
     )
     job = next(matching)
-    decider = decider_of(scenario, zone, chosen, hours)
+    if name in (AUTO, DEADLINE):
+        chosen, decider = _launched(scenario, name, zone, hours, start)
+    else:
+        chosen = set_ups_in(scenario, name, zone)[hours]
+        decider = decider_of(scenario, zone, chosen, hours).later(start - scenario.train.end)
     market = scenario.replay_in(zone)
     return _run(scenario, job, chosen, decider, market)
 
@@ -125,8 +160,7 @@ def _run(
     if decider.roaming is not None:
         nodes = decider.limits.nodes
         job = replace(job, offers=decider.offers, nodes=nodes, most_nodes=nodes, saved_gb=0.0)
-    moved_decider = decider.later(job.start - scenario.train.end)
-    return run_job(job, moved_decider, market, scenario.overheads, chosen.recovery)
+    return run_job(job, decider, market, scenario.overheads, chosen.recovery)
 
 
 def backtest(scenario: Scenario, names: Sequence[str]) -> list[JobResult]:
@@ -245,64 +279,64 @@ def set_up_in(scenario: Scenario, name: str, zone: str) -> StrategySetup:
 
 
 def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, StrategySetup]:
-    """The strategy with this name for the jobs of each length: `auto` and `deadline` as a launch
-    chooses them, and for `regions` what serves the deadline's safety net."""
+    """The strategy with this name for the jobs of each length, and for `regions` what serves the
+    deadline's safety net."""
     if name == REGIONS:
         recovery = set_up_in(scenario, "standard+checkpoint", zone).recovery
         moving = StrategySetup(REGIONS, AlwaysOnDemand(), recovery, reliable=False)
         return dict.fromkeys(scenario.hours, moving)
-
-    if name not in (AUTO, DEADLINE):
-        return dict.fromkeys(scenario.hours, set_up_in(scenario, name, zone))
-
-    usual = default_for(scenario.billing.name).name
-    among = [set_up_in(scenario, each, zone) for each in dict.fromkeys((usual, RIVAL, ON_DEMAND))]
-    chosen = {}
-    for hours in scenario.hours:
-        left = inf
-        if scenario.deadline is not None:
-            left = scenario.deadline * hours
-        outcomes = {each.name: _forecast(scenario, zone, each, hours) for each in among}
-        best = min(among, key=lambda each: merits(outcomes[each.name], left))
-        usd_of_each = (
-            f"{each} {usd_text(outcome.usd.median)}" for each, outcome in outcomes.items()
-        )
-        costs = ", ".join(usd_of_each)
-        notes = filter(
-            None,
-            (
-                f"{hours:g}-hour jobs have {best.name}, by forecasts at the training's end: "
-                f"{costs}",
-                best.note,
-            ),
-        )
-        chosen[hours] = replace(best, name=name, note="; ".join(notes))
-
-    return chosen
+    return dict.fromkeys(scenario.hours, set_up_in(scenario, name, zone))
 
 
-def _forecast(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> Forecast:
-    """The forecast of jobs of a length when the training ends, as a plan would make it."""
-    known = inputs_of(scenario, zone)
-    decider = decider_of(scenario, zone, chosen, hours)
-    now = scenario.train.end
-
+def _launched(
+    scenario: Scenario, name: str, zone: str, hours: float, start: int
+) -> tuple[StrategySetup, Decider]:
+    """The strategy that a launch at a moment chooses for `auto` or `deadline`, from what is known
+    then, and its decision object. To the launch, the training lasts until that moment."""
+    learning = Span(scenario.train.start, start)
+    now = replace(scenario, train=learning, test=Span(start, scenario.test.end), hours=(hours,))
+    known = inputs_of(now, zone)
+    usual_hours = hours + now.overheads.startup / HOUR
+    left = MAX_WAIT * usual_hours if now.deadline is None else now.deadline * hours
     longest = int(LONGEST_RATIO * hours * HOUR)
-    reliable = scenario.reliable if chosen.reliable else None
-    job = ForecastJob(
-        decider=lambda start: decider.later(start - now),
-        offers=decider.offers,
-        baseline=decider.baseline,
-        most_nu=decider.most_nu,
-        work=scenario.work(hours),
-        longest=longest,
-        billing=scenario.billing,
-        overheads=scenario.overheads,
-        reliable=reliable,
-        recovery=chosen.recovery,
-    )
 
-    return forecast(job, KnownPast(now, known.histories, known.hazards))
+    def plan_of(each: str) -> PlanWithMerits[tuple[StrategySetup, Decider, float]] | None:
+        """The plan with a strategy, and its median cost."""
+        world = now
+        if each == WAITING:
+            if now.deadline is not None or left > LONGEST_RATIO * hours:
+                return None
+            world = replace(now, deadline=left / hours)
+
+        chosen = set_up(usual if each == WAITING else each, known)
+        decider = decider_of(world, zone, chosen, hours)
+        job = ForecastJob(
+            decider=lambda at: decider.later(at - start),
+            offers=decider.offers,
+            baseline=decider.baseline,
+            most_nu=decider.most_nu,
+            work=now.work(hours),
+            longest=longest,
+            billing=now.billing,
+            overheads=now.overheads,
+            reliable=now.reliable if chosen.reliable else None,
+            recovery=chosen.recovery,
+        )
+        outcome = forecast(job, KnownPast(start, known.histories, known.hazards))
+        note = f"{hours:g}-hour jobs had {f'{usual}, {each}' if each == WAITING else each}"
+        return merits(outcome, left), (
+            replace(chosen, name=name, note=note),
+            decider,
+            outcome.usd.median,
+        )
+
+    usual = default_for(now.billing.name).name
+    first = plan_of(usual)
+    assert first is not None
+    on_demand_usd = _on_demand_dollars(now.baseline, usual_hours)
+    saves_much = not first[0][0] and first[1][2] < SAVES_MUCH * on_demand_usd
+    chosen, decider, _ = best_plan(first, usual, usual, plan_of, saves_much=saves_much)
+    return chosen, decider
 
 
 def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> Decider:

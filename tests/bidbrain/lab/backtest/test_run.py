@@ -4,11 +4,12 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from bidbrain.billing import billing_rule
-from bidbrain.lab.backtest.results import JobResult, summarize
-from bidbrain.lab.backtest.run import backtest, portions, run_of, set_ups_in
+from bidbrain.lab.backtest.results import JobResult, notes, summarize
+from bidbrain.lab.backtest.run import backtest, jobs_in, portions, run_of
 from bidbrain.lab.backtest.scenario import BadScenario, Scenario
 from bidbrain.strategies.base import Checkpointing, Offer, Overheads, Rent
 from pricing_data.market import Market
@@ -112,38 +113,77 @@ def test_an_unknown_strategy_is_refused(name: str) -> None:
         backtest(scenario(), [name])
 
 
-def test_auto_is_what_a_launch_would_choose_for_each_length() -> None:
-    known = scenario()
-    rows = {
-        name: backtest(known, [name])
-        for name in ("auto", "lookahead", "price-capacity", "on-demand")
-    }
-    for hours in known.hours:
-        mine, *others = (
-            [(row.start, row.end, row.cost) for row in rows[name] if row.hours == hours]
-            for name in rows
-        )
-        assert mine in others
-    assert {row.scheme for row in rows["auto"]} == {"auto"}
-    (note, *_) = {row.note for row in rows["auto"] if row.hours == 2.0}
-    stated = re.fullmatch(
-        r"2-hour jobs have (\S+), by forecasts at the training's end: (.*?)(; .*)?", note
+def test_auto_is_chosen_at_each_start() -> None:
+    known = scenario(starts=2)
+    rows = backtest(known, ["auto"])
+    assert len(rows) == 4
+    assert {row.scheme for row in rows} == {"auto"}
+    noted = [re.fullmatch(r"(\d+)-hour jobs had (\S+?)(, waiting)?", row.note) for row in rows]
+    assert all(match is not None for match in noted)
+    (*lines,) = notes(rows)
+    counts = [re.search(r"at (\d+) starts$", line) for line in lines]
+    assert sum(int(match[1]) for match in counts if match) == len(rows)
+
+
+def later_prices(series: PriceSeries, at: int, factor: int) -> PriceSeries:
+    """The history with other prices after a moment."""
+    return replace(
+        series, prices=np.where(series.times > at, series.prices * factor, series.prices)
     )
-    assert stated is not None
-    assert stated[1] in rows
+
+
+def test_auto_turns_to_on_demand_at_starts_that_know_of_dear_spot_machines() -> None:
+    """Prices that rise when the training has ended: one choice then would be for spot machines."""
+    rise = START + 90 * HOUR
+    dear = tuple(later_prices(series, rise, 20) for series in HISTORIES)
+    known = scenario(histories=dear, hours=(2.0,), billing=billing_rule("gcp"), starts=2)
+    rows = backtest(known, ["auto"])
+    late = [row for row in rows if row.start > rise + HOUR]
+    assert late
+    assert {row.note for row in late} == {"2-hour jobs had on-demand"}
+
+
+def test_no_choice_of_auto_knows_what_follows_its_start() -> None:
+    at = START + 130 * HOUR
+    other = tuple(later_prices(series, at, 40) for series in HISTORIES)
+    known = scenario(hours=(2.0,), starts=4)
+    changed = replace(known, histories=other)
+    before = [row.start for row in backtest(known, ["on-demand"]) if row.start <= at]
+    assert before
+    chosen = [
+        [row.note for row in backtest(each, ["auto"]) if row.start in before]
+        for each in (known, changed)
+    ]
+    assert chosen[0] == chosen[1]
 
 
 def test_where_spot_costs_more_than_on_demand_auto_rents_on_demand() -> None:
-    dear = [replace(series, prices=series.prices * 20) for series in HISTORIES]
-    chosen = set_ups_in(scenario(histories=dear, billing=billing_rule("gcp")), "auto", ZONE)
-    assert {each.strategy.name for each in chosen.values()} == {"on-demand"}
+    dear = tuple(replace(series, prices=series.prices * 20) for series in HISTORIES)
+    rows = backtest(scenario(histories=dear, billing=billing_rule("gcp"), starts=1), ["auto"])
+    assert {row.note[-9:] for row in rows} == {"on-demand"}
+
+
+def test_one_job_of_auto_is_replayed_again_as_it_was() -> None:
+    known = scenario(hours=(2.0,), starts=2)
+    for row in backtest(known, ["auto"]):
+        assert run_of(known, "auto", ZONE, 2.0, row.start).end == row.end
+
+
+def test_jobs_of_auto_are_divided_among_processes() -> None:
+    known = scenario()
+    parts = portions(known, ["auto"])
+    assert len(parts) == 3
+    jobs = list(jobs_in(known, ZONE))
+    assert [job for *_, part in parts for job in jobs[part]] == jobs
 
 
 @pytest.mark.parametrize("name", ["deadline", "auto", "tierml", "proteus", "price-capacity"])
 def test_every_strategy_keeps_a_deadline_that_on_demand_machines_can_keep(name: str) -> None:
-    known = scenario(deadline=1.5, billing=billing_rule("per-second"))
+    # A choice takes as long as a plan.
+    starts = 2 if name in ("deadline", "auto") else 12
+    known = scenario(deadline=1.5, billing=billing_rule("per-second"), starts=starts)
     results = backtest(known, [name])
-    assert len(results) == 24
+    assert len(results) == 2 * starts
     for result in results:
         assert result.end is not None
         assert result.end <= result.start + 1.5 * result.hours * HOUR
