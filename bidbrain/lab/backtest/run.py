@@ -321,6 +321,8 @@ def _launched(
             overheads=now.overheads,
             reliable=now.reliable if chosen.reliable else None,
             recovery=chosen.recovery,
+            # A backtest bills what is left of an hour to the next job.
+            at_end=End.HANDED_ON,
         )
         outcome = forecast(job, KnownPast(start, known.histories, known.hazards))
         note = f"{hours:g}-hour jobs had {f'{usual}, {each}' if each == WAITING else each}"
