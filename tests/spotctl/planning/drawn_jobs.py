@@ -23,8 +23,8 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, parse_time
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.resources import Reliable, Resources
-from spotctl.files.job.spec import AUTO, JobSpec, Range, Within, WorkTime
-from spotctl.files.job.values import Nodes
+from spotctl.files.job.spec import AUTO, JobSpec
+from spotctl.files.job.values import Nodes, Range, Within, WorkTime
 from spotctl.home.errors import SpotctlError
 from spotctl.planning import plan
 from spotctl.planning.candidates import may_roam

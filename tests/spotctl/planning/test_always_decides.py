@@ -18,7 +18,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.spec import AUTO, JobSpec, Objective
-from spotctl.files.job.values import Nodes
+from spotctl.files.job.values import Nodes, WorkTime
 from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.facts import PlanningFacts
@@ -99,7 +99,7 @@ def specs(draw: st.DrawFn, cloud: str, count: int) -> list[JobSpec]:
                 objective=aim,
                 strategy=draw(st.sampled_from(STRATEGIES)),
                 throughputs=draw(st.sampled_from([made.throughputs, {}])),
-                hours=draw(st.sampled_from([None, HOUR])),
+                hours=draw(st.sampled_from([None, WorkTime(HOUR)])),
                 budget=draw(
                     st.sampled_from(
                         budgets if aim is Objective.MAKESPAN_WITHIN_BUDGET else [None, *budgets]
@@ -120,7 +120,7 @@ def facts(draw: st.DrawFn) -> PlanningFacts:
         Job(
             made,
             draw(st.sampled_from([None, None, NOW + 3 * HOUR, NOW + 30 * HOUR, NOW - HOUR])),
-            None if made.hours is None else made.hours / HOUR,
+            None if made.hours is None else made.hours.span / HOUR,
         )
         for made in draw(specs(cloud, draw(st.integers(1, 3))))
     ]

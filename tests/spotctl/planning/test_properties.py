@@ -26,17 +26,10 @@ def cases(draw: st.DrawFn) -> Case:
     return drawn(pick, small=True)
 
 
-@TEN
-@given(st.sampled_from(sorted(PROPERTIES)), cases())
-def test_a_property_holds_of_a_drawn_job(name: str, case: Case) -> None:
-    with coarse_plays():
-        PROPERTIES[name](case)
-
-
-@pytest.mark.parametrize("name", PROPERTIES)
+@pytest.mark.parametrize("name", ["physical", "figures", "has-cure", "cures"])
 @TEN
 @given(cases())
-def test_each_property_holds_of_ten_drawn_jobs(name: str, case: Case) -> None:
+def test_properties_that_compare_no_plans_hold_of_ten_drawn_jobs(name: str, case: Case) -> None:
     with coarse_plays():
         PROPERTIES[name](case)
 

@@ -16,7 +16,7 @@ from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.resources import Needs, Reliable, Resources
 from spotctl.files.job.spec import JobSpec, Range
-from spotctl.files.job.values import Nodes
+from spotctl.files.job.values import Nodes, WorkTime
 from tests.spotctl.files.job.test_forms_schema import EDITOR
 
 # Every kind of value that a file can hold, drawn at random.
@@ -151,7 +151,7 @@ def jobs(draw: st.DrawFn) -> JobSpec:
         ),
         objective=objective,
         deadline=draw(deadlines if needs_due else st.none() | deadlines),
-        hours=draw(st.none() | spans),
+        hours=draw(st.none() | st.builds(WorkTime, spans, st.none() | types)),
         budget=draw(budgets if needs_money else st.none() | budgets),
         throughputs={name: draw(st.floats(1e-6, 1e12)) for name in rented.types},
         strategy=draw(
