@@ -98,7 +98,7 @@ class Calibration:
     against_own: ConfidenceInterval
     """Relative improvement of the Brier score over that of a market's own share."""
     against_pooled: ConfidenceInterval
-    """The same over the share of all markets."""
+    """Relative improvement over the share of all markets."""
     methods: dict[CrossingMethod, int]
     reliability: tuple[Bin, ...]
 

@@ -352,7 +352,7 @@ def _reference(
 ) -> tuple[str, bool]:
     """The type of machine whose hours are the hours of a job, and whether the job says so: the one
     that they are said to be `on`, the first of `types`, or the slowest that is as large as the job
-    asks. Hours that nobody stated, and those of this computer, are those of the cheapest type.
+    asks. Hours that were not stated, and those of this computer, are those of the cheapest type.
     """
     spec = job.spec
     wanted = spec.resources
