@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import spotctl.planning.plan
+import bidbrain.forecast.forecast
 from bidbrain.billing import rule_of_cloud
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
@@ -52,7 +52,7 @@ def plan_of(folder: Path, start: str, more: str, strategy: str = "") -> JobPlan:
 @pytest.fixture
 def without_rival(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the rival is better, as it is at these moments, bids are the on-demand price anyway."""
-    monkeypatch.setattr(spotctl.planning.plan, "RIVAL", "lookahead")
+    monkeypatch.setattr(bidbrain.forecast.forecast, "RIVAL", "lookahead")
 
 
 @pytest.mark.usefixtures("without_rival")
