@@ -162,7 +162,8 @@ def test_a_job_with_a_range_of_nodes_moves_as_one_with_a_number_does() -> None:
         (found,) = plan_jobs(PlanningFacts((job,), market, on_demand_quotas=quotas))
         return found
 
-    some, all_of_them = planned(Nodes(2, 4)), planned(Nodes(4, 4))
+    some = planned(Nodes(2, 4), strategy="regions")
+    all_of_them = planned(Nodes(4, 4), strategy="regions")
     assert some.decider.roaming is not None
     assert some.decision.strategy == all_of_them.decision.strategy
     assert [one.rent for one in some.cost.choice] == [one.rent for one in all_of_them.cost.choice]
