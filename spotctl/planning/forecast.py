@@ -296,8 +296,8 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
 
 
 def hours_allowed(plan: JobPlan) -> float:
-    """How long a job may take: until its deadline, or twice its `hours`, where an hour of time has
-    no value that could be weighed against dollars.
+    """How long a job may take: until its deadline, or twice its hours on machines of the reference
+    type, where an hour of time has no value that could be weighed against dollars.
     """
     work = plan.demand.work
     if plan.job.deadline is not None:
@@ -306,8 +306,8 @@ def hours_allowed(plan: JobPlan) -> float:
         return inf
     times = plan.demand.times
     around = (times.order + plan.fleet.overheads.startup + times.ending) / HOUR
-    usual = plan.cost.fallback.hours if work.hours is None else work.hours + around
-    return MAX_WAIT * usual
+    working = plan.demand.amount / plan.demand.reference_nu
+    return MAX_WAIT * (working + around)
 
 
 def merits_of(plan: JobPlan) -> tuple[float, ...]:
