@@ -40,11 +40,10 @@ from agileml.roles.contributions import (
     Contributions,
     HeldShards,
     Remaining,
-    ShardHandovers,
     reusable,
 )
 from agileml.roles.version_requests import VersionRequests
-from agileml.roles.work_exchange import Helping, HelpMessage
+from agileml.roles.work_exchange import Helping, HelpMessage, ShardHandovers
 from agileml.transport import FrameLimits
 from agileml.work import CountedWork
 

@@ -172,7 +172,8 @@ def join(
         node = role.process(vitals)
         if started is not None:
             started(node)
-        return node.run()
+        is_over: bool = node.run()
+        return is_over
 
 
 @cache

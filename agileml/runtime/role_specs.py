@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from agileml.core.events import (
     CheckpointRules,
@@ -30,9 +30,6 @@ from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.rights import Bounds, Grant
 from agileml.slowdowns import uneven_share
 from agileml.transport import new_instance
-
-if TYPE_CHECKING:
-    from agileml.runtime.node_loop import NodeLoop
 
 _LOOP_AT, _BUSY_SINCE, _USUAL_STEP, _UNREPORTED, _CLOCK, _SHARD, _GIVEN_UP, _LEAVING = range(8)
 _CELL_BYTES = 8
@@ -228,7 +225,7 @@ class NodeRole(ABC):
     same name."""
 
     @abstractmethod
-    def process(self, vitals: Vitals) -> "NodeLoop[Any]":
+    def process(self, vitals: Vitals) -> Any:  # noqa: ANN401 - a NodeLoop imports this module
         """The node's work."""
 
     @abstractmethod

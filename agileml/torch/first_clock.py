@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,9 +26,6 @@ from agileml.torch.network import BatchObjective, TorchNetwork, array_of, on_dev
 from agileml.torch.orders import surroundings
 from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
 from agileml.user_code import beginning_of
-
-if TYPE_CHECKING:
-    from agileml.torch.trainer import TorchModule
 
 _DROPOUT = frozenset(
     "dropout dropout_ dropout1d dropout2d dropout3d alpha_dropout alpha_dropout_ feature_dropout "
@@ -123,7 +120,10 @@ def _frozen(args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Sequence[Any
 
 
 def compare_first_clock(
-    trainer: TorchModule, servers: RowOptimizers, seed: int, device: str
+    trainer: Any,  # noqa: ANN401 - a TorchModule, whose module imports this one
+    servers: RowOptimizers,
+    seed: int,
+    device: str,
 ) -> str:
     """How far the first clocks differ from plain PyTorch, in words: gradient and step, as shares of
     their lengths.
@@ -172,7 +172,11 @@ class _FirstClocks:
     """
 
     def __init__(
-        self, trainer: TorchModule, trained: frozenset[str], seed: int, device: str
+        self,
+        trainer: Any,  # noqa: ANN401
+        trained: frozenset[str],
+        seed: int,
+        device: str,
     ) -> None:
         self._trainer = trainer
         self._trained = trained
@@ -189,10 +193,9 @@ class _FirstClocks:
 
     @property
     def tolerance(self) -> float:
+        tolerance: float = self._trainer.tolerance
         is_rounded = self._calm.lowered or self._device != "cpu"
-        if is_rounded:
-            return self._trainer.tolerance
-        return self._trainer.tolerance / _PRECISE
+        return tolerance if is_rounded else tolerance / _PRECISE
 
     def repeated(self) -> dict[str, Array]:
         """The gradient of the first clock, which stays in the module. BadTrainer if it is another
@@ -296,7 +299,7 @@ class _FirstClocks:
         }
 
     def _objective(self, clock: int) -> BatchObjective:
-        objective = self._trainer.objective_at(clock)
+        objective: BatchObjective = self._trainer.objective_at(clock)
 
         @wraps(objective)
         def without_chance(module: torch.nn.Module, batch: object) -> torch.Tensor:
@@ -354,7 +357,7 @@ def _no_scaler(name: str) -> Iterator[None]:
 
 
 def _difference_of_step(
-    trainer: TorchModule,
+    trainer: Any,  # noqa: ANN401
     servers: RowOptimizers,
     module: torch.nn.Module,
     gradients: dict[str, Array],

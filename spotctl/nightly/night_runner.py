@@ -7,7 +7,7 @@ killed in between, the next one finds in the event log how far it got, and conti
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from functools import partial
@@ -39,7 +39,6 @@ from spotctl.nightly.hours import (
     Night,
     NightStep,
     clock_text,
-    next_step,
     runs_since,
 )
 from spotctl.nightly.night_message import (
@@ -391,3 +390,35 @@ def with_night_deadline(spec: JobSpec, night: Night, now: int, zone: tzinfo) -> 
         return spec
 
     return replace(spec, deadline=Within(remaining))
+
+
+def next_step(
+    last: NightRecord | None,
+    runs: Sequence[RunState],
+    night: Night,
+    now: int,
+    *,
+    scheduled: bool,
+    can_resume: bool = True,
+) -> NightStep:
+    """The action to take now, given the `last` recorded night, the job's runs, and whether the
+    latest of them can be resumed. Starts by a timer (`scheduled`) run each night once, and never
+    after its deadline.
+    """
+    latest = runs[-1] if runs else None
+    if latest is not None and latest.ended is None:
+        if night.is_over(now):
+            return NightStep.CLOSE
+        return NightStep.RESUME if can_resume else NightStep.REPLACE
+
+    is_reported = last is not None and last.reported
+    of_night = [] if last is None else runs_since(runs, last.since)
+    if not is_reported and of_night and (ended := of_night[-1].ended):
+        # After these ends, another run follows in the same night.
+        is_retried = ended.outcome == NO_CAPACITY or ended.message == CANNOT_RESUME.message
+        if not is_retried:
+            return NightStep.REPORT
+
+    if scheduled and last is not None and is_reported and last.begin >= night.begin:
+        return NightStep.SKIP
+    return NightStep.MISSED if night.is_over(now) else NightStep.LAUNCH

@@ -35,16 +35,17 @@ from spotctl.run.remote_runner.fence import Fence
 from spotctl.run.remote_runner.homes import LogCopier, add_missing
 from spotctl.run.remote_runner.installing import RunnerMachine, packages_on, packed_runner
 from spotctl.run.remote_runner.place import keep, place_of_run, publish
-from spotctl.run.remote_runner.service import JOB, PACKAGES, RunnerStart
+from spotctl.run.remote_runner.start import JOB, PACKAGES, RunnerStart
 from spotctl.run.start import runs
 from spotctl.run.start.admission import check_checkpoint_is_free
+from spotctl.run.start.workloads import workload_of
 from spotctl.run.stored_data.storing import prepare_places, store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner
 from spotctl.run.work import resume_state
-from spotctl.run.work.workload import Workload, workload_of
+from spotctl.run.work.workload import Workload
 
 LOOK_SECONDS = 0.3
 
@@ -85,7 +86,7 @@ def launch_and_hand_over(
     observer: RunObserver,
     *,
     fresh: bool = False,
-) -> "Move | RunEnd":
+) -> "RunnerMove | RunEnd":
     """Launches a planned job. Returns the move, whose `machine` the runner lives on now, or the end
     of the run if the run ended before the move. The observer gets a remark for each step of the
     move."""
@@ -114,7 +115,7 @@ def launch_and_hand_over(
             journal, environment = runs.begin_run(
                 spec, run_settings, log, plan=plan, expected=expected
             )
-            move = Move(plan, settings, observer, run_settings, journal, environment)
+            move = RunnerMove(plan, settings, observer, run_settings, journal, environment)
             move.carry_out()
             if move.machine:
                 return move
@@ -124,7 +125,7 @@ def launch_and_hand_over(
         return ending
 
 
-class Move:
+class RunnerMove:
     """One launch: the run is under way in a home of its own, which `run_settings` name. `machine`
     is empty until the runner lives there.
     """

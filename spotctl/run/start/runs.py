@@ -46,13 +46,13 @@ from spotctl.run.start import ray_training
 from spotctl.run.start.admission import check_checkpoint_is_free
 from spotctl.run.start.live_markets import OtherRuns, begin_market, continue_market, fresh_prices
 from spotctl.run.start.shared_queue import queue_of
+from spotctl.run.start.workloads import workload_of
 from spotctl.run.stored_data.regional import RegionalCopies
 from spotctl.run.stored_data.storing import prepare_places, store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.service import Runner
 from spotctl.run.work import resume_state
-from spotctl.run.work.workload import workload_of
 
 LOOK_SECONDS = 0.2
 ON_REQUEST = StopRequested(STOPPED, "stopped on request")

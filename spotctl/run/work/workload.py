@@ -1,5 +1,4 @@
-"""`Workload`: the work of a run's machines, a training or a command, as the service loop drives it,
-and the choice of a job's.
+"""`Workload`: the work of a run's machines, a training or a command, as the service loop drives it.
 
 Both may need a container, and a training needs copies of its data for its runner, which builds the
 trainer once to learn the shape of the model.
@@ -7,16 +6,14 @@ trainer once to learn the shape of the model.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.podman import NO_CONTAINER, Container
@@ -26,17 +23,11 @@ from spotctl.agent.errors import AgentError
 from spotctl.agent.layout import PYTHON_VARIABLE
 from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.provider import Machine
-from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.callbacks import unheard
 from spotctl.home.errors import BadRequest
 from spotctl.log.events import Event, Progressed, RentIntended
 from spotctl.log.state import RunState
-
-if TYPE_CHECKING:
-    from pricing_data.market import Market
-    from spotctl.planning.values import JobPlan
-    from spotctl.run.environment import RunEnvironment
 
 _NEEDED = "cloudpickle, cryptography, msgspec, numpy"
 
@@ -186,55 +177,3 @@ class DataHere:
                 self._copies[variable] = str(patiently(copy, unheard))
         except AgentError as error:
             self._failure = error
-
-
-def workload_of(
-    spec: JobSpec, environment: RunEnvironment, plan: Callable[[], JobPlan]
-) -> Workload:
-    """The work of a run that starts or is resumed. `plan` is called only when the workload needs
-    the plan.
-    """
-    if isinstance(spec.program, Command):
-        from spotctl.planning.facts import SAVE_TIME
-        from spotctl.run.work.command_workload import CommandWorkload
-
-        split_text = partial(_split_text, spec.program, plan)
-        return CommandWorkload(
-            spec,
-            environment,
-            partial(_mean_life, plan),
-            lambda: plan().demand.save_time or SAVE_TIME,
-            split_text,
-        )
-
-    from spotctl.run.work.training_workload import TrainingWorkload
-
-    return TrainingWorkload(
-        spec, environment, lambda: max(rate.least_stages for rate in plan().fleet.rates.values())
-    )
-
-
-def _mean_life(
-    plan: Callable[[], JobPlan], market: Market, bid: int | None, machines: int
-) -> float:
-    """The expected microseconds until the first of these machines of a market is evicted."""
-    from bidbrain.strategies.base import Rent
-    from spotctl.planning.cost import mean_life
-
-    history = plan().fleet.market_history
-    offer = next((offer for offer in plan().decider.offers if offer.market == market), None)
-    if bid is None or offer is None:
-        return inf
-
-    newest_price = int(history.histories[market].prices[-1])
-    return mean_life(history, Rent(offer, machines, bid), newest_price)
-
-
-def _split_text(command: Command, plan: Callable[[], JobPlan], market: Market) -> str:
-    """How the command's model is split over machines of a market, as JSON; empty for a job without
-    a split.
-    """
-    if command.parallel is None:
-        return ""
-    split = plan().fleet.rates[market.instance_type].split
-    return "" if split is None else json.dumps({**split.to_json(), "rejected": []})

@@ -7,7 +7,8 @@ import pytest
 from pricing_data.units import HOUR, MINUTE
 from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.state import RunState
-from spotctl.nightly.hours import CANNOT_RESUME, Night, NightStep, next_step
+from spotctl.nightly.hours import CANNOT_RESUME, Night, NightStep
+from spotctl.nightly.night_runner import next_step
 from spotctl.nightly.state_dir import NightRecord
 
 AT = 1_780_000_000_000_000
