@@ -44,7 +44,7 @@ _ANY = TypeVar("_ANY")
 
 
 class Pick(Protocol):
-    """Draws one of some values, the simplest of which come first."""
+    """A draw of one of some values; the simplest come first."""
 
     def __call__(self, values: Sequence[_ANY], /) -> _ANY: ...
 
@@ -222,7 +222,7 @@ def case_of(seed: int, number: int, *, small: bool = False) -> Case:
 
 @lru_cache(64)
 def facts(case: Case) -> PlanningFacts:
-    """What is known of a case: its markets, and nothing of evictions."""
+    """The facts of a case: its markets, and nothing of evictions."""
     clouds = [InstanceType("aws", name, cpus, 2.0 * cpus) for name, cpus in TYPES.items()]
     since = parse_time("2016-01-01")
     listed = [

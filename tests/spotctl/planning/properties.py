@@ -1,4 +1,4 @@
-"""What holds of every plan of `auto`, checked on drawn markets and jobs.
+"""Properties of every plan of `auto`, checked on drawn markets and jobs.
 
 `python -m tests.spotctl.planning.properties --count 2000 --seed 7` prints of each property how many
 draws held, and the first that did not, with the command that repeats it. `--small` draws short jobs
@@ -45,7 +45,7 @@ def plan_of(case: Case) -> JobPlan | None:
     return found if isinstance(found, JobPlan) else None
 
 
-def no_dearer(wider: Case, narrower: Case) -> bool:
+def costs_no_more(wider: Case, narrower: Case) -> bool:
     """Whether the narrower case has a plan. That of the wider case costs no more, with the value of
     its time, unless it is likelier to keep its limits."""
     before, after = plan_of(narrower), planned(wider)
@@ -54,8 +54,8 @@ def no_dearer(wider: Case, narrower: Case) -> bool:
 
     assert isinstance(after, JobPlan), f"planned at {said(before)}, then refused: {after}"
     (broken, usd), (then_broken, then_usd) = merits_of(before)[:2], merits_of(after)[:2]
-    dearer = then_usd > usd * (1 + SAME) + _CENT
-    assert not dearer or then_broken < broken, f"{said(before)}, then {said(after)}"
+    costs_more = then_usd > usd * (1 + SAME) + _CENT
+    assert not costs_more or then_broken < broken, f"{said(before)}, then {said(after)}"
     return True
 
 
@@ -76,34 +76,34 @@ def said(plan: JobPlan) -> str:
 
 
 def another_type(case: Case) -> bool:
-    """Adding a type, after those whose hours may be meant, makes no plan dearer."""
+    """Adding a type, after those whose hours may be meant, makes no plan more expensive."""
     others = [name for name in TYPES if name not in case.types]
-    return bool(others) and no_dearer(replace(case, types=(*case.types, others[0])), case)
+    return bool(others) and costs_no_more(replace(case, types=(*case.types, others[0])), case)
 
 
 def another_zone(case: Case) -> bool:
     """Nor does adding a zone."""
     others = [zone for zone in ZONES if zone not in case.zones]
-    return bool(others) and no_dearer(replace(case, zones=(*case.zones, others[0])), case)
+    return bool(others) and costs_no_more(replace(case, zones=(*case.zones, others[0])), case)
 
 
 def more_time(case: Case) -> bool:
     """Nor does half as much time again."""
     if case.deadline is None:
         return False
-    return no_dearer(replace(case, deadline=case.deadline + max(case.deadline // 2, 1)), case)
+    return costs_no_more(replace(case, deadline=case.deadline + max(case.deadline // 2, 1)), case)
 
 
 def more_money(case: Case) -> bool:
     """Nor does half as much money again."""
     if case.budget is None:
         return False
-    return no_dearer(replace(case, budget=case.budget + max(case.budget // 2, 1)), case)
+    return costs_no_more(replace(case, budget=case.budget + max(case.budget // 2, 1)), case)
 
 
 def lower_price(case: Case) -> bool:
     """Nor do present prices that are a third lower, after the same history."""
-    return no_dearer(replace(case, last=2 / 3), case)
+    return costs_no_more(replace(case, last=2 / 3), case)
 
 
 def named_strategy(case: Case) -> bool:
@@ -111,7 +111,7 @@ def named_strategy(case: Case) -> bool:
     applied = False
     for name in case.strategies:
         try:
-            applied |= no_dearer(case, replace(case, strategy=name))
+            applied |= costs_no_more(case, replace(case, strategy=name))
         except AssertionError as error:
             raise AssertionError(f"strategy {name}: {error}") from None
     return applied
@@ -137,14 +137,14 @@ def physical(case: Case) -> bool:
     held = (plan.decider.reliable is not None) * max(listed.values())
     usd_per_vcpu = min(listed[name] / TYPES[name] for name in case.types)
     least_usd = 0.0 if spreads.on_spot else case.amount * usd_per_vcpu * exp(-_LUCK * spread)
-    least, dearest = spreads.usd.quantile(0.0), spreads.usd.quantile(1.0)
+    least, highest = spreads.usd.quantile(0.0), spreads.usd.quantile(1.0)
     assert least > 0
     assert least >= least_usd * (1 - _ROUNDING), f"{usd_text(least)}, for {usd_text(least_usd)}"
 
-    # Nobody pays more than the list for as many machines as the job may have, and begun hours.
+    # No job costs more than the list for as many machines as the job may have, and begun hours.
     rate = case.machines * max(listed.values()) + held
     hours = most + (2 if case.year == 2016 else 0.1)
-    assert dearest <= rate * hours * (1 + _ROUNDING), f"{usd_text(dearest)} in {most:.1f} h"
+    assert highest <= rate * hours * (1 + _ROUNDING), f"{usd_text(highest)} in {most:.1f} h"
 
     left = hours_allowed(plan)
     guarded = plan.job.deadline is not None and plan.cost.fallback.hours <= left

@@ -1,4 +1,4 @@
-"""What holds of every plan of `auto`, on a few drawn jobs; `python -m
+"""Properties of every plan of `auto`, on a few drawn jobs; `python -m
 tests.spotctl.planning.properties` checks thousands.
 """
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.spotctl.planning.drawn_jobs import PLACES, Case, Prices, drawn
-from tests.spotctl.planning.properties import PROPERTIES, coarse_plays, no_dearer
+from tests.spotctl.planning.properties import PROPERTIES, coarse_plays, costs_no_more
 
 _ANY = TypeVar("_ANY")
 TEN = settings(max_examples=10, suppress_health_check=list(HealthCheck))
@@ -54,4 +54,4 @@ def test_on_demand_machines_are_compared_that_are_fast_enough() -> None:
         on=None,
     )
     with coarse_plays():
-        assert no_dearer(case, replace(case, strategy="on-demand"))
+        assert costs_no_more(case, replace(case, strategy="on-demand"))
