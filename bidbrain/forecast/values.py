@@ -140,8 +140,8 @@ class Spread:
     def at_most(self, bound: float) -> float:
         """The probability of a value of at most `bound`, by the plays."""
         within = self.weights[self.values <= bound]
-        share = within.sum()
-        return float(min(share, 1.0))
+        # Divided by a sum that is 1 but for rounding, so that all of them are exactly 1.
+        return float(within.sum() / self.weights.sum())
 
     def at_most_between(self, bound: float) -> tuple[float, float]:
         """Between which probabilities a value is at most `bound`: all that lies beyond the plays may

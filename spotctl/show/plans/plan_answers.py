@@ -96,7 +96,8 @@ def _expected(plan: JobPlan) -> dict[str, Any]:
     if budget is not None:
         odds["budget_kept"] = forecast.budget_kept(budget)
         odds["budget_kept_least"] = forecast.usd.at_most_between(budget)[0]
-    if deadline is not None:
+    # A plan that waits ends by a moment of its own, which is no deadline of the job.
+    if deadline is not None and plan.job.spec.deadline is not None:
         left = (deadline - plan.at) / HOUR
         odds["deadline_met"] = forecast.deadline_met(left)
         odds["deadline_met_least"] = forecast.hours.at_most_between(left)[0]
