@@ -17,6 +17,7 @@ from agileml.engines.job_loop import CrashGuard
 from agileml.protocol.actions import Save, Send
 from agileml.protocol.messages import Hello, Stable, Warned
 from agileml.roles.server import Server
+from agileml.runtime import mailbox
 from agileml.runtime.controller_process import Memory
 from agileml.runtime.outbox import Outbox
 from agileml.transport import QueueFull
@@ -133,8 +134,8 @@ OF_CONTROL = (
     Mutant("any node may speak for another", controller, "may_send", _whoever_sent_it, ANY_LOSS),
     Mutant(
         "any node may speak for another, to a real process",
-        controller,
-        "may_send",
+        mailbox,
+        "may_say",
         _whoever_sent_it,
         trial=trials.a_node_cannot_speak_for_another,
     ),
