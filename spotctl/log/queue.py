@@ -54,7 +54,7 @@ _KINDS: Mapping[str, type[QueueRow]] = {
 @dataclass(frozen=True, slots=True)
 class JobsQueued:
     """The queue as its rows tell it: the number of the last row, the jobs that are in it, the last
-    round, without jobs that have left since, and whether jobs have joined or left since."""
+    round as it was decided, and whether jobs have joined or left since."""
 
     rows: int = 0
     joined: Mapping[str, JobJoined] = field(default_factory=dict)
@@ -68,14 +68,13 @@ class JobsQueued:
         match row:
             case JobJoined(job):
                 joined[job.name] = row
-            case JobLeft(name):
-                joined.pop(name, None)
                 if last is not None:
-                    others = tuple(job for job in last.queue.jobs if job.name != name)
-                    machines = {
-                        other: held for other, held in last.machines.items() if other != name
-                    }
-                    last = replace(last, queue=replace(last.queue, jobs=others), machines=machines)
+                    # A job that comes again has received nothing yet.
+                    others = tuple(each for each in last.queue.jobs if each.name != job.name)
+                    last = replace(last, queue=replace(last.queue, jobs=others))
+            case JobLeft(name):
+                # The last round keeps it: the next one must know what that was decided from.
+                joined.pop(name, None)
             case QueueRound():
                 last = row
 

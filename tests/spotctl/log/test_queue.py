@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bidbrain.gavel import POLICIES
 from bidbrain.queue.scheduler import next_round
-from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota
+from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota, QueueTerms
 from spotctl.log.outcomes import BrokenLog
 from spotctl.log.queue import LOCAL, JobJoined, JobLeft, JobsQueued
 from spotctl.log.store import EventLog
@@ -60,18 +61,51 @@ def test_rows_are_read_as_they_were_written(log: EventLog) -> None:
     )
 
 
-def test_a_job_that_has_left_is_in_no_round(log: EventLog) -> None:
+def test_a_job_that_comes_again_has_received_nothing(log: EventLog) -> None:
     rows = [joined("a"), joined("b")]
     decided = next_round(JobQueue(1.0, (QUOTA,), tuple(each.job for each in rows)))
     (holder,) = decided.machines
     log.add_to_queue(LOCAL, 0, [*rows, decided, JobLeft(holder)])
     known = log.queued(LOCAL, JobsQueued())
     assert known.changed
-    assert known.last is not None
-    assert not known.last.machines
-    assert [job.name for job in known.last.queue.jobs] == [
-        name for name in ("a", "b") if name != holder
+    assert known.last == decided
+    assert list(known.joined) == [name for name in ("a", "b") if name != holder]
+
+    log.add_to_queue(LOCAL, 4, [joined(holder)])
+    again = log.queued(LOCAL, known)
+    assert again.job(holder, 61.0) == joined(holder).job
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_that_leaves_gives_its_share_to_the_others(log: EventLog, policy: str) -> None:
+    """By the rounds that the log has, as in a launch."""
+    terms = QueueTerms(policy, round_seconds=360.0)
+    rows = [
+        replace(each, terms=terms, usd_per_hour={KIND: 0.2})
+        for each in (joined("a"), joined("b"), joined("c"))
     ]
+    known = JobsQueued()
+    held, waited = set[str](), 0
+    for number in range(2 * len(rows)):
+        now = 3600.0 * number
+        if not number:
+            log.add_to_queue(LOCAL, 0, rows)
+        known = log.queued(LOCAL, known)
+        present = [known.job(name, now) for name in known.joined]
+        decided = next_round(known.queue_of(present, now, (QUOTA,)), known.last)
+
+        afresh = next_round(known.queue_of(present, now, (QUOTA,)))
+        assert decided.shares == afresh.shares
+        left = next(iter(decided.machines), None)
+        waited += left is None
+        held |= {left} if left else set()
+        gone = [JobLeft(left)] if left else []
+        log.add_to_queue(LOCAL, known.rows, [decided, *gone])
+        if len(held) == len(rows):
+            break
+
+    assert held == {"a", "b", "c"}
+    assert not waited
 
 
 def test_a_job_has_received_what_rounds_gave_it() -> None:
