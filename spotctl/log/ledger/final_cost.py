@@ -44,7 +44,8 @@ def timeline_of(
     stage: int | None = None
     for row in rows:
         event = row.event
-        if isinstance(event, ev.Progressed) and event.stage != stage:
+        if isinstance(event, ev.Progressed) and event.stage not in (0, stage):
+            # A command has no stages: its events have 0.
             stage = event.stage
             stages.append((row.at, stage))
         elif isinstance(event, ev.HostsListed) and event.hosts:

@@ -108,8 +108,7 @@ def _footprint(run: RunTimeline) -> Html:
     for i, (at, number) in enumerate(run.stages):
         is_last = i == len(run.stages) - 1
         end = max(run.until, at) if is_last else run.stages[i + 1][0]
-        shown = min(max(number, 1), 3)
-        stages.append((at, end, shown))
+        stages.append((at, end, min(number, 3)))
 
     title = f"Machines of {run.run} over time: at most {most}, {len(run.evictions)} evicted"
 

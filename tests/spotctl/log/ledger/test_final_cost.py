@@ -59,6 +59,13 @@ def test_timeline_of_a_run() -> None:
     assert (ended.outcome, ended.work, ended.wall_ended) == ("done", 400, NIGHT + 6 * HOUR)
 
 
+def test_a_command_has_no_stages() -> None:
+    made = MadeRun("a-1", "a", NIGHT)
+    made.begin()
+    made.add(NIGHT + HOUR, ev.Progressed(1, None, 0))
+    assert not timeline_of(made.log()).stages
+
+
 def test_work_of_a_run_without_progress() -> None:
     for kind, work in (("command", None), ("agileml", 0)):
         made = MadeRun("a-1", "a", NIGHT)
