@@ -80,13 +80,6 @@ class Mixing:
         return 2 * reaction + LOOK_AGAIN
 
     @property
-    def spare_hours(self) -> float:
-        """How long machines are paid for without working: while all wait for the replacement of an
-        evicted one, and at the end, until they are returned."""
-        interruption = self.overheads.eviction + 2 * self.overheads.resize + LOOK_AGAIN
-        return interruption / HOUR
-
-    @property
     def change_hours(self) -> float:
         """How long machines that replace others are paid for before they work."""
         return (self.overheads.startup + self.overheads.resize) / HOUR
@@ -128,14 +121,17 @@ class Mixing:
             return cheapest(terms, work, hours_left) or fastest(terms, work)
 
         # The fastest schedule whose machines can also be started within the dollars left, and paid
-        # for without work for some more hours.
+        # for without work: while all wait for the replacement of an evicted one, and at the end,
+        # until they are returned.
+        interruption = self.overheads.eviction + 2 * self.overheads.resize + LOOK_AGAIN
+        spare_hours = interruption / HOUR
         schedule = fastest(terms, work, usd_left)
         starts = 0.0
         for _ in range(_TRIES):
             if schedule is None:
                 break
             first = schedule.phases[0].mixture
-            cost = change_usd(terms, held, first) + self.spare_hours * first.usd_per_hour
+            cost = change_usd(terms, held, first) + spare_hours * first.usd_per_hour
             if schedule.usd + cost <= usd_left:
                 break
             starts = max(cost, starts + schedule.usd + cost - usd_left)

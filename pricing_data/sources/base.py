@@ -146,7 +146,8 @@ class Effort:
 
 _CALLS_PER_SECOND = 5
 _MEGABYTES_PER_SECOND = 5
-_BYTES_PER_ROW = 8
+BYTES_PER_ROW = 8
+"""About how much the store grows by a row."""
 
 
 def effort(tasks: Iterable[Effort], span: int, *, some_types: bool) -> Effort:
@@ -163,11 +164,6 @@ def minutes(total: Effort, workers: int) -> float:
     reading = total.megabytes / _MEGABYTES_PER_SECOND
     waiting = total.calls / _CALLS_PER_SECOND / max(workers, 1) + reading
     return waiting / 60
-
-
-def disk_megabytes(total: Effort) -> float:
-    """About how much the store grows."""
-    return total.rows * _BYTES_PER_ROW / 1e6
 
 
 R = TypeVar("R")
