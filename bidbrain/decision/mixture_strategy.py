@@ -284,7 +284,18 @@ class Mixed:
         decision = self.strategy.decide(part)
         staying = sum(holding.rent.machines for holding in holdings if holding.leaves_at is None)
         room = count - staying
-        fitted = _fitted(decision.actions, room)
+
+        # Purchases are cut to the free number of machines.
+        free = max(room, 0)
+        fitted: list[Rent | Return] = []
+        for action in decision.actions:
+            if not isinstance(action, Rent):
+                fitted.append(action)
+                continue
+            machines = min(action.machines, free)
+            free -= machines
+            if machines:
+                fitted.append(replace(action, machines=machines))
 
         if not fitted and room > 0:
             # Some strategies buy only when nothing is held: more machines like those held.
@@ -328,21 +339,6 @@ def _excess_returns(situation: Situation, wanted: Mapping[str, int]) -> Iterator
         if is_over or (not wanted.get(name, 0) and count):
             over[name] -= count
             yield Return(holding.allocation, situation.now)
-
-
-def _fitted(actions: Iterable[Rent | Return], room: int) -> list[Rent | Return]:
-    """The actions, with purchases cut to the free number of machines."""
-    fitted: list[Rent | Return] = []
-    for action in actions:
-        if not isinstance(action, Rent):
-            fitted.append(action)
-            continue
-        count = min(action.machines, max(room, 0))
-        room -= count
-        if count:
-            fitted.append(replace(action, machines=count))
-
-    return fitted
 
 
 def _divided(actions: Iterable[Rent | Return], lasting: int) -> Iterator[Rent | Return]:
