@@ -144,18 +144,20 @@ def plans_to_launch(
 
     shares = [max_cost]
     if len(specs) > 1:
-        unlimited = _within_account(specs, settings)
-        costs = [forecast_of(plan).usd.median for plan in unlimited.plans]
-        total = sum(costs)
-        shares = [max_cost // len(costs)] * len(costs)
-        if any(costs):
-            shares = [int(max_cost * cost / total) for cost in costs]
-
+        shares = _shares(max_cost, _within_account(specs, settings))
     limited = [
         replace(spec, budget=share if spec.budget is None else min(spec.budget, share))
         for spec, share in zip(specs, shares, strict=True)
     ]
     return _within_account(limited, settings)
+
+
+def _shares(max_cost: int, unlimited: JobPlans) -> list[int]:
+    """Each job's part of the dollars for all, in proportion to what it would cost."""
+    costs = [forecast_of(plan).usd.median for plan in unlimited.plans]
+    if not any(costs):
+        return [max_cost // len(costs)] * len(costs)
+    return [int(max_cost * cost / sum(costs)) for cost in costs]
 
 
 def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
