@@ -238,6 +238,11 @@ class LeaseGrantor:
         """The job's last report; None before the first."""
         return Watched(self.folder / "progress.json", lambda values: JobProgress(**values)).value()
 
+    def renewal_wanted(self) -> bool:
+        """Whether the job requests the lease after the current one."""
+        progress, lease = self.progress(), Watched(self.folder / "lease.json", _lease).value()
+        return progress is not None and lease is not None and progress.wants == lease.number + 1
+
 
 @cache
 def boot_id() -> str:

@@ -87,14 +87,14 @@ def test_the_job_reads_what_the_agent_grants_and_the_agent_what_the_job_reports(
     giver, holder = LeaseGrantor(tmp_path, clock), LeaseHolder(tmp_path, clock)
     giver.begin(100)
     assert (holder.lease().number, holder.lease().ends, holder.length) == (1, 150, 100)
-    assert giver.progress() is None
-    reported = JobProgress(1, "running", 0, 5, None, None, lease=1, wants=2)
-    holder.report(reported)
-    assert giver.progress() == reported
+    assert not giver.renewal_wanted()
+    holder.report(JobProgress(1, "running", 0, 5, None, None, lease=1, wants=2))
+    assert giver.renewal_wanted()
     clock.now = 120.0
     # A runner that was killed and started again goes on with the numbers.
     LeaseGrantor(tmp_path, clock).grant(80)
     assert (holder.lease().number, holder.lease().ends, holder.length) == (2, 200, 80)
+    assert not giver.renewal_wanted()
 
 
 def test_a_notice_is_returned_until_it_is_acted_on_and_not_to_the_next_job(tmp_path: Path) -> None:
