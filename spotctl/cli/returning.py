@@ -320,7 +320,7 @@ def _emergency(
 def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
     from spotctl.cli.runs import remote_runner
     from spotctl.cli.runs.live_runs import live_view
-    from spotctl.run.remote_runner.service import HOME
+    from spotctl.run.remote_runner.start import HOME
     from spotctl.run.start import runs
 
     if (ending := remote_runner.stop(session, job)) is not None:

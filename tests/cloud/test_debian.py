@@ -13,7 +13,7 @@ import pytest
 
 from spotctl.agent import layout
 from spotctl.clouds.remote.platforms import REPORT
-from spotctl.run.remote_runner.service import PACKAGES
+from spotctl.run.remote_runner.start import PACKAGES
 from tests.cloud.api import Rented
 from tests.cloud.clouds import SimulatedCloud, simulated
 from tests.cloud.debian import ARM, RELEASES, Release

@@ -45,7 +45,7 @@ from spotctl.run.remote_runner.fence import (
 )
 from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing, fetch_output
 from spotctl.run.remote_runner.place import RunnerLost, RunPlace
-from spotctl.run.remote_runner.service import COMMAND
+from spotctl.run.remote_runner.start import COMMAND
 from spotctl.run.start import runs
 
 LOOK_SECONDS = 3.0

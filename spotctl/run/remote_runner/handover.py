@@ -35,7 +35,7 @@ from spotctl.run.remote_runner.fence import Fence
 from spotctl.run.remote_runner.homes import LogCopier, add_missing
 from spotctl.run.remote_runner.installing import RunnerMachine, packages_on, packed_runner
 from spotctl.run.remote_runner.place import keep, place_of_run, publish
-from spotctl.run.remote_runner.service import JOB, PACKAGES, RunnerStart
+from spotctl.run.remote_runner.start import JOB, PACKAGES, RunnerStart
 from spotctl.run.start import runs
 from spotctl.run.start.admission import check_checkpoint_is_free
 from spotctl.run.start.workloads import workload_of

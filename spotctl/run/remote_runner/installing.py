@@ -19,7 +19,7 @@ from spotctl.clouds.remote.platforms import MachinePlatform
 from spotctl.files.job.spec import JobSpec, Notify
 from spotctl.home.cloud import cloud_of
 from spotctl.run.remote_runner.place import RunnerLost
-from spotctl.run.remote_runner.service import (
+from spotctl.run.remote_runner.start import (
     CODE,
     HOME,
     JOB,

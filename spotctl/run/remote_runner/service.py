@@ -11,41 +11,15 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 from agileml.runtime.ground import take_lock
-from spotctl.agent import layout
 from spotctl.agent.lease.self_deletion import system_variables
-
-ROOT = f"{layout.AGENT_FOLDER}/runner"
-"""Folder of a runner on its machine: our code and the packages it imports, the run's home, and the
-job's folder."""
-
-CODE, PACKAGES, HOME, JOB = f"{ROOT}/code", f"{ROOT}/packages", f"{ROOT}/home", f"{ROOT}/job"
-RENDEZVOUS = f"{ROOT}/rendezvous"
-COMMAND = f"{ROOT}/spotctl"
-"""spotctl with the run's home, for commands that arrive over ssh."""
+from spotctl.run.remote_runner.start import ROOT, RunnerStart
 
 _LOG, _LOCK = f"{ROOT}/service.log", f"{ROOT}/lock"
 _AGAIN_SECONDS, _MAX_STARTS = 2.0, 20
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerStart:
-    """The input of the service: the run, its place in the object store, and the id of this machine.
-
-    A `standby` waits until the runner is gone.
-    """
-
-    job: str
-    run: str
-    location: str
-    machine: str
-    secrets: Mapping[str, str] = field(repr=False)
-    standby: bool = False
 
 
 def main() -> int:

@@ -61,7 +61,7 @@ from spotctl.run.remote_runner.homes import (
 )
 from spotctl.run.remote_runner.installing import RunnerMachine
 from spotctl.run.remote_runner.place import Admission, RunPlace
-from spotctl.run.remote_runner.service import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, RunnerStart
+from spotctl.run.remote_runner.start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, RunnerStart
 from spotctl.run.start import runs
 
 COPY_SECONDS = 5.0
