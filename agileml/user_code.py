@@ -23,7 +23,7 @@ _OWN = (str(Path(__file__).parent), sysconfig.get_path("stdlib"), "<frozen", "<s
 _INSTALLED = tuple(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
 """Packages that the user's code calls."""
 
-_FATAL = "Fatal Python error: "
+FATAL_ERROR = "Fatal Python error: "
 _FRAME = re.compile(
     r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE
 )
@@ -47,7 +47,7 @@ def crash_site(text: str) -> str:
     """Where the user's code was when its process printed its stacks and died; empty if the text
     shows no such crash.
     """
-    _, fatal, stacks = text.rpartition(_FATAL)
+    _, fatal, stacks = text.rpartition(FATAL_ERROR)
     frames = (
         [frame for frame in _FRAME.finditer(stacks) if is_users(frame["file"])] if fatal else []
     )
@@ -60,16 +60,11 @@ def crash_site(text: str) -> str:
     )
 
 
-def has_crashed(text: str) -> bool:
-    """Whether a process printed its stacks before it ended."""
-    return _FATAL in text
-
-
 def condensed(text: str) -> str:
     """Output in which the stacks of all threads of a crashed process are cut down to the user's
     frames.
     """
-    before, fatal, stacks = text.partition(_FATAL)
+    before, fatal, stacks = text.partition(FATAL_ERROR)
     if not fatal:
         return text
     cause, *lines = stacks.splitlines(keepends=True)

@@ -338,23 +338,22 @@ class GrowingSolver:
 
             # Only the best few: most others stop paying once those have entered.
             most = len(solution.prices)
-            self._enter(
-                wanted
-                if len(wanted) <= most
-                else wanted[np.argpartition(-worth[wanted], most)[:most]]
-            )
+            entering = wanted
+            if len(wanted) > most:
+                entering = wanted[np.argpartition(-worth[wanted], most)[:most]]
 
-    def _enter(self, columns: Ints) -> None:
-        lengths = self._starts[columns + 1] - self._starts[columns]
-        number = np.repeat(np.arange(len(columns)), lengths)
-        before = np.cumsum(lengths) - lengths
-        entries = np.arange(lengths.sum()) - np.repeat(before, lengths)
-        entry = entries + self._starts[columns][number]
+            starts = self._starts[entering]
+            lengths = self._starts[entering + 1] - starts
+            number = np.repeat(np.arange(len(entering)), lengths)
+            before = np.cumsum(lengths) - lengths
+            entries = np.arange(lengths.sum()) - np.repeat(before, lengths)
+            entry = entries + starts[number]
+            gain = self._gain[entering]
+            self._solver.add_columns(gain, number, self._row[entry], self._value[entry])
 
-        self._solver.add_columns(self._gain[columns], number, self._row[entry], self._value[entry])
-        new_places = np.arange(len(columns))
-        self._place[columns] = len(self._inside) + new_places
-        self._inside = np.concatenate([self._inside, columns])
+            new_places = np.arange(len(entering))
+            self._place[entering] = len(self._inside) + new_places
+            self._inside = np.concatenate([self._inside, entering])
 
 
 def _model(program: LinearProgram) -> highspy.HighsLp:

@@ -6,7 +6,7 @@ clouds themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Protocol, cast
@@ -211,19 +211,13 @@ _PART = "machine_types"
 
 
 class MachineTypesPart(Protocol):
-    """The part `machine_types` of a cloud's package, which not every cloud has."""
+    """The part `machine_types` of a cloud's package, which not every cloud has. A package that
+    lists types has the function `shipped`, too, which returns them."""
 
-    def shipped(self) -> tuple[InstanceType, ...]:
-        """The types that the package lists; maybe none."""
-        ...
-
-    def traits_of(self, name: str) -> MachineTraits:
-        """Everything that the package knows of a type."""
-        ...
-
-    def obstacle(self, machine: InstanceType) -> str:
-        """Why the image that spotctl chooses does not run on a type; empty if it does."""
-        ...
+    traits_of: Callable[[str], MachineTraits]
+    """Everything that the package knows of a type."""
+    obstacle: Callable[[InstanceType], str]
+    """Why the image that spotctl chooses does not run on a type; empty if it does."""
 
 
 @cache
@@ -237,7 +231,8 @@ def _part(cloud: str) -> MachineTypesPart | None:
 def shipped_types() -> Iterator[InstanceType]:
     """The types that the clouds' packages list."""
     for cloud in cloud_names():
-        if (part := _part(cloud)) is not None:
+        part = _part(cloud)
+        if part is not None and hasattr(part, "shipped"):
             yield from part.shipped()
 
 

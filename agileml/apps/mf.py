@@ -187,7 +187,10 @@ class MatrixFactorization:
     def init(self, rng: np.random.Generator) -> Params:
         """Random factors of `_INITIAL_SCALE` times the size of the true ones."""
         users, items, _ = self._sizes()
-        model = {"users": self._factor(rng, users), "items": self._factor(rng, items)}
+        scale = np.float32(_INITIAL_SCALE * self.rank**-0.25)
+        model = dict[str, Floats]()
+        for name, rows in (("users", users), ("items", items)):
+            model[name] = scale * rng.standard_normal((rows, self.rank), dtype=np.float32)
         if self.file:
             table = read_ratings(self.file)
             model["scale"] = np.array([[table.mean, table.deviation]], np.float32)
@@ -264,10 +267,6 @@ class MatrixFactorization:
         users = int(table.users.max()) + 1
         items = int(table.items.max()) + 1
         return users, items, len(table.values)
-
-    def _factor(self, rng: np.random.Generator, rows: int) -> Floats:
-        scale = np.float32(_INITIAL_SCALE * self.rank**-0.25)
-        return scale * rng.standard_normal((rows, self.rank), dtype=np.float32)
 
     def _rate(self, rows: int) -> np.float32:
         """Step size per entry, given that the steps of all entries of a row in a clock are

@@ -140,9 +140,17 @@ class RowBuffer:
             return
 
         buffer = self._initialized()
-        if self._by is ADD and buffer.dtype in FAST_DTYPES:
+        is_fast = self._by is ADD and buffer.dtype in FAST_DTYPES
+        is_distinct = False
+        if not is_fast:
+            # Whether no row occurs twice; faster than sorting.
+            numbers = np.arange(rows.size, dtype=np.int32)
+            self._order[rows] = numbers
+            is_distinct = bool((self._order[rows] == numbers).all())
+
+        if is_fast:
             add_rows(buffer, rows, values)
-        elif self._distinct(rows):
+        elif is_distinct:
             buffer[rows] = self._by.combined(buffer[rows], values)
         elif self._by is ADD and buffer.dtype.kind != "f":
             touched, places = np.unique(rows, return_inverse=True)
@@ -228,12 +236,6 @@ class RowBuffer:
         if self._many or sum([rows.size for rows in self._fresh]) * _MANY > self._touched.size:
             return np.flatnonzero(self._touched)
         return np.unique(np.concatenate(self._fresh))
-
-    def _distinct(self, rows: RowNumbers) -> bool:
-        """Whether no row occurs twice; faster than sorting."""
-        numbers = np.arange(rows.size, dtype=np.int32)
-        self._order[rows] = numbers
-        return bool((self._order[rows] == numbers).all())
 
     def _reset(self) -> None:
         if self._many:

@@ -118,7 +118,12 @@ class TorchLayer:
             ends, gradients = zip(*turned, strict=True)
             torch.autograd.backward(ends, gradients, inputs=wanted)
 
-        return unpacked(tuple(map(_gradient_of, given))), tuple(map(_gradient_of, tensors))
+        turned_back = [
+            ABSENT if tensor.grad is None else array_of(tensor.grad)
+            for tensor in (*given, *tensors)
+        ]
+        of_inputs = tuple(turned_back[: len(given)])
+        return unpacked(of_inputs), tuple(turned_back[len(given) :])
 
     def _module(self, key: DrawKey) -> _Module:
         """The module of this process, built with the random numbers of the model's seed and the
@@ -137,12 +142,6 @@ class TorchLayer:
     def _build_for(self, begin: DrawKey) -> torch.nn.Module:
         del begin
         return self._build()
-
-
-def _gradient_of(tensor: torch.Tensor) -> Array:
-    if tensor.grad is None:
-        return ABSENT
-    return array_of(tensor.grad)
 
 
 @dataclass

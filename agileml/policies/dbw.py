@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import sqrt
 from statistics import fmean, pstdev
-from typing import Protocol
 
 AVERAGED_CLOCKS = 5
 """Clocks of all workers over whose gradients spread and size are averaged (the paper's D): if fewer
@@ -106,14 +105,6 @@ class WaitFor:
 
 Times = Mapping[tuple[int, int], tuple[tuple[int, float], ...]]
 WaitReport = ClockBegins | GradientArrived | GradientsSummed
-
-
-class WaitPolicy(Protocol):
-    """An immutable policy; only `ClockBegins` is answered with a proposal."""
-
-    def observe(self, report: WaitReport) -> tuple[WaitPolicy, tuple[WaitFor, ...]]:
-        """The policy that has seen this report, and what it proposes now."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +311,11 @@ class DBW:
             best,
             f"pay: waiting for {best} of {count} workers {times}",
         )
+
+
+WaitPolicy = FixedWait | DBW
+"""An immutable policy: `observe` returns the policy that has seen a report, and what it proposes
+then; only `ClockBegins` is answered with a proposal."""
 
 
 def _latest(seen: tuple[GradientsSummed, ...], gradients: float) -> tuple[GradientsSummed, ...]:

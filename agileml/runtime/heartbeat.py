@@ -25,7 +25,7 @@ from agileml.protocol.messages import Heartbeat, Leave
 from agileml.runtime.mailbox import ControllerConnection, Envelope, Mailbox
 from agileml.runtime.output import OutputTail, Printed
 from agileml.runtime.role_specs import NodeRole, Vitals
-from agileml.user_code import condensed, has_crashed
+from agileml.user_code import FATAL_ERROR, condensed
 
 HEARTBEATS = 4
 """Heartbeats within the time after which a silent node counts as lost."""
@@ -146,8 +146,8 @@ class _HeartbeatProcess:
         printed = self._pass_on(last=True)
         if not self._ending:
             # A process that is killed from outside, for example when memory runs out, prints no
-            # traceback.
-            where = "" if has_crashed(printed) else self._vitals.whereabouts
+            # traceback, and none of its stacks.
+            where = "" if FATAL_ERROR in printed else self._vitals.whereabouts
             ended = f"its process ended; {where}" if where else "its process ended"
             if where and self._kill_at is None:
                 self._mailbox.send(CONTROLLER, Printed(self._name, ended))

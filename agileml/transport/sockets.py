@@ -108,6 +108,8 @@ class _SocketStream:
     """A stream over a socket."""
 
     _socket: socket.socket
+    _would_wait: tuple[type[OSError], ...]
+    """Raised by the socket where there is nothing to read now."""
 
     def fileno(self) -> int:
         """The descriptor, for the selector."""
@@ -116,6 +118,13 @@ class _SocketStream:
     def close(self) -> None:
         """Closes the socket."""
         self._socket.close()
+
+    def receive_into(self, memory: memoryview) -> int | None:
+        """Number of bytes received; 0 at the end of the stream."""
+        try:
+            return self._socket.recv_into(memory)
+        except self._would_wait:
+            return None
 
 
 class PlainStream(_SocketStream):
@@ -127,6 +136,7 @@ class PlainStream(_SocketStream):
     """No name is proven: only processes of the socket's owner may open it."""
     short_read_is_last = True
     """A short read means that no more data is available."""
+    _would_wait = (BlockingIOError,)
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -142,13 +152,6 @@ class PlainStream(_SocketStream):
         """Puts the connection under TLS. A client gives the name that the server has to prove."""
         return TlsStream(self._socket, context, server_hostname)
 
-    def receive_into(self, memory: memoryview) -> int | None:
-        """Number of bytes received; 0 at the end of the stream."""
-        try:
-            return self._socket.recv_into(memory)
-        except BlockingIOError:
-            return None
-
     def send(self, pieces: Sequence[memoryview]) -> int | None:
         """Number of bytes sent."""
         try:
@@ -161,6 +164,7 @@ class TlsStream(_SocketStream):
     """A TCP socket under TLS."""
 
     _socket: ssl.SSLSocket
+    _would_wait = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
     short_read_is_last = False
 
     def __init__(
@@ -202,13 +206,6 @@ class TlsStream(_SocketStream):
             return False
         return True
 
-    def receive_into(self, memory: memoryview) -> int | None:
-        """Number of bytes received; 0 at the end of the stream."""
-        try:
-            return self._socket.recv_into(memory)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return None
-
     def send(self, pieces: Sequence[memoryview]) -> int | None:
         """Number of bytes sent. After None, OpenSSL expects the same bytes again, possibly followed
         by more.
@@ -225,7 +222,7 @@ class TlsStream(_SocketStream):
 
         try:
             return self._socket.send(data)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        except self._would_wait:
             return None
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import inf
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -50,25 +50,6 @@ class UnknownBillingRule(BidBrainError, LookupError):
 Dues = tuple[Floats, Floats]
 """Ages in microseconds, and future billed seconds: `seconds[i]` are paid if the machine still runs
 at `ages[i]`."""
-
-
-class BillingRule(Protocol):
-    """How a provider bills. Rules are stateless; one instance serves any number of machines."""
-
-    @property
-    def name(self) -> str:
-        """The rule's name in scenarios and in `billing_rule`."""
-
-    def bill(self, life: Life, prices: Prices) -> Bill:
-        """The bill of one machine; raises `TooLittleHistory` where the prices do not cover its
-        life.
-        """
-
-    def dues(self, age: int, horizon: int, ended: End) -> Dues:
-        """Dues from `age` on, if the machine is kept for `horizon` and then ends as `ended` says.
-
-        `ended` is `LEFT` or `HANDED_ON`; earlier evictions come from the survival curve.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +153,15 @@ class FullMinutes:
         ends = np.minimum(begins + MINUTE, last)
         return _dues(ends, ends - np.maximum(begins, age))
 
+
+BillingRule = HourlyRefund | PerSecond | FullMinutes
+"""How a provider bills. Rules are stateless; one instance serves any number of machines. `name` is
+the rule's name in scenarios and in `billing_rule`.
+
+`bill` is the bill of one machine; it raises `TooLittleHistory` where the prices do not cover the
+machine's life. `dues` are the dues from an age on, if the machine is kept for a horizon and then
+ends as `ended` says: `LEFT` or `HANDED_ON`; earlier evictions come from the survival curve.
+"""
 
 FIRST_HOUR_FREE = PerSecond("per-second-first-hour-free", free_until=HOUR, hourly_price=True)
 """Free if interrupted in the first hour, else the seconds used, with a minimum of a minute."""

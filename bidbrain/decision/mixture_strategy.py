@@ -80,13 +80,6 @@ class Mixing:
         return 2 * reaction + LOOK_AGAIN
 
     @property
-    def spare_hours(self) -> float:
-        """How long machines are paid for without working: while all wait for the replacement of an
-        evicted one, and at the end, until they are returned."""
-        interruption = self.overheads.eviction + 2 * self.overheads.resize + LOOK_AGAIN
-        return interruption / HOUR
-
-    @property
     def change_hours(self) -> float:
         """How long machines that replace others are paid for before they work."""
         return (self.overheads.startup + self.overheads.resize) / HOUR
@@ -128,14 +121,17 @@ class Mixing:
             return cheapest(terms, work, hours_left) or fastest(terms, work)
 
         # The fastest schedule whose machines can also be started within the dollars left, and paid
-        # for without work for some more hours.
+        # for without work: while all wait for the replacement of an evicted one, and at the end,
+        # until they are returned.
+        interruption = self.overheads.eviction + 2 * self.overheads.resize + LOOK_AGAIN
+        spare_hours = interruption / HOUR
         schedule = fastest(terms, work, usd_left)
         starts = 0.0
         for _ in range(_TRIES):
             if schedule is None:
                 break
             first = schedule.phases[0].mixture
-            cost = change_usd(terms, held, first) + self.spare_hours * first.usd_per_hour
+            cost = change_usd(terms, held, first) + spare_hours * first.usd_per_hour
             if schedule.usd + cost <= usd_left:
                 break
             starts = max(cost, starts + schedule.usd + cost - usd_left)
@@ -288,7 +284,18 @@ class Mixed:
         decision = self.strategy.decide(part)
         staying = sum(holding.rent.machines for holding in holdings if holding.leaves_at is None)
         room = count - staying
-        fitted = _fitted(decision.actions, room)
+
+        # Purchases are cut to the free number of machines.
+        free = max(room, 0)
+        fitted: list[Rent | Return] = []
+        for action in decision.actions:
+            if not isinstance(action, Rent):
+                fitted.append(action)
+                continue
+            machines = min(action.machines, free)
+            free -= machines
+            if machines:
+                fitted.append(replace(action, machines=machines))
 
         if not fitted and room > 0:
             # Some strategies buy only when nothing is held: more machines like those held.
@@ -332,21 +339,6 @@ def _excess_returns(situation: Situation, wanted: Mapping[str, int]) -> Iterator
         if is_over or (not wanted.get(name, 0) and count):
             over[name] -= count
             yield Return(holding.allocation, situation.now)
-
-
-def _fitted(actions: Iterable[Rent | Return], room: int) -> list[Rent | Return]:
-    """The actions, with purchases cut to the free number of machines."""
-    fitted: list[Rent | Return] = []
-    for action in actions:
-        if not isinstance(action, Rent):
-            fitted.append(action)
-            continue
-        count = min(action.machines, max(room, 0))
-        room -= count
-        if count:
-            fitted.append(replace(action, machines=count))
-
-    return fitted
 
 
 def _divided(actions: Iterable[Rent | Return], lasting: int) -> Iterator[Rent | Return]:

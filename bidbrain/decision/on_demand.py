@@ -136,11 +136,13 @@ def reason_to_leave_spot(record: SpotRecord, price_share: float, now: int) -> st
     """
     since = max([now - RECORD_WINDOW, *record.fallbacks])
     times = sum(at > since for at in record.taken)
-    if times < FAILING_EVICTIONS or record.lasting_share > price_share:
+    # The share of paid spot time whose work lasted.
+    lasting_share = record.lasting / record.paid if record.paid else 0.0
+    if times < FAILING_EVICTIONS or lasting_share > price_share:
         return ""
     return (
         f"spot keeps failing: {times} evictions in {RECORD_WINDOW / HOUR:g} hours,"
-        f" {record.lasting_share:.0%} of the paid time was useful, at {price_share:.0%} of the "
+        f" {lasting_share:.0%} of the paid time was useful, at {price_share:.0%} of the "
         "on-demand price"
     )
 

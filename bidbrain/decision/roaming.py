@@ -59,11 +59,6 @@ class GangNow:
     look: int
     only_spot: frozenset[Market] = frozenset()
 
-    @property
-    def nu(self) -> float:
-        """Work per hour of each machine of the baseline."""
-        return self.baseline.offer.nu
-
 
 @dataclass(frozen=True, eq=False)
 class _ZoneFacts:
@@ -155,7 +150,7 @@ class Roaming:
         facts = self._facts
         usd = facts.on_demand / NANOS_PER_DOLLAR * planned.machines * hours
         saved = situation.saved
-        if saved is not None and (home := self._zone(saved.market)) is not None:
+        if saved is not None and (home := facts.zones.get(saved.market)) is not None:
             usd += self.usd_per_gb[home] * saved.gigabytes
 
         usd[np.abs(facts.nu - planned.offer.nu) >= _ROUNDING] = inf
@@ -167,8 +162,8 @@ class Roaming:
 
     def move_usd(self, origin: Market, target: Market, gigabytes: float) -> float:
         """The price of sending a checkpoint from one market to another."""
-        begins = self._zone(origin)
-        ends = self._zone(target)
+        begins = self._facts.zones.get(origin)
+        ends = self._facts.zones.get(target)
         if begins is None or ends is None:
             return 0.0
         return float(self.usd_per_gb[begins, ends]) * gigabytes
@@ -187,12 +182,14 @@ class Roaming:
         known = self._known(situation.looks(), now, on_spot)
 
         facts = self._facts
-        slower = gang.nu / facts.nu
+        # Work per hour of each machine of the baseline.
+        nu = gang.baseline.offer.nu
+        slower = nu / facts.nu
         prices = [situation.price(offer) for offer in self.offers]
         spot = np.array(prices)
 
         # On slower machines on demand, the job would end later than assumed.
-        least_nu = gang.nu - _ROUNDING
+        least_nu = nu - _ROUNDING
         too_slow = np.flatnonzero(facts.nu < least_nu).tolist()
         only_spot = self._zones(gang.only_spot) | {*too_slow}
         saved = situation.saved
@@ -205,7 +202,7 @@ class Roaming:
         # for its checkpoint.
         home = None
         if saved is not None:
-            home = self._zone(saved.market) if running is None else running.zone
+            home = facts.zones.get(saved.market) if running is None else running.zone
         refused = set[int]()
 
         for zone, offer in enumerate(self.offers):
@@ -216,7 +213,7 @@ class Roaming:
         spot_usd = spot * slower * per_hour
         on_demand_usd = facts.on_demand * slower * per_hour
         moving = self.usd_per_gb * gigabytes
-        rate = gang.nodes * gang.nu * gang.speed
+        rate = gang.nodes * nu * gang.speed
         work = situation.work_left / rate / HOUR
         time_left = gang.deadline - now
         left = time_left / HOUR
@@ -251,7 +248,7 @@ class Roaming:
             there.setdefault(_kind(holding), []).append(holding)
 
         for (market, spot), held in there.items():
-            zone = self._zone(market)
+            zone = self._facts.zones.get(market)
             count = sum(holding.rent.machines for holding in held)
             if zone is None or count < gang.least:
                 continue
@@ -268,9 +265,6 @@ class Roaming:
 
     def _zones(self, markets: frozenset[Market]) -> frozenset[int]:
         return frozenset(zone for zone, offer in enumerate(self.offers) if offer.market in markets)
-
-    def _zone(self, market: Market) -> int | None:
-        return self._facts.zones.get(market)
 
     def _known(self, looks: tuple[Look, ...], now: int, up: int | None) -> Known:
         """The earlier knowledge with the job's own looks; those before its last decision are not

@@ -175,13 +175,6 @@ class SpotRecord:
     lasting: int = 0
     resumes: bool = True
 
-    @property
-    def lasting_share(self) -> float:
-        """The share of paid spot time whose work lasted."""
-        if self.paid:
-            return self.lasting / self.paid
-        return 0.0
-
 
 UNTRIED = SpotRecord()
 """The record of a job that has not run yet."""

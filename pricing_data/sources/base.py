@@ -132,30 +132,34 @@ class Effort:
     is_daily: bool = False
     is_whole: bool = False
 
-    def __add__(self, other: Effort) -> Effort:
-        calls = self.calls + other.calls
-        rows = self.rows + other.rows
-        megabytes = self.megabytes + other.megabytes
-        return Effort(calls, rows, megabytes)
-
-    def scaled(self, share: float) -> Effort:
-        scaled_calls = max(1.0, self.calls * share)
-        scaled_megabytes = self.megabytes * share
-        return Effort(scaled_calls, self.rows * share, scaled_megabytes)
-
 
 _CALLS_PER_SECOND = 5
 _MEGABYTES_PER_SECOND = 5
-_BYTES_PER_ROW = 8
+BYTES_PER_ROW = 8
+"""About how much the store grows by a row."""
 
 
 def effort(tasks: Iterable[Effort], span: int, *, some_types: bool) -> Effort:
     """The effort of tasks together, for a history of this length."""
-    total = Effort(0, 0, 0)
+    total_calls = total_rows = total_megabytes = 0.0
     for task in tasks:
-        whole = task.scaled(max(1.0, span / DAY)) if task.is_daily else task
-        total += whole.scaled(0.1) if some_types and not task.is_whole else whole
-    return total
+        shares = list[float]()
+        if task.is_daily:
+            shares.append(max(1.0, span / DAY))
+        if some_types and not task.is_whole:
+            shares.append(0.1)
+
+        calls, rows, megabytes = task.calls, task.rows, task.megabytes
+        for share in shares:
+            # A task takes a call, however little it asks for.
+            calls = max(1.0, calls * share)
+            rows *= share
+            megabytes *= share
+        total_calls += calls
+        total_rows += rows
+        total_megabytes += megabytes
+
+    return Effort(total_calls, total_rows, total_megabytes)
 
 
 def minutes(total: Effort, workers: int) -> float:
@@ -163,11 +167,6 @@ def minutes(total: Effort, workers: int) -> float:
     reading = total.megabytes / _MEGABYTES_PER_SECOND
     waiting = total.calls / _CALLS_PER_SECOND / max(workers, 1) + reading
     return waiting / 60
-
-
-def disk_megabytes(total: Effort) -> float:
-    """About how much the store grows."""
-    return total.rows * _BYTES_PER_ROW / 1e6
 
 
 R = TypeVar("R")

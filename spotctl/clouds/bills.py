@@ -369,13 +369,6 @@ class FocusExport:
 RECOGNIZED_BY = "a FOCUS export ChargePeriodStart, ChargeCategory and BilledCost"
 
 
-def is_focus(columns: Cells) -> bool:
-    return {
-        "chargeperiodstart",
-        "chargecategory",
-    } <= columns.keys() and not columns.keys().isdisjoint(("billedcost", "effectivecost"))
-
-
 def provider_of(cells: Cells) -> str:
     """The provider's name; empty if the line has none."""
     return next((text for name in PROVIDER if (text := cells.get(name, "").strip())), "")

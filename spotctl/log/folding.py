@@ -272,36 +272,37 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     return _backed_off(_closed(state, event), market, sides, at, eviction=False, scope=event.scope)
 
 
-def _answered(
-    state: RunState, event: ev.OrderSettled | ev.Renewed | ev.BidChanged, at: int
-) -> RunState:
-    """The outcome of an order that got no answer, of a renewal, or of a raised bid."""
+def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:
+    """It is known now what became of an order that got no answer."""
+    unclear = {order: since for order, since in state.unclear.items() if order != event.intent}
+    return _changed(state, unclear=unclear)
+
+
+def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
+    """The leases of the machines that are still there end later, and never earlier."""
     intent = state.open.get(event.intent)
-    match event:
-        case ev.OrderSettled():
-            unclear = {
-                order: since for order, since in state.unclear.items() if order != event.intent
-            }
-            return _changed(state, unclear=unclear)
-
-        case ev.Renewed() if isinstance(intent, ev.RenewIntended):
-            alive = [held for name in intent.machines if (held := state.machines[name]).alive]
-            until = intent.lease_until
-            state = _with(
-                state, (_changed(held, lease_until=max(until, held.lease_until)) for held in alive)
-            )
-
-        case ev.BidChanged():
-            bids = state.machines[event.id].bids
-            if event.intent in state.open:
-                # The time between the intent and its outcome counts at the bid that came of it.
-                *before, (at, _) = bids
-                bids = tuple(before)
-            if event.bid != bids[-1][1]:
-                bids = (*bids, (at, event.bid))
-            state = _machines(state, (event.id,), bids=bids)
+    if isinstance(intent, ev.RenewIntended):
+        longer = list[Held]()
+        for name in intent.machines:
+            held = state.machines[name]
+            if held.alive:
+                until = max(intent.lease_until, held.lease_until)
+                longer.append(_changed(held, lease_until=until))
+        state = _with(state, longer)
 
     return _closed(state, event)
+
+
+def _bid_changed(state: RunState, event: ev.BidChanged, at: int) -> RunState:
+    """The time between the intent and its outcome counts at the bid that came of it."""
+    bids = state.machines[event.id].bids
+    if event.intent in state.open:
+        *before, (at, _) = bids
+        bids = tuple(before)
+    if event.bid != bids[-1][1]:
+        bids = (*bids, (at, event.bid))
+
+    return _machines(_closed(state, event), (event.id,), bids=bids)
 
 
 def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
@@ -497,14 +498,14 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.RentIntended: _intended,
     ev.Rented: _rented,
     ev.RentRefused: _refused,
-    ev.OrderSettled: _answered,
+    ev.OrderSettled: _settled,
     ev.RenewIntended: _intended,
-    ev.Renewed: _answered,
+    ev.Renewed: _renewed,
     ev.ReturnIntended: _intended,
     ev.Returned: _closed,
     ev.ReturnScheduled: _leaves,
     ev.BidIntended: _intended,
-    ev.BidChanged: _answered,
+    ev.BidChanged: _bid_changed,
     ev.BootAdvanced: _kept,
     ev.BootSilent: _ended,
     ev.MachineRan: _kept,

@@ -71,6 +71,8 @@ class Paced(Decades):
     fast the computer.
     """
 
+    ITEM_SECONDS = 0.0006
+
     def step(
         self,
         shard: range,
@@ -80,7 +82,7 @@ class Paced(Decades):
         clock: int,
         rng: np.random.Generator,
     ) -> None:
-        time.sleep(0.0006 * (hi - lo))
+        time.sleep(self.ITEM_SECONDS * (hi - lo))
         super().step(shard, lo, hi, params, clock, rng)
 
 
@@ -112,22 +114,12 @@ class Gated(Paced):
         super().step(shard, lo, hi, params, clock, rng)
 
 
-class Slow(Decades):
+class Slow(Paced):
     """A toy model whose clocks take a second: machines that take seconds to join do so before the
     job is done.
     """
 
-    def step(
-        self,
-        shard: range,
-        lo: int,
-        hi: int,
-        params: ParamView,
-        clock: int,
-        rng: np.random.Generator,
-    ) -> None:
-        time.sleep(0.012 * (hi - lo))
-        super().step(shard, lo, hi, params, clock, rng)
+    ITEM_SECONDS = 0.012
 
 
 class Settled(Decades):

@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor
-from typing import Protocol
 
 from bidbrain.lab.bids.market import Assumptions, GeneratedMarket, OwnMachine
 from bidbrain.outbid.bid import BidAdviser, BidStep, BidTerms, HeldBid
@@ -44,15 +43,6 @@ class Plan:
 
     host: int
     bid: int | None
-
-
-class Bidding(Protocol):
-    """A way of bidding."""
-
-    def plan(self, view: View) -> Plan | None:
-        """The machine to go on with, which may be the one that is held, at another bid; None: none
-        for now.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +108,10 @@ class BidBrain:
             return None
         return Plan(best.bid.host, best.bid.bid)
 
+
+Bidding = Margin | NoBid | BidBrain
+"""A way of bidding: `plan` is the machine to go on with, which may be the one that is held, at
+another bid; None: none for now."""
 
 ON_DEMAND, BIDBRAIN = "on-demand", "bidbrain"
 STEPS = {"raise": BidStep.RAISE, "let go": BidStep.LEAVE, "wait": BidStep.HOLD}

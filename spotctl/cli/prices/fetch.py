@@ -189,7 +189,7 @@ def fetch(
 def _announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int) -> list[str]:
     """About how many calls, rows, minutes and megabytes, a line in all. Nothing if no task can
     run."""
-    from pricing_data.sources.base import Effort, disk_megabytes, effort, minutes
+    from pricing_data.sources.base import BYTES_PER_ROW, Effort, effort, minutes
     from spotctl.clouds.wiring import prices_of
 
     planned = [
@@ -218,12 +218,13 @@ def _announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int)
         if not given
     ]
 
+    disk_megabytes = total.rows * BYTES_PER_ROW / 1e6
     narrower = f" (narrow it with {' and '.join(left)})" if left else ""
     return [
         f"asks {places or ', '.join(sorted({cloud for cloud, _ in planned}))}: about "
         f"{total.calls:,.0f} requests,"
         f" {total.megabytes:,.0f} MB to download, {total.rows:,.0f} rows, "
-        f"{disk_megabytes(total):,.1f} MB of disk,"
+        f"{disk_megabytes:,.1f} MB of disk,"
         f" {duration}{narrower}"
     ]
 

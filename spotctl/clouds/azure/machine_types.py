@@ -37,11 +37,6 @@ _LARGE_BASELINE = 0.17
 """The share of the first generation of B sizes from 8 vCPUs on."""
 
 
-def shipped() -> tuple[InstanceType, ...]:
-    """See `MachineTypesPart`; the package lists no sizes."""
-    return ()
-
-
 def traits_of(name: str) -> MachineTraits:
     """See `MachineTypesPart`. No traits for a name that does not follow Azure's scheme."""
     match = _PARTS.fullmatch(name.lower())

@@ -37,11 +37,6 @@ NEVER_SPOT = frozenset("m2 m3 x4".split())
 November 2026."""
 
 
-def shipped() -> tuple[InstanceType, ...]:
-    """See `MachineTypesPart`; the package lists no types."""
-    return ()
-
-
 def traits_of(name: str) -> MachineTraits:
     """See `MachineTypesPart`."""
     type_, attached = split_type(name)

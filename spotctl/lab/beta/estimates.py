@@ -39,10 +39,6 @@ class BetaQuery:
     window: int
     at: int
 
-    @property
-    def market(self) -> Market:
-        return self.series.market
-
 
 @dataclass(frozen=True, slots=True)
 class BidEstimate:
@@ -85,7 +81,7 @@ def bid_of(query: BetaQuery, delta: str, bid: str) -> Bid:
         return FixedBid(parse_usd(bid, "bid"))
 
     try:
-        return FixedBid(query.library.catalog.on_demand(query.market, query.at).price)
+        return FixedBid(query.library.catalog.on_demand(query.series.market, query.at).price)
     except UnknownPrice as error:
         raise BadRequest(f"{error}; or give --bid-delta or --bid in dollars") from error
 
@@ -111,13 +107,13 @@ def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None) -> BidEstimate:
 
     evidence = "price" if hazard is None else hazard.kind
     return BidEstimate(
-        query.market, bid, query.window, query.at, estimate, price, evidence, crossing.share
+        query.series.market, bid, query.window, query.at, estimate, price, evidence, crossing.share
     )
 
 
 def hazard_of_market(query: BetaQuery) -> Hazard | None:
     """The market's hazard from stored figures and stored records of availability."""
-    market, at, store = query.market, query.at, query.library.store
+    market, at, store = query.series.market, query.at, query.library.store
     # An earlier moment may only use figures published before it.
     is_latest = at == query.series.last
     figures = store.facts(INTERRUPTIONS, market.cloud)

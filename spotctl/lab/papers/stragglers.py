@@ -258,14 +258,13 @@ SETTLED = 10
 """Clocks after which the assignment counts as settled."""
 
 
-class Heavy:
-    """Updates the whole model, so that communication bounds a clock."""
+class Heavy(Light):
+    """Work that takes no time, and updates the whole model, so that communication bounds a
+    clock.
+    """
 
     name = "heavy"
     chunk = 4
-
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
 
     def init(self, rng: np.random.Generator) -> Params:
         """Zeros."""
@@ -289,11 +288,6 @@ class Heavy:
         del shard, clock, rng
         change = np.full((ROWS, 64), hi - lo, np.float32)
         params.update("w", None, change)
-
-    def loss(self, params: ParamReader, sample: Sample) -> float:
-        """None of interest."""
-        del params, sample
-        return 1.0
 
 
 def served(

@@ -77,17 +77,13 @@ class EndOfRun:
         self.awaited = ""
         """The thing that the end waits for once all machines are gone, and until when."""
 
-    @property
-    def _state(self) -> RunState:
-        return self._journal.state
-
     def over(self, *, listed: bool) -> bool:
         """Whether all machines are gone. `listed`: the provider was asked after the request to
         stop, so its answer also shows machines whose order was never answered.
 
         A cloud that does not answer is waited for until the leases are over.
         """
-        state = self._state
+        state = self._journal.state
         if state.ended is not None:
             return True
         over = self._journal.now() - self._teardown
@@ -101,7 +97,7 @@ class EndOfRun:
         the run costs.
         """
         try:
-            news = unrecorded(self._state, self._journal.now(), self._tariff)
+            news = unrecorded(self._journal.state, self._journal.now(), self._tariff)
         except (ProviderError, PricingDataError):
             # Missing prices are tried again in the next turn.
             return
@@ -115,11 +111,11 @@ class EndOfRun:
 
         `work_left` returns the share of the work that is left, None if unknown.
         """
-        if self._state.ended is None:
-            stop = self._state.stopping
+        if self._journal.state.ended is None:
+            stop = self._journal.state.stopping
             assert stop is not None
             outcome, missing = self._store(workload, stop.outcome)
-            left = self._remove_leftovers() if self._rented and self._state.orders else ()
+            left = self._remove_leftovers() if self._rented and self._journal.state.orders else ()
             recorded = {**stop.facts, **workload.facts()}
             costs = self._costs(outcome)
             message = stop.message + missing
@@ -148,12 +144,12 @@ class EndOfRun:
                     self._journal.write(prices)
             self._journal.write(ev.RunEnded(outcome, message, wall_us, recorded))
 
-        assert self._state.ended is not None
-        return self._state.ended
+        assert self._journal.state.ended is not None
+        return self._journal.state.ended
 
     def _left_plan(self) -> list[str]:
         """How the run left its plan, and whether the computer of a local market was a cause."""
-        state = self._state
+        state = self._journal.state
         departures = list(state.left_plan)
         planned = state.planned
         begun, stood_before = self._began
@@ -206,7 +202,7 @@ class EndOfRun:
     def _attempts(self, patience: int, awaited: str) -> Iterator[bool]:
         """Pauses between attempts, for at most `patience`; says of each whether it is the last."""
         until = self._journal.now() + patience
-        clock = " of the market's clock" if self._state.is_replayed else ""
+        clock = " of the market's clock" if self._journal.state.is_replayed else ""
         self.awaited = f"{awaited}, tried until {moment(until)}{clock}"
         pause = 1
         while self._journal.now() < until:
@@ -220,12 +216,12 @@ class EndOfRun:
         brought has ended by the end of its lease. So have those that are known, if the run `ends`
         them."""
         over = self._journal.now() - self._teardown
-        for held in self._state.alive if ends_machines else ():
+        for held in self._journal.state.alive if ends_machines else ():
             if held.id.startswith(unlisted) and over >= held.lease_until:
                 self._journal.write(ev.MachineEnded(held.id, held.lease_until, LEASE_ENDED))
 
-        for intent in self._state.unclear:
-            order = self._state.orders[intent]
+        for intent in self._journal.state.unclear:
+            order = self._journal.state.orders[intent]
             if observe.hidden(order.market, unlisted) and over >= order.lease_until:
                 self._journal.write(ev.OrderSettled(intent))
 
@@ -238,11 +234,14 @@ class EndOfRun:
         now = self._journal.now()
 
         def count() -> tuple[dict[str, Any], tuple[ev.Priced, ...]]:
-            work = SameWork() if outcome == FAILED else same_work(self._state, now)
+            work = SameWork() if outcome == FAILED else same_work(self._journal.state, now)
             instead = None if work.unknown else work.amount
-            amounts = {"spent": budget.spent(self._state, now, self._tariff), "on_demand": instead}
+            amounts = {
+                "spent": budget.spent(self._journal.state, now, self._tariff),
+                "on_demand": instead,
+            }
             why = {"on_demand_unknown": work.unknown} if work.unknown else {}
-            return amounts | why, tuple(priced(self._state, now, self._tariff))
+            return amounts | why, tuple(priced(self._journal.state, now, self._tariff))
 
         try:
             return self._executor.retry(count)

@@ -19,7 +19,6 @@ from spotctl.clouds.bills import (
     Cells,
     ExportFormat,
     ProviderBill,
-    is_focus,
     moment,
     normalized,
     provider_of,
@@ -100,7 +99,10 @@ _Choice = Callable[[Cells], ExportFormat | None]
 
 
 def _choice(cells: Cells, provider: str) -> _Choice:
-    if not is_focus(cells):
+    has_kinds = {"chargeperiodstart", "chargecategory"} <= cells.keys()
+    has_costs = not cells.keys().isdisjoint(("billedcost", "effectivecost"))
+    is_focus = has_kinds and has_costs
+    if not is_focus:
         chosen = _format(cells, provider)
         return lambda _: chosen
 
