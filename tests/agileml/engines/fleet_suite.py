@@ -203,7 +203,8 @@ class FleetSuite:
         job = replace(
             JOB,
             source=TrainerSource(str(trainer), {"lengths": LENGTHS}),
-            stopping=Stopping(clocks=60),
+            # Many, so that the job lasts until the new node is refused.
+            stopping=Stopping(clocks=200),
         )
 
         def change_and_join(_: Sequence[RunningMachine]) -> Act:
