@@ -115,14 +115,11 @@ def _owed(
         for kind, share in shares.get(job.name, {}).items():
             debt = 0.0
             part = share / (job.least if job.gang else 1)
-            if previous is not None and abs(part - round(part)) > _WHOLE:
+            before = known.get(job.name)
+            # A job that was not in the last round has no debts, whatever one of its name had.
+            if previous is not None and before is not None and abs(part - round(part)) > _WHOLE:
                 debt = previous.owed.get(job.name, {}).get(kind, 0.0)
-                before = known.get(job.name)
-                got_now = job.received.get(kind, 0.0)
-                got_before = 0.0
-                if before:
-                    got_before = before.received.get(kind, 0.0)
-                got = got_now - got_before
+                got = job.received.get(kind, 0.0) - before.received.get(kind, 0.0)
                 seconds = queue.now - previous.queue.now
                 due_share = previous.shares.get(job.name, {}).get(kind, 0.0)
                 debt += due_share * seconds - got

@@ -79,33 +79,42 @@ def test_a_job_that_comes_again_has_received_nothing(log: EventLog) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_job_that_leaves_gives_its_share_to_the_others(log: EventLog, policy: str) -> None:
     """By the rounds that the log has, as in a launch."""
-    terms = QueueTerms(policy, round_seconds=360.0)
-    rows = [
-        replace(each, terms=terms, usd_per_hour={KIND: 0.2})
-        for each in (joined("a"), joined("b"), joined("c"))
-    ]
-    known = JobsQueued()
-    held, waited = set[str](), 0
-    for number in range(2 * len(rows)):
-        now = 3600.0 * number
-        if not number:
-            log.add_to_queue(LOCAL, 0, rows)
-        known = log.queued(LOCAL, known)
-        present = [known.job(name, now) for name in known.joined]
-        decided = next_round(known.queue_of(present, now, (QUOTA,)), known.last)
+    terms = QueueTerms(policy)
+    rows = [replace(joined(name), terms=terms, usd_per_hour={KIND: 0.2}) for name in ("a", "b")]
+    log.add_to_queue(LOCAL, 0, rows)
+    known = log.queued(LOCAL, JobsQueued())
+    jobs = [known.job(name, 0.0) for name in known.joined]
+    first = next_round(known.queue_of(jobs, 0.0, (QUOTA,)))
+    holder = next(iter(first.machines))
+    (other,) = {"a", "b"} - {holder}
 
-        afresh = next_round(known.queue_of(present, now, (QUOTA,)))
-        assert decided.shares == afresh.shares
-        left = next(iter(decided.machines), None)
-        waited += left is None
-        held |= {left} if left else set()
-        gone = [JobLeft(left)] if left else []
-        log.add_to_queue(LOCAL, known.rows, [decided, *gone])
-        if len(held) == len(rows):
-            break
+    log.add_to_queue(LOCAL, known.rows, [first, JobLeft(holder)])
+    known = log.queued(LOCAL, known)
+    alone = known.queue_of([known.job(other, 3600.0)], 3600.0, (QUOTA,))
+    second = next_round(alone, known.last)
+    assert second.shares == next_round(alone).shares
+    assert list(second.machines) == [other]
 
-    assert held == {"a", "b", "c"}
-    assert not waited
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_that_comes_again_is_owed_nothing(log: EventLog, policy: str) -> None:
+    """As a job of last night is, though a round of that time gave it a part of its share only."""
+    terms = QueueTerms(policy)
+    rows = [replace(joined(name), terms=terms, usd_per_hour={KIND: 0.2}) for name in "abc"]
+    log.add_to_queue(LOCAL, 0, rows)
+    known = log.queued(LOCAL, JobsQueued())
+    jobs = [known.job(name, 0.0) for name in known.joined]
+    first = next_round(known.queue_of(jobs, 0.0, (QUOTA,)))
+    leave = [JobLeft(name) for name in "abc"]
+    log.add_to_queue(LOCAL, known.rows, [first, *leave])
+
+    known = log.queued(LOCAL, known)
+    log.add_to_queue(LOCAL, known.rows, rows)
+    known = log.queued(LOCAL, known)
+    night = 86_400.0
+    again = [replace(known.job(name, night), arrival=night, since=night) for name in known.joined]
+    second = next_round(known.queue_of(again, night, (QUOTA,)), known.last)
+    assert all(debt == 0 for kinds in second.owed.values() for debt in kinds.values())
 
 
 def test_a_job_has_received_what_rounds_gave_it() -> None:
