@@ -150,6 +150,12 @@ class PriceSeries:
             self.market, times.astype(np.int64), all_prices.astype(np.int64), watched
         )
 
+    def held_from(self, time: int) -> "PriceSeries":
+        """The series from an earlier time on, at which its first price is already in force."""
+        times = np.insert(self.times, 0, time)
+        prices = np.insert(self.prices, 0, self.prices[0])
+        return replace(self, times=times, prices=prices)
+
     def held_until(self, end: int) -> "PriceSeries":
         """The series with its last price in force until `end`; unchanged if it lasts longer
         already.

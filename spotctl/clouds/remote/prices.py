@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -77,12 +76,7 @@ class PriceBook:
                     raise NotFound(f"{unknown}; fetch one (spotctl prices fetch)") from error
 
         if series.first - assumed <= start < series.first:
-            import numpy as np
-
-            # The first price is in force already.
-            times = np.insert(series.times, 0, start)
-            prices = np.insert(series.prices, 0, series.prices[0])
-            series = replace(series, times=times, prices=prices)
+            series = series.held_from(start)
         if start < series.first:
             cure = "fetch or import earlier ones (spotctl prices fetch)"
             problem = (
