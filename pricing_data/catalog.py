@@ -297,6 +297,16 @@ _FIRST_WORDS = {
 _FAMILIES = {word: family for family, words in _FIRST_WORDS.items() for word in words}
 
 
+def is_model(accelerator: str, wanted: str) -> bool:
+    """Whether an accelerator is of the wanted model, or a variant of it.
+
+    >>> is_model("A100-80GB", "a100"), is_model("L40S", "L4"), is_model("L4 (1/8)", "L4")
+    (True, False, False)
+    """
+    name, model = accelerator.upper(), wanted.upper()
+    return name == model or (name.startswith(f"{model}-") and not name.endswith("-SLICE"))
+
+
 def driver_of(accelerator: str | None) -> str | None:
     """The family of an accelerator's drivers; None if it is unknown, or if there is no accelerator.
 

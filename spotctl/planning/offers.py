@@ -19,7 +19,7 @@ from bidbrain.eviction.estimate import MEMORY, PriceOutlook
 from bidbrain.outbid.bid import HostMarket
 from bidbrain.strategies.base import Offer
 from bidbrain.strategies.names import ON_DEMAND
-from pricing_data.catalog import X86, XEN, Catalog, InstanceType, obstacle
+from pricing_data.catalog import GPU_MEMORY_GIB, X86, XEN, Catalog, InstanceType, is_model, obstacle
 from pricing_data.errors import UnknownPrice
 from pricing_data.market import LINUX, Market, api_region, closest, mistyped
 from pricing_data.series import PriceSeries
@@ -27,7 +27,7 @@ from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
 from spotctl.files.job.resources import Reservation, Resources
 from spotctl.files.job.spec import ANY, JobSpec
-from spotctl.files.job.values import CLOSE
+from spotctl.files.job.values import CLOSE, Accelerators
 from spotctl.home.cloud import cloud_of
 
 STALE_AFTER = 36 * HOUR
@@ -270,12 +270,26 @@ def _fits(machine: InstanceType, resources: Resources) -> bool:
     if needs.memory_gib is not None and machine.memory_gib not in needs.memory_gib:
         return False
 
-    wanted = needs.accelerators
-    if wanted is None:
+    return not needs.accelerators or any(
+        _has(machine, accelerators) for accelerators in needs.accelerators
+    )
+
+
+def _has(machine: InstanceType, wanted: Accelerators) -> bool:
+    """Whether a type has as many accelerators as wanted, of the model and the memory that are
+    wanted.
+    """
+    model = machine.accelerator
+    if model is None or machine.accelerators not in wanted.count:
+        return False
+    if wanted.model and not is_model(model, wanted.model):
+        return False
+    if wanted.memory_gib is None:
         return True
-    model = wanted.model.lower()
-    accelerator = machine.accelerator or ""
-    return model in accelerator.lower() and machine.accelerators in wanted.count
+
+    # A cloud that describes a type measures a little less than its GPU is named by.
+    gib = GPU_MEMORY_GIB.get(model, machine.traits.accelerator_gib)
+    return gib is not None and gib in wanted.memory_gib
 
 
 def why_unusable(snapshot: MarketSnapshot, row: int, spec: JobSpec) -> tuple[Market, str]:
@@ -418,9 +432,7 @@ def _listed_types(resources: Resources, catalog: Catalog) -> set[str]:
 
 def _unknown_accelerator(resources: Resources, catalog: Catalog) -> str:
     """A sentence about an accelerator that no machine has; empty if there are such machines."""
-    wanted = resources.needs.accelerators
-    if wanted is None or any(
-        wanted.model.lower() in accelerator.lower() for accelerator in catalog.accelerators
-    ):
-        return ""
-    return catalog.unknown_accelerator(wanted.model, ())
+    for wanted in resources.needs.accelerators:
+        if wanted.model and not any(is_model(name, wanted.model) for name in catalog.accelerators):
+            return catalog.unknown_accelerator(wanted.model, ())
+    return ""

@@ -48,7 +48,9 @@ RANGE_PATTERN = (
     rf"{DECIMAL_PATTERN}|{DECIMAL_PATTERN}\.\.({DECIMAL_PATTERN})?|\.\.{DECIMAL_PATTERN}"
 )
 NODES_PATTERN = r"[1-9][0-9]{0,3}\.\.[1-9][0-9]{0,3}"
-ACCELERATORS_PATTERN = rf"[A-Za-z][A-Za-z0-9-]*(:({WHOLE_RANGE_PATTERN}))?"
+_MODEL, _GB = r"[A-Za-z][A-Za-z0-9-]*", rf"{DECIMAL_PATTERN}GB"
+_GPU_MEMORY = rf"{_GB}|{_GB}\.\.({_GB})?|\.\.{_GB}"
+ACCELERATORS_PATTERN = rf"({_MODEL}(:({_GPU_MEMORY}))?|{_GPU_MEMORY})(:({WHOLE_RANGE_PATTERN}))?"
 RESERVED_PREFIX = "SPOTCTL_"
 """spotctl sets the variables that begin with this on every machine."""
 VARIABLE_PATTERN = rf"(?!{RESERVED_PREFIX})[A-Za-z_][A-Za-z0-9_]*"
@@ -244,12 +246,36 @@ def read_range(written: object, number: Callable[[str], LimitT], least: LimitT) 
     return Range(begin, end)
 
 
-def read_accelerators(written: object) -> Accelerators:
-    given = read_text(written)
-    if not re.fullmatch(ACCELERATORS_PATTERN, given):
-        raise ValueError("is not a model with a count")
-    model, colon, count = given.partition(":")
-    return Accelerators(model, read_range(count, int, 1) if colon else Range(1))
+def read_accelerators(written: object) -> tuple[Accelerators, ...]:
+    """The kinds in a text, or in a list of texts, any of which a machine may have."""
+    if written == []:
+        raise ValueError("is empty")
+    kinds = dict[Accelerators, None]()
+    for text in written if isinstance(written, list) else [written]:
+        given = read_text(text)
+        if not re.fullmatch(ACCELERATORS_PATTERN, given):
+            raise ValueError("is not a model or a memory with a count")
+
+        model, memory, count = "", None, Range(1)
+        for word in given.split(":"):
+            if "GB" in word and not word[0].isalpha():
+                memory = read_range(word.replace("GB", ""), float, 0.0)
+            elif word[0].isalpha():
+                model = word
+            else:
+                count = read_range(word, int, 1)
+        kinds[Accelerators(model, count, memory)] = None
+
+    return tuple(kinds)
+
+
+def accelerators_text(kinds: Sequence[Accelerators]) -> str | list[str]:
+    """The kinds as they are written in a job file."""
+    texts = []
+    for kind in kinds:
+        memory = re.sub(DECIMAL_PATTERN, r"\g<0>GB", str(kind.memory_gib or ""))
+        texts.append(":".join(filter(None, (kind.model, memory, str(kind.count)))))
+    return texts[0] if len(texts) == 1 else texts
 
 
 def read_variable(written: object) -> str:

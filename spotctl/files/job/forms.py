@@ -336,9 +336,13 @@ MEMORY_RANGE = _text(
     partial(conversions.read_range, number=float, least=0.0),
     number="number",
 )
-ACCELERATORS = _text(
-    conversions.ACCELERATORS_PATTERN,
-    'a model, and how many: V100, "V100:4", "V100:1.."',
+_ACCELERATORS: dict[str, object] = {
+    "type": "string",
+    "pattern": f"^(?:{conversions.ACCELERATORS_PATTERN})$",
+}
+ACCELERATORS = Form(
     conversions.read_accelerators,
-    lambda accelerators: f"{accelerators.model}:{accelerators.count}",
+    'a model or a memory, and how many: V100, "V100:4", "24GB..:1"; or a list of these',
+    {"anyOf": [_ACCELERATORS, {"type": "array", "items": _ACCELERATORS, "minItems": 1}]},
+    conversions.accelerators_text,
 )

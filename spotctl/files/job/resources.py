@@ -199,8 +199,12 @@ class Needs:
 
     vcpus: Range[int] | None = key(forms.VCPU_RANGE, "Number of vCPUs.", "8..")
     memory_gib: Range[float] | None = key(forms.MEMORY_RANGE, "Memory in GiB.", "16..")
-    accelerators: Accelerators | None = key(
-        forms.ACCELERATORS, "Model and number of accelerators.", "V100:1.."
+    accelerators: tuple[Accelerators, ...] = key(
+        forms.ACCELERATORS,
+        "Model, memory or both of accelerators, and their number; any one kind of a list.",
+        "V100:1..",
+        ["A100:8", "80GB..:8"],
+        default=(),
     )
 
 

@@ -87,10 +87,14 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
-    """How many accelerators of one model each machine has."""
+    """How many accelerators each machine has, of a model (any, if that is empty), of a memory size,
+    or of both.
+    """
 
     model: str
     count: Range[int]
+    memory_gib: Range[float] | None = None
+    """Of one accelerator."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from bidbrain.eviction.hazard import hazard_of
 from pricing_data.availability import Interruption
-from pricing_data.catalog import GPU_MEMORY_GIB, Catalog, InstanceType
+from pricing_data.catalog import GPU_MEMORY_GIB, Catalog, InstanceType, is_model
 from pricing_data.library import STALE, CloudPrices, Library, Selection, freshness_of_stored
 from pricing_data.list_prices import CsvRow, rows_of, saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market, is_region_of
@@ -46,10 +46,9 @@ class MachineWish:
         if not self.gpu:
             return True
 
-        name, wanted = (machine.accelerator or "").upper(), self.gpu.upper()
-        is_variant = name.startswith(f"{wanted}-") and not name.endswith("-SLICE")
         fewest, highest = self.gpus
-        return (name == wanted or is_variant) and fewest <= machine.accelerators <= highest
+        is_wanted = is_model(machine.accelerator or "", self.gpu)
+        return is_wanted and fewest <= machine.accelerators <= highest
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,12 +345,9 @@ def check_gpu(wish: MachineWish, catalog: Catalog) -> None:
         return
 
     known = catalog.accelerators | GPU_MEMORY_GIB.keys()
-    named = wish.gpu.upper()
-    for name in known:
-        upper = name.upper()
-        if upper == named or upper.startswith(f"{named}-"):
-            return
-    unknown = catalog.unknown_accelerator(named, rented_clouds(), known)
+    if any(is_model(name, wish.gpu) for name in known):
+        return
+    unknown = catalog.unknown_accelerator(wish.gpu.upper(), rented_clouds(), known)
     raise BadRequest(f"--gpu {wish.gpu}: {unknown}")
 
 

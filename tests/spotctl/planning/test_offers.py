@@ -91,7 +91,7 @@ def test_a_table_of_histories_is_the_one_that_the_store_would_make() -> None:
         ({"types": ("b.large", "a.xlarge")}, {"b.large", "a.xlarge"}),
         ({"needs": Needs(vcpus=Range(8))}, {"a.xlarge"}),
         ({"needs": Needs(memory_gib=Range(1.0, 8.0))}, {"a.large", "b.large"}),
-        ({"needs": Needs(accelerators=Accelerators("V100", Range(1)))}, set()),
+        ({"needs": Needs(accelerators=(Accelerators("V100", Range(1)),))}, set()),
         ({"regions": ("us-west-2",)}, {"b.large"}),
         ({"clouds": ("gcp",)}, set()),
     ],

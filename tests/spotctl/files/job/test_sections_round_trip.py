@@ -52,9 +52,14 @@ def decimal_ranges(draw: st.DrawFn) -> Range[float]:
     )
 
 
-accelerators = st.builds(
-    spec.Accelerators, st.from_regex(r"[A-Z][A-Z0-9-]{0,5}", fullmatch=True), whole_ranges(1)
-)
+models = st.from_regex(r"[A-Z][A-Z0-9-]{0,5}", fullmatch=True)
+accelerators = st.lists(
+    st.builds(spec.Accelerators, models, whole_ranges(1))
+    | st.builds(spec.Accelerators, models | st.just(""), whole_ranges(1), decimal_ranges()),
+    min_size=1,
+    max_size=3,
+    unique=True,
+).map(tuple)
 arguments = st.recursive(
     st.none()
     | st.booleans()
@@ -108,7 +113,7 @@ def resources(draw: st.DrawFn, program: Training | Command) -> Resources:
         # Elsewhere, the number that is left out is another one.
         counts = st.none() | counts
     needs = st.builds(
-        Needs, st.none() | whole_ranges(1), st.none() | decimal_ranges(), st.none() | accelerators
+        Needs, st.none() | whole_ranges(1), st.none() | decimal_ranges(), st.just(()) | accelerators
     )
     nodes = program.nodes if isinstance(program, Command) else None
     return Resources(

@@ -30,7 +30,7 @@ def test_a_file_with_everything_means_what_it_says(folder: Path) -> None:
             clouds=("aws", "azure"),
             machines=Range(4, 64),
             reliable=Reliable(2, "c6i.large"),
-            needs=Needs(Range(8), Range(7.5, 64.0), spec.Accelerators("V100", Range(1))),
+            needs=Needs(Range(8), Range(7.5, 64.0), (spec.Accelerators("V100", Range(1)),)),
             regions=("us-east-1", "eastus"),
             arch="any",
             memory=0.5,
