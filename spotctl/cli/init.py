@@ -63,7 +63,8 @@ def init(
     copy is tried. Without a terminal, with --yes and with --json, only --try does that.
 
     A task of SkyPilot or dstack (type: task) becomes a job file, too: its resources, nodes,
-    variables, commands and buckets. What has no counterpart is listed with its line.
+    variables, commands and buckets. What has no counterpart is listed with its line. A pipeline
+    becomes a job file for each task, to be launched in their order.
 
     With --trainer, three steps of the script run here. Lines that a trainer cannot carry are
     listed, and nothing is written.
@@ -88,10 +89,10 @@ def init(
             f"{file}: is no script; --try needs one, and launch --rehearse tries a job file"
         )
 
-    from spotctl.cli.script_job import task_of_another_tool, write_task_job
+    from spotctl.cli.task_jobs import tasks_of_another_tool, write_task_jobs
 
-    if not trainer and file.is_file() and (other := task_of_another_tool(file)) is not None:
-        write_task_job(session, other, job, force=force, json_=json_)
+    if not trainer and file.is_file() and (tasks := tasks_of_another_tool(file)):
+        write_task_jobs(session, tasks, job, force=force, json_=json_)
         return
     if trainer:
         raise BadRequest(

@@ -1,13 +1,11 @@
-"""`spotctl init` for a script, or for a task of SkyPilot or dstack: writes its job file.
+"""`spotctl init` for a script: writes its job file.
 
-For a script, it asks what only a person knows, and says which lines to change so that evictions
-lose no work. Of a task, it says what the job file lacks, with the line and what to use instead.
+It asks what only a person knows, and says which lines to change so that evictions lose no work.
 Nothing is written over without --force, and no job file is written that would be refused.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pricing_data.units import HOUR, MINUTE, counted
+from spotctl.cli.task_jobs import TASK_WRITTEN
 from spotctl.files.job.conversions import read_span, span_text
 from spotctl.files.job.reader import load, loads
 from spotctl.files.script.job_text import (
@@ -37,7 +36,6 @@ from spotctl.files.script.reading import (
 )
 from spotctl.files.script.trainer_text import trainer_job_text
 from spotctl.files.user_files import check_free, editor_line, write_new
-from spotctl.files.yaml_file import YamlFile, read
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
 from spotctl.show.columns import Column, as_json
@@ -46,18 +44,6 @@ if TYPE_CHECKING:
     from spotctl.cli.session import Session
     from spotctl.trials.seen_work import Judgement
     from spotctl.trials.trainer import ComparedTrainer
-
-_OVERWRITE = "or write over it with --force"
-_OF_SKYPILOT = {
-    "run",
-    "resources",
-    "setup",
-    "num_nodes",
-    "file_mounts",
-    "envs",
-    "workdir",
-    "service",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +68,7 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
     folder = request.job.parent.resolve()
     path = request.script.resolve()
     script = read_script(request.script, folder if path.is_relative_to(folder) else path.parent)
-    check_free(request.job, force=request.force, cure=_OVERWRITE)
+    check_free(request.job, force=request.force)
     answers = (
         ScriptAnswers() if request.silent or not session.in_terminal else _asked(request.script)
     )
@@ -119,7 +105,7 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
         }
         difference = None if compared is None else compared.difference
         files = {"file": str(request.job), "trainer": None if trainer is None else str(trainer)}
-        of_task = {"tool": None, "left_out": None}
+        of_task = {"files": None, "tool": None, "left_out": None}
         row = {**files, **of_task, "script": about, "difference": difference}
         session.answer_json(as_json(WRITTEN, row))
         return
@@ -228,7 +214,7 @@ def _write_job(
 
     if script.folder != request.job.parent.resolve():
         text = text.replace("kind: command\n", f"kind: command\nworkdir: {script.folder}\n", 1)
-    write_new(request.job, text, force=request.force, cure=_OVERWRITE)
+    write_new(request.job, text, force=request.force)
     return missing
 
 
@@ -243,7 +229,7 @@ def _write_trainer(
     from spotctl.trials.trainer import compared_trainer
 
     path = request.script.with_name(f"{request.script.stem}_trainer.py")
-    check_free(path, force=request.force, cure=_OVERWRITE)
+    check_free(path, force=request.force)
     try:
         compared = isolated(
             partial(compared_trainer, script.path, script.folder),
@@ -261,8 +247,8 @@ def _write_trainer(
     text = trainer_job_text(script, answers, str(app), compared.steps)
     if script.folder != request.job.parent.resolve():
         text = text.replace("kind: agileml", f"workdir: {script.folder}\nkind: agileml", 1)
-    write_new(path, compared.text, force=request.force, cure=_OVERWRITE)
-    write_new(request.job, text, force=request.force, cure=_OVERWRITE)
+    write_new(path, compared.text, force=request.force)
+    write_new(request.job, text, force=request.force)
 
     return path, compared
 
@@ -312,17 +298,6 @@ SCRIPT: tuple[Column[Mapping[str, Any]], ...] = (
 )
 
 
-_LEFT_OUT: tuple[Column[Mapping[str, Any]], ...] = (
-    Column("line", "line of the task"),
-    Column("key", "the part of the task that the job lacks, such as `resources.ports`"),
-    Column("reason", "why, and what to use instead"),
-)
-TASK_WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
-    Column("file", "the job file that was written"),
-    Column("tool", "with a task of another tool, which: SkyPilot or dstack", optional=True),
-    Column("left_out", "parts of the task without a counterpart", each=_LEFT_OUT, optional=True),
-)
-"""The JSON of `spotctl init` with a task of another tool."""
 WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     Column("file", "the job file that was written"),
     Column(
@@ -412,64 +387,3 @@ def _next(request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers
             f"{request.job}"
         )
     return f"next: spotctl plan {request.job}, then spotctl launch {request.job}"
-
-
-# -- tasks of other tools
-
-
-def task_of_another_tool(path: Path) -> YamlFile | None:
-    """The file, if it is a task of SkyPilot or something of dstack."""
-    file = read(path)
-    content = file.content if isinstance(file.content, dict) else {}
-    resources = content.get("resources")
-    is_own = "kind" in content or (isinstance(resources, dict) and "clouds" in resources)
-    return file if not is_own and ("type" in content or content.keys() & _OF_SKYPILOT) else None
-
-
-def write_task_job(
-    session: Session, file: YamlFile, job: Path, *, force: bool, json_: bool
-) -> None:
-    """Writes the job file, and says what was left out, with its line and what to use instead."""
-    from spotctl.files.tasks.dstack import dstack_draft
-    from spotctl.files.tasks.skypilot import skypilot_draft
-
-    check_free(job, force=force, cure=_OVERWRITE)
-    folder = Path(os.path.relpath(file.path.parent.resolve(), job.parent.resolve()))
-    content = file.content
-    assert isinstance(content, dict)
-    draft = (dstack_draft if "type" in content else skypilot_draft)(file, folder)
-    named = content.get("name")
-    if not isinstance(named, str) or not named:
-        named = file.path.name.lstrip(".").partition(".")[0]
-    text = draft.text(named)
-
-    try:
-        loads(text, job, session.settings.home)
-    except BadRequest as error:
-        raise BadRequest(f"{file.path}: gives a job that is refused: {error}") from error
-
-    write_new(job, editor_line(session.settings.home) + text, force=force, cure=_OVERWRITE)
-
-    left = draft.listed()
-    if json_:
-        rows = [{"line": line, "key": key, "reason": why} for line, key, why in left]
-        session.answer_json(
-            as_json(TASK_WRITTEN, {"file": str(job), "tool": draft.tool, "left_out": rows})
-        )
-        return
-
-    if left:
-        session.say(f"{file.path} has {counted(len(left), 'part')} without a counterpart:")
-    for line, key, why in left:
-        session.out.print(f"  line {line}: {key}: {why}", markup=False, soft_wrap=True)
-
-    if "checkpoint" not in draft.program:
-        session.say(
-            "An eviction starts this job from scratch: add checkpoint (spotctl init SCRIPT.py "
-            "prints the lines)"
-        )
-
-    session.remark(
-        f"wrote {job} from a task of {draft.tool}; next: correct hours and budget, then spotctl "
-        f"plan {job}"
-    )

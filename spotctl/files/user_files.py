@@ -14,29 +14,29 @@ from agileml.runtime.ground import replaced
 from pricing_data.errors import BadInput
 from spotctl.home.errors import BadRequest, SpotctlError
 
+_TAKEN = "name another file, or write over it with --force"
+
 
 class CannotWrite(SpotctlError):
     """The file system refuses the file."""
 
 
-def check_free(path: Path, *, force: bool = False, cure: str = "or delete it first") -> None:
+def check_free(path: Path, *, force: bool = False) -> None:
     """Refuses a folder, and without `force` a file that is there."""
     if path.is_dir():
         raise BadRequest(f"{path}: is a folder; name a file in it: {path / 'job.yaml'}")
     if path.exists() and not force:
-        raise BadRequest(f"{path}: already exists; name another file, {cure}")
+        raise BadRequest(f"{path}: already exists; {_TAKEN}")
 
 
-def write_new(
-    path: Path, text: str, *, force: bool = False, cure: str = "or delete it first"
-) -> None:
+def write_new(path: Path, text: str, *, force: bool = False) -> None:
     """Writes a file atomically; refuses to overwrite one without `force`."""
-    check_free(path, force=force, cure=cure)
+    check_free(path, force=force)
     try:
         with replaced(path, over=force) as new:
             new.write_text(text, "utf-8")
     except FileExistsError:
-        raise BadRequest(f"{path}: already exists; name another file, {cure}") from None
+        raise BadRequest(f"{path}: already exists; {_TAKEN}") from None
     except (FileNotFoundError, NotADirectoryError):
         raise BadRequest(
             f"{path}: there is no folder {path.parent}; name a file in an existing one"

@@ -22,6 +22,7 @@ Loc = tuple[int | str, ...]
 
 MAX_BYTES = 1_000_000
 MAX_LEVELS = 50
+MAX_DOCUMENTS = 100
 MAX_PARTS = 20_000
 """Keys, values and list items, with aliases written out. A job file has about 60, a large scenario
 a few hundred."""
@@ -113,6 +114,14 @@ class Problem:
 
 def read(path: Path) -> YamlFile:
     """Reads and parses a file; raises BadRequest if it is unreadable, too large or not YAML."""
+    (file,) = read_all(path, most=1)
+    return file
+
+
+def read_all(path: Path, most: int = MAX_DOCUMENTS) -> list[YamlFile]:
+    """The documents of a file, which lines --- separate. BadRequest: as `read`, or there are more
+    than `most`.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -121,22 +130,33 @@ def read(path: Path) -> YamlFile:
         raise BadRequest(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
         raise BadRequest(f"{path}: is not UTF-8 text") from None
-    return parse(text, path)
+    return _documents(text, path, most)
 
 
 def parse(text: str, path: Path) -> YamlFile:
     """Parses the text of a file; `path` is for error messages and need not exist."""
+    (file,) = _documents(text, path, 1)
+    return file
+
+
+def _documents(text: str, path: Path, most: int) -> list[YamlFile]:
     if len(text) > MAX_BYTES:
         raise BadRequest(
             f"{path}: is larger than {MAX_BYTES / 1e6:g} MB; split it, or remove what is not needed"
         )
     try:
         loader = _Loader(text)
-        root = loader.get_single_node()
-        if root is None:
-            return YamlFile(path, None, None)
-        _check_nodes(root, loader)
-        return YamlFile(path, loader.construct_document(root), root)
+        files = list[YamlFile]()
+        while loader.check_node():
+            if len(files) == most:
+                event: yaml.Event = loader.peek_event()  # type: ignore[no-untyped-call]
+                kept = "one, without a line ---" if most == 1 else f"{most}"
+                raise _Unusable(event, f"another document begins; keep {kept}")
+            root = loader.get_node()
+            assert root is not None
+            _check_nodes(root, loader)
+            files.append(YamlFile(path, loader.construct_document(root), root))
+        return files or [YamlFile(path, None, None)]
     except _Unusable as error:
         raise BadRequest(f"{path}:{error.line}: {error}") from None
     except (ValueError, OverflowError):
@@ -358,7 +378,6 @@ def _refuse_unfit_scalar(node: yaml.ScalarNode, loader: _Loader) -> None:
 _CURES = (
     (r"'\t'", "indent with spaces"),
     ("mapping values are not allowed", "put a value that contains a colon and a space in quotes"),
-    ("but found another document", "keep one, without a line ---"),
     ("undefined alias", "define it above, or put a value that begins with * in quotes"),
     (f"{_CORE}merge", "put << in quotes"),
     (

@@ -254,7 +254,7 @@ def read_accelerators(written: object) -> tuple[Accelerators, ...]:
     for text in written if isinstance(written, list) else [written]:
         given = read_text(text)
         if not re.fullmatch(ACCELERATORS_PATTERN, given):
-            raise ValueError("is not a model or a memory with a count")
+            raise ValueError("names no model or memory")
 
         model, memory, count = "", None, Range(1)
         for word in given.split(":"):

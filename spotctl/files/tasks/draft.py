@@ -49,7 +49,7 @@ class JobDraft:
         self.left: list[Problem] = []
         self.program: dict[str, Any] = {"kind": "command"}
         self.resources: dict[str, Any] = {}
-        self.machine: dict[str, str] = {}
+        self.machine: dict[str, str | list[str]] = {}
         """The keys below `types`: requirements of a machine."""
         self.image: dict[str, object] = {}
         self.env: dict[str, str] = {}
@@ -77,12 +77,15 @@ class JobDraft:
     def leave_unknown(
         self, loc: Loc, keys: Iterable[str], carried: Iterable[str], reasons: Mapping[str, str]
     ) -> None:
-        """Lists the keys of a part that are not carried, each with its reason or as one that the
-        tool does not know.
-        """
+        """Lists the keys of a part that are not carried, each with its reason."""
         for key in keys:
             if key not in carried:
-                self.leave((*loc, key), reasons.get(key, f"is no key that {self.tool} has there"))
+                unknown = f"{self.tool} has no key of that name there, as far as spotctl knows"
+                self.leave((*loc, key), reasons.get(key, unknown))
+
+    def refuse_tpu(self, loc: Loc, name: str) -> NoReturn:
+        """BadRequest: a task for TPUs, which are not rented."""
+        self.refuse(loc, f"{name} is a TPU, and spotctl rents GPUs; name some, as in A100:8")
 
     def set_nodes(self, loc: Loc, nodes: object) -> None:
         """The number of nodes, if the task says one."""
@@ -101,15 +104,12 @@ class JobDraft:
             self.refuse(loc, "expected an amount in USD above 0")
         self.options["max_bid"] = f"{money_text(round(price * NANOS_PER_DOLLAR))}/h"
 
-    def set_spot(self, loc: Loc, *, is_spot: bool) -> None:
+    def set_spot(self, loc: Loc, *, is_spot: bool, is_written: bool) -> None:
         """On-demand machines, where the task does not ask for spot machines."""
         if not is_spot:
             self.options["strategy"] = "on-demand"
-            self.leave(
-                loc,
-                "asks for no spot machines: strategy: on-demand was written; remove it for spot "
-                "machines",
-            )
+            why = "asks for no spot machines" if is_written else "is left out, so no spot machines"
+            self.leave(loc, f"{why}: strategy: on-demand was written; remove it for spot machines")
 
     def set_tags(self, loc: Loc, tags: Mapping[str, object]) -> None:
         """The labels that every cloud accepts."""
@@ -201,7 +201,7 @@ class JobDraft:
             )
             return
 
-        scheme, is_url, rest = source.partition("://")
+        scheme, is_url, _ = source.partition("://")
         if is_url and scheme not in clouds_by_scheme():
             stores = ", ".join(f"{scheme}://" for scheme in clouds_by_scheme())
             self.leave(
@@ -210,12 +210,7 @@ class JobDraft:
                 "setup",
             )
             return
-        if (
-            is_url
-            and is_written
-            and _KEPT.search(f"{path} {rest}")
-            and "checkpoint" not in self.program
-        ):
+        if is_url and is_written and _KEPT.search(path) and "checkpoint" not in self.program:
             self.program["checkpoint"] = {"path": source}
             self._links.append(_link(path, "SPOTCTL_CHECKPOINT_DIR"))
             return

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pricing_data.catalog import GPU_MEMORY_GIB
 from spotctl.files.tasks.draft import JobDraft, own_path
 from spotctl.files.yaml_file import Loc, YamlFile
 
@@ -20,7 +19,8 @@ _VARIABLES = {
     "DSTACK_RUN_NAME": "$SPOTCTL_RUN",
 }
 _IN_GIB = {"MB": 2**-10, "GB": 1, "TB": 2**10}
-_VENDORS = ("nvidia", "amd", "google", "tpu", "tenstorrent", "intel")
+_OF_TPUS, _VENDORS = ("google", "tpu"), ("amd", "tenstorrent", "intel")
+_TPU = re.compile(r"tpu|v[2-6][a-z]*-\d", re.IGNORECASE)
 _SIZE = r"\d+(?:\.\d+)?"
 _WITHOUT_COUNTERPART = {
     "python": "machines have the image's Python; image: {container: python:3.12} names another",
@@ -37,7 +37,14 @@ _WITHOUT_COUNTERPART = {
     "creation_policy": "machines are rented for each job; reservations names those that you have",
     "fleets": "machines are rented for each job; reservations names those that you have",
     "reservation": "reservations names those that you have, with their zone, type and price",
-    "schedule": "spotctl nights runs jobs every night",
+    "schedule": "spotctl nightly runs a job every night",
+    "startup_order": "all nodes start together",
+    "stop_criteria": "a command ends when all of its nodes have ended",
+    "groups": "all nodes run the same commands on machines of one kind",
+    "instances": "machines are rented for each job; reservations names those that you have",
+    "backend_options": "image, placement and reservations set what a cloud is asked for",
+    "setup": "has no effect in dstack's tasks, either",
+    "dstack": "the dstack command is not needed on a machine",
     "priority": "queue: {weight: 2} weighs a job against others",
     "privileged": "containers have no more rights than they need",
     "entrypoint": "commands are run by the shell",
@@ -46,6 +53,10 @@ _WITHOUT_COUNTERPART = {
     "user": "a container's commands run as root",
     "docker": "containers of the job are not started in containers",
     "registry_auth": "image: {login: NAME} names a variable with USER:PASSWORD",
+}
+_OF_GPUS = {
+    "total_memory": "memory is of one GPU here, and count says how many",
+    "compute_capability": "GPUs are named by their model or memory",
 }
 _CARRIED = (
     *(
@@ -94,7 +105,7 @@ def dstack_draft(file: YamlFile, folder: Path) -> JobDraft:
 
     clouds, regions = _texts(draft, task, "backends"), _texts(draft, task, "regions")
     zones = _texts(draft, task, "availability_zones")
-    draft.set_clouds(clouds, regions, zones, ("backends",))
+    draft.set_clouds(clouds, regions, zones, ("backends" if clouds else "regions",))
 
     if types := _texts(draft, task, "instance_types"):
         draft.resources["types"] = types
@@ -102,7 +113,8 @@ def dstack_draft(file: YamlFile, folder: Path) -> JobDraft:
     policy = task.get("spot_policy") or "on-demand"
     if policy not in ("spot", "on-demand", "auto"):
         draft.refuse(("spot_policy",), "expected spot, on-demand or auto")
-    draft.set_spot(("spot_policy",), is_spot=policy != "on-demand")
+    is_written = task.get("spot_policy") is not None
+    draft.set_spot(("spot_policy",), is_spot=policy != "on-demand", is_written=is_written)
     draft.set_max_price(("max_price",), task.get("max_price"))
     draft.set_tags(("tags",), draft.mapping(("tags",), task.get("tags")))
 
@@ -170,6 +182,7 @@ def _set_machine(draft: JobDraft, resources: dict[str, Any]) -> None:
             draft.resources["arch"] = {"arm": "arm64"}.get(arch.lower(), "x86_64")
         if count == "0":
             draft.leave((*loc, "cpu"), "a machine has a vCPU at least")
+            draft.machine["vcpus"] = "1.."
         else:
             draft.machine["vcpus"] = _range(draft, count, (*loc, "cpu"))
 
@@ -191,61 +204,61 @@ def _set_disk(draft: JobDraft, disk: object, loc: Loc) -> None:
 
 
 def _set_gpu(draft: JobDraft, gpu: object, loc: Loc) -> None:
-    """A GPU as a model, a memory and a count, in a text or a mapping; what is not a model and a
-    count is listed.
-    """
+    """A GPU as models, a memory and a count, in a text or a mapping."""
     if gpu is None:
         return
 
-    models, sizes, count = _gpu_words(draft, gpu, loc)
-    if sizes and len(models) == 1 and f"{models[0]}-{sizes[0]}" in GPU_MEMORY_GIB:
-        models = [f"{models[0]}-{sizes.pop()}"]
-    for size in sizes:
-        if models and f"{GPU_MEMORY_GIB.get(models[0], 0)}GB" != size:
-            draft.leave(loc, f"{size}: a GPU is named by its model, as in gpu: A100-80GB:8")
-
-    if len(models) > 1:
-        draft.leave(
-            loc,
-            f"a job has one kind of machine: {models[0]} was taken, and not "
-            f"{', '.join(models[1:])}",
-        )
-
-    if not models:
-        draft.leave(loc, "names no model, so no GPU was written; write one, as in gpu: A100-80GB:8")
-    elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", models[0]) or not re.fullmatch(
-        r"(\d+(\.\.\d*)?|\.\.\d+)?", count
-    ):
-        draft.refuse(loc, f"{models[0]}:{count} is not a model with a count, as in A100:8")
-    elif count == "0":
+    models, memory, count = _gpu_words(draft, gpu, loc)
+    if count == "0":
         draft.leave(loc, "no GPU is wanted")
-    else:
-        # Without a count, dstack takes any, and so the least expensive.
-        draft.machine["accelerators"] = f"{models[0]}:{count or '1..'}"
+        return
+    for model in models:
+        if re.match(_TPU, model):
+            draft.refuse_tpu(loc, model)
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", model):
+            draft.refuse(loc, f"{model} is not a model of a GPU, as in A100:8")
+    if not re.fullmatch(r"(\d+(\.\.\d*)?|\.\.\d+)?", count):
+        draft.refuse(loc, f"{count} is not a number of GPUs, as in A100:8")
+
+    if memory:
+        least, dots, most = _range(draft, memory, loc).partition("..")
+        ends = (f"{end}GB" if end else "" for end in (least, most))
+        memory = dots.join(ends) if dots else f"{least}GB"
+    elif not models:
+        memory = "1GB.."
+    # Without a count, dstack takes any, and so the least expensive.
+    kinds = [":".join(filter(None, (model, memory, count or "1.."))) for model in models or [""]]
+    draft.machine["accelerators"] = kinds[0] if len(kinds) == 1 else kinds
 
 
-def _gpu_words(draft: JobDraft, gpu: object, loc: Loc) -> tuple[list[str], list[str], str]:
-    """The models, the memory sizes and the count that a GPU's text or mapping has."""
+def _gpu_words(draft: JobDraft, gpu: object, loc: Loc) -> tuple[list[str], str, str]:
+    """The models, the memory and the count that a GPU's text or mapping has."""
     if isinstance(gpu, dict):
-        draft.leave_unknown(loc, gpu, ("name", "count", "memory"), {})
+        draft.leave_unknown(loc, gpu, ("name", "count", "memory", "vendor"), _OF_GPUS)
         names = gpu.get("name") or []
+        words = [str(gpu.get("vendor") or "")]
         models = [str(name) for name in names] if isinstance(names, list) else str(names).split(",")
-        return models, [str(gpu["memory"])] if gpu.get("memory") else [], _count(gpu.get("count"))
+        memory, count = _count(gpu.get("memory")), _count(gpu.get("count"))
+    else:
+        words, models, memory, count = str(gpu).split(":"), [], "", ""
 
-    models, sizes, count = [], [], ""
-    for word in str(gpu).split(":"):
+    for word in filter(None, words):
         if re.fullmatch(r"(\d+(\.\.(\d+)?)?|\.\.\d+)", word):
             count = word
         elif re.fullmatch(rf"({_SIZE}[MGT]B)?(\.\.)?({_SIZE}[MGT]B)?", word, re.IGNORECASE):
-            sizes.append(word.upper())
+            memory = word
+        elif word.lower() in _OF_TPUS:
+            draft.refuse_tpu(loc, str(gpu))
+        elif word.lower() == "nvidia":
+            continue
         elif word.lower() in _VENDORS:
-            draft.leave(loc, f"{word}: a GPU is named by its model, as in gpu: A100:8")
+            draft.leave(loc, f"{word}: a GPU is named by its model, as in gpu: MI300X:8")
         elif models:
             draft.refuse(loc, f"{gpu} names two models, apart from a list such as A100,H100")
         else:
             models = [name.strip() for name in word.split(",") if name.strip()]
 
-    return models, sizes, count
+    return models, memory, count
 
 
 def _count(part: object) -> str:

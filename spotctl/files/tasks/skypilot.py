@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from spotctl.home.cloud import rented_clouds
 
 _UNITS = {"kb": 2**-20, "mb": 2**-10, "gb": 1, "tb": 2**10, "pb": 2**20}
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?) ?([kmgtp][bi])?", re.IGNORECASE)
-_BY_MEMORY = re.compile(r"(^|:)\d+[GMT]B\+?(:|$)", re.IGNORECASE)
+_BY_MEMORY = re.compile(r"(\d+)GB(\+?)", re.IGNORECASE)
 _VARIABLES = {
     "SKYPILOT_NODE_RANK": "$SPOTCTL_NODE_RANK",
     "SKYPILOT_NUM_NODES": "$SPOTCTL_NODES",
@@ -34,6 +34,8 @@ _WITHOUT_COUNTERPART = {
     "config": "settings of SkyPilot",
     "experimental": "settings of SkyPilot",
     "api_server_access": "there is no API server",
+    "_metadata": "is set by SkyPilot",
+    "execution": "tasks of a pipeline run one after the other",
     "file_mounts_mapping": "is set by SkyPilot",
 }
 _OF_MACHINES = {
@@ -49,6 +51,16 @@ _OF_MACHINES = {
     "spot_recovery": "an evicted job always continues",
     "priority": "queue: {weight: 2} weighs a job against others",
     "priority_class": "queue: {weight: 2} weighs a job against others",
+    "_docker_login_config": "image: {login: NAME} names a variable with USER:PASSWORD",
+    **dict.fromkeys(
+        (
+            "_no_missing_accel_warnings",
+            "_is_image_managed",
+            "_requires_fuse",
+            "_cluster_config_overrides",
+        ),
+        "is set by SkyPilot",
+    ),
 }
 _PLACE = ("cloud", "region", "zone")
 _CARRIED: tuple[str, ...] = (
@@ -166,32 +178,31 @@ def _set_mounts(draft: JobDraft, task: dict[str, Any], folder: Path) -> None:
 def _set_resources(draft: JobDraft, task: dict[str, Any]) -> None:
     loc: Loc = ("resources",)
     resources = draft.mapping(loc, task.get("resources"))
-    machines = _alternatives(draft, resources)
-    first = machines[0]
-    # Alternatives of one machine differ in their places only, and all name a region or none does.
-    kinds = [{key: machine[key] for key in machine if key not in _PLACE} for machine in machines]
-    is_one_kind = True
-    for kind in kinds:
-        keys = kind.keys() | kinds[0].keys()
-        is_one_kind &= all(kind.get(key) == kinds[0].get(key) for key in keys)
-    regions = [bool(machine.get("region")) for machine in machines]
-    if not is_one_kind or len(set(regions)) > 1:
-        lists = ("any_of", "ordered", "accelerators", "gpus")
-        key = next((key for key in lists if key in resources), "accelerators")
-        taken, *others = map(_said, machines)
+    lists = ("any_of", "ordered", "accelerators", "gpus")
+    where = (*loc, next((key for key in lists if key in resources), "accelerators"))
+    every = _alternatives(draft, resources)
+    first = every[0]
+    machines = [machine for machine in every if _besides(machine) == _besides(first)]
+    if others := [machine for machine in every if machine not in machines]:
         draft.leave(
-            (*loc, key),
-            f"a job has one kind of machine: {taken} was taken, and not {'; '.join(others)}",
+            where,
+            "alternatives of a job differ in GPUs and places only: "
+            f"{_said(first)} was taken, and not {'; '.join(map(_said, others))}",
         )
-        machines = [first]
+    if len(machines) > 1 and ("ordered" in resources or len(set(map(_placed, machines))) > 1):
+        draft.leave(
+            where,
+            "any of these GPUs in any of these places: the least expensive is rented, not the first",
+        )
 
     places = {key: [machine[key] for machine in machines if machine.get(key)] for key in _PLACE}
     holders = ("infra", "region", "cloud", "any_of", "ordered")
-    where = (*loc, next((key for key in holders if key in resources), "cloud"))
-    draft.set_clouds(places["cloud"], places["region"], places["zone"], where)
+    place = (*loc, next((key for key in holders if key in resources), "cloud"))
+    draft.set_clouds(places["cloud"], places["region"], places["zone"], place)
 
-    _set_machine(draft, first, loc)
-    draft.set_spot((*loc, "use_spot"), is_spot=first["use_spot"])
+    _set_machine(draft, machines, loc)
+    is_spot, is_written = (any(each[key] for each in machines) for key in ("use_spot", "says_spot"))
+    draft.set_spot((*loc, "use_spot"), is_spot=is_spot, is_written=is_written)
     draft.image |= first.get("image") or {}
     if size := first.get("disk_size"):
         if not size.isdigit():
@@ -201,18 +212,33 @@ def _set_resources(draft: JobDraft, task: dict[str, Any]) -> None:
     draft.set_tags((*loc, "labels"), draft.mapping((*loc, "labels"), first.get("labels")))
 
 
+def _besides(machine: dict[str, Any]) -> dict[str, Any]:
+    """What alternatives of a job must have in common: all but GPUs, the name of a type, whether
+    they are spot machines, and places, of which all name a region or none does.
+    """
+    apart = ("accelerators", "instance_type", "use_spot", "says_spot", *_PLACE)
+    named = {key: bool(machine.get(key)) for key in ("accelerators", "instance_type", "region")}
+    given = {key: part for key, part in machine.items() if key not in apart and part is not None}
+    return given | named
+
+
+def _placed(machine: dict[str, Any]) -> tuple[str, ...]:
+    """An alternative's place, where it names one."""
+    return tuple(str(machine.get(key) or "") for key in _PLACE)
+
+
 def _said(machine: dict[str, Any]) -> str:
     """An alternative, shortly: a100:8 on gcp."""
-    accelerators = machine.get("accelerators") or {}
-    words = [f"{model}:{count:g}" for model, count in accelerators.items()]
-    words = words or [str(machine.get("instance_type") or "CPUs")]
+    words = [str(machine.get("accelerators") or machine.get("instance_type") or "CPUs")]
     place = "/".join(str(machine[key]) for key in _PLACE if machine.get(key))
     return " on ".join([*words, place] if place else words)
 
 
-def _set_machine(draft: JobDraft, machine: dict[str, Any], loc: Loc) -> None:
+def _set_machine(draft: JobDraft, machines: Sequence[dict[str, Any]], loc: Loc) -> None:
+    machine = machines[0]
     if machine.get("instance_type"):
-        draft.resources["types"] = [machine["instance_type"]]
+        types = dict.fromkeys(each["instance_type"] for each in machines)
+        draft.resources["types"] = [*types]
         for key in ("accelerators", "cpus", "memory"):
             if machine.get(key) is not None:
                 draft.leave((*loc, key), f"follows from instance_type: {machine['instance_type']}")
@@ -229,16 +255,9 @@ def _set_machine(draft: JobDraft, machine: dict[str, Any], loc: Loc) -> None:
         more = ".." if memory.endswith("+") else ""
         draft.machine["memory_gib"] = f"{float(memory.rstrip('+')):g}{more}"
 
-    if accelerators := machine.get("accelerators"):
-        (model, count), *_ = accelerators.items()
-        is_gpu = re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", model) and "tpu" not in model.lower()
-        if is_gpu and count == int(count):
-            draft.machine["accelerators"] = f"{model}:{int(count)}"
-        else:
-            draft.leave(
-                (*loc, "accelerators"),
-                f"{model}:{count:g} is nothing that spotctl rents: whole GPUs, no TPUs",
-            )
+    if machine.get("accelerators"):
+        kinds = [*dict.fromkeys(each["accelerators"] for each in machines)]
+        draft.machine["accelerators"] = kinds[0] if len(kinds) == 1 else kinds
 
 
 # -- resources as SkyPilot's parser reads them -----------------------------------------------------
@@ -275,9 +294,8 @@ def _alternatives(draft: JobDraft, resources: dict[str, Any]) -> list[dict[str, 
     return machines
 
 
-def _accelerators(
-    draft: JobDraft, given: dict[str, Any], loc: Loc
-) -> list[dict[str, float] | None]:
+def _accelerators(draft: JobDraft, given: dict[str, Any], loc: Loc) -> list[str | None]:
+    """The kinds of GPUs that a machine may have, as a job file names them; None: it needs none."""
     key = "gpus" if given.get("gpus") is not None else "accelerators"
     if key == "gpus" and given.get("accelerators") is not None:
         draft.refuse(
@@ -293,27 +311,31 @@ def _accelerators(
         counts = ("" if count is None else f":{count}" for count in part.values())
         names = [name + count for name, count in zip(names, counts, strict=True)]
 
-    models: list[dict[str, float] | None] = []
-    for name in dict.fromkeys(names):
-        if _BY_MEMORY.search(name):
-            draft.leave(
-                (*loc, key), f"{name} names memory; write the model, as in accelerators: A100:8"
-            )
-            continue
-        model, colon, count = name.partition(":")
-        try:
-            number = float(count) if colon else 1.0
-        except ValueError:
-            number = 0.0
-        if not model or not 0 < number < 10**6:
-            draft.refuse((*loc, key), f"{name!r} is not a model with a count above 0, as in A100:8")
-        models.append({model: number})
+    kinds = dict[str | None, None]()
+    for name in names:
+        # MODEL:COUNT, or MEMORY:COUNT, perhaps behind the maker's name.
+        model, colon, count = name.rpartition(":")
+        if not colon or not re.fullmatch(r"[0-9.]+", count):
+            model, count = name, "1"
+        if "tpu" in model.lower():
+            draft.refuse_tpu((*loc, key), model)
 
-    return models or [None]
+        memory = _BY_MEMORY.fullmatch(model.rpartition(":")[2])
+        kind = f"{memory[1]}GB{'..' if memory[2] else ''}" if memory else model
+        number = float(count) if count.count(".") < 2 and count != "." else 0.0
+        if (
+            not memory and not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", model)
+        ) or not 0 < number < 10**6:
+            draft.refuse((*loc, key), f"{name!r} is not a model with a count above 0, as in A100:8")
+        if number != int(number):
+            draft.leave((*loc, key), f"{name} is a part of a GPU; whole ones are rented")
+        kinds[f"{kind}:{ceil(number)}"] = None
+
+    return [*kinds] or [None]
 
 
 def _machine(
-    draft: JobDraft, given: dict[str, Any], accelerators: dict[str, float] | None, loc: Loc
+    draft: JobDraft, given: dict[str, Any], accelerators: str | None, loc: Loc
 ) -> dict[str, Any]:
     """One alternative, with values in the form that SkyPilot's parser gives them."""
     kept = ("instance_type", "labels", "max_hourly_cost")
@@ -339,6 +361,7 @@ def _machine(
 
     machine |= _place(draft, given, loc)
     machine |= {"accelerators": accelerators, "use_spot": bool(given.get("use_spot"))}
+    machine["says_spot"] = given.get("use_spot") is not None
     for key in ("cpus", "memory", "disk_size"):
         if given.get(key) is not None:
             machine[key] = _amount(draft, given[key], (*loc, key))

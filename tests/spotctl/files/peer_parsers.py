@@ -25,7 +25,6 @@ from typing import Any
 
 import yaml
 
-from pricing_data.catalog import GPU_MEMORY_GIB
 from pricing_data.market import is_region_of
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.files.job.programs import Command
@@ -38,6 +37,7 @@ from spotctl.files.yaml_file import YamlFile, parse
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
 from tests.spotctl.files import dstack_tasks, skypilot_tasks
+from tests.spotctl.files.peer_keys import KEYS
 
 SKYPILOT = """
 import json, sys
@@ -67,6 +67,9 @@ for text in json.load(open(sys.argv[1])):
                         "resources": [facts(one, has_disk) for one in task.resources]})
     except Exception as error:
         answers.append({"refused": f"{type(error).__name__}: {error}"[:200]})
+from sky.utils import schemas
+schemas = {"": schemas.get_task_schema(), "resources": schemas.get_resources_schema()}
+answers.append({part: sorted(schema["properties"]) for part, schema in schemas.items()})
 json.dump(answers, open(sys.argv[2], "w"))
 """
 
@@ -102,6 +105,10 @@ for text in json.load(open(sys.argv[1])):
                         "secrets": sorted(k for k, v in envs.items() if v is None), "resources": [facts]})
     except Exception as error:
         answers.append({"refused": f"{type(error).__name__}: {error}"[:200]})
+from dstack._internal.core.models import resources
+from dstack._internal.core.models.configurations import TaskConfiguration
+models = {"": TaskConfiguration, "resources": resources.ResourcesSpec, "resources.gpu": resources.GPUSpec}
+answers.append({part: sorted(model.model_fields) for part, model in models.items()})
 json.dump(answers, open(sys.argv[2], "w"), default=float)
 """
 
@@ -172,7 +179,8 @@ def skypilot_differences(
 ) -> Iterator[tuple[str, object]]:
     """How one of SkyPilot's alternatives differs from the job's machine."""
     resources, needs = spec.resources, spec.resources.needs
-    found = needs.accelerators
+    offered = {kind.model.lower(): kind.count.least for kind in needs.accelerators}
+    wanted = _lower(one["_accelerators"] or {})
     if not any(one[key] for key in ("_cpus", "_memory", "_accelerators", "instance_type")):
         # What its catalogs take for a task that says nothing.
         one = {**one, "_cpus": "8+", "_memory": "32+"}
@@ -186,8 +194,8 @@ def skypilot_differences(
             one["_memory"] and _gib(one["_memory"]),
         ),
         "accelerators": (
-            {found.model.lower(): found.count.least} if found else {},
-            _lower(one["_accelerators"] or {}),
+            wanted if wanted and wanted.items() <= offered.items() else offered,
+            wanted,
         ),
         "use_spot": (spec.strategy != "on-demand", bool(one["use_spot"])),
         "disk_size": (spec.image.disk_gib, one["disk_size"]),
@@ -233,22 +241,25 @@ def dstack_differences(
 ) -> Iterator[tuple[str, object]]:
     """How dstack's machine differs from the job's."""
     resources, needs = spec.resources, spec.resources.needs
-    found, wanted = needs.accelerators, None
+    found = [
+        (kind.model.lower(), _ends(kind.count), kind.memory_gib and _ends(kind.memory_gib))
+        for kind in needs.accelerators
+    ]
+    wanted = []
+    if one["gpus"] and one["gpus"][1] == [0, 0]:
+        one = {**one, "gpus": None}
     if not any(one[key] for key in ("cpus", "memory", "gpus", "instance_types")):
         # What its documentation says of a task that says nothing.
         one = {**one, "cpus": [2, None], "memory": [8, None]}
     names, count, size = one["gpus"] or (None, [0, 0], None)
-    if names and count != [0, 0]:
-        named = f"{names[0]}-{size[0]:.0f}GB" if size else names[0]
-        wanted = (
-            (named if named in GPU_MEMORY_GIB else names[0]).lower(),
-            [int(count[0] or 1), count[1]],
-        )
+    if count != [0, 0]:
+        size = size or (None if names else [1, None])
+        wanted = [(name.lower(), [int(count[0] or 1), count[1]], size) for name in names or [""]]
     policy = one["spot"] or "on-demand"
     pairs = {
         "cpu": (needs.vcpus and _ends(needs.vcpus), one["cpus"]),
         "memory": (needs.memory_gib and _ends(needs.memory_gib), one["memory"]),
-        "gpu": (found and (found.model.lower(), _ends(found.count)), wanted),
+        "gpu": (found, wanted),
         "disk": (spec.image.disk_gib, one["disk_size"] and max(8, round(one["disk_size"]))),
         "arch": (resources.arch, one["arch"] and {"arm": "arm64", "x86": "x86_64"}[one["arch"]]),
         "spot_policy": (spec.strategy != "on-demand", policy != "on-demand"),
@@ -335,7 +346,9 @@ def main() -> int:
         subprocess.run(
             [python, script, asked, answered], check=True, stdout=subprocess.DEVNULL, cwd=scratch
         )
-        answers = json.loads(answered.read_text())
+        *answers, keys = json.loads(answered.read_text())
+    if keys != KEYS[asked_for.peer]:
+        print(f"keys of {peer.package}: {keys}, where the tests have {KEYS[asked_for.peer]}")
     pairs = zip(texts, answers, strict=True)
     wrong = [(text, said) for text, answer in pairs for said in differences(peer, answer, text)]
     for text, said in wrong:
@@ -345,7 +358,7 @@ def main() -> int:
         f"{len(originals)} tasks and {len(texts) - len(originals)} changed ones: {asked_for.peer} "
         f"refuses {refused}; {len(wrong)} differences"
     )
-    return bool(wrong)
+    return bool(wrong or keys != KEYS[asked_for.peer])
 
 
 if __name__ == "__main__":

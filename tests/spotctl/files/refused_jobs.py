@@ -58,8 +58,8 @@ REPLACED = [
     (
         "types: [c6i.2xlarge, n2-standard-8]",
         "gpu: 'V100:'",
-        "7: resources.gpu: 'V100:' is not a model with a count; expected a model, and how many: "
-        "V100",
+        "7: resources.gpu: 'V100:' names no model or memory; expected a model or a "
+        "memory, and how many: V100, ",
     ),
     (
         "machines: 4..64",
@@ -167,8 +167,8 @@ REPLACED = [
     (
         "[c6i.2xlarge, n2-standard-8]",
         "{accelerators: 4xV100}",
-        "7: resources.types.accelerators: '4xV100' is not a model with a count; expected a model, "
-        "and how man",
+        "7: resources.types.accelerators: '4xV100' names no model or memory; expected a "
+        "model or a memory, and how man",
     ),
     (
         "clocks: 200",
@@ -601,8 +601,7 @@ WHOLE = [
     ),
     (
         "name: a\n---\nname: b\n",
-        "2: is not YAML: expected a single document in the stream, but found another document "
-        "(begun on line ",
+        "2: another document begins; keep one, without a line ---",
     ),
     (
         "a: !!python/object:os.system x\n",

@@ -18,6 +18,7 @@ from pricing_data.series import WatchRecord
 from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, Span
+from spotctl.files.job.conversions import read_accelerators
 from spotctl.files.job.reader import loads
 from spotctl.files.job.resources import Needs, Resources
 from spotctl.files.job.spec import Accelerators, JobSpec, Range
@@ -26,6 +27,7 @@ from spotctl.planning.offers import (
     STALE_AFTER,
     MachineKind,
     MarketSnapshot,
+    _fits,
     eligible,
     why_unsuitable,
     why_unusable,
@@ -328,3 +330,23 @@ def test_burstable_types_that_a_job_wants_are_compared_by_their_baseline() -> No
 def test_nothing_that_suits_is_an_error_with_a_reason() -> None:
     with pytest.raises(SpotctlError, match="none of the 16 matching markets can be used"):
         planned(COMMAND, "aws", ", memory: 4 TiB")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fitting"),
+    [
+        ("L4:1", {"L4"}),
+        ("A10:1", {"A10"}),
+        ("A100:1", {"A100", "A100-80GB"}),
+        ("A100:80GB:1", {"A100-80GB"}),
+        ("40GB..:1", {"A100", "A100-80GB", "L40S"}),
+        ("24GB:1", {"A10", "L4"}),
+        (["T4:1", "..24GB:1"], {"A10", "L4", "T4"}),
+        ("L4:2", set()),
+    ],
+)
+def test_accelerators_mean_these_models(wanted: str | list[str], fitting: set[str]) -> None:
+    models = ("A10", "A100", "A100-80GB", "L4", "L40S", "T4")
+    resources = replace(spec().resources, needs=Needs(accelerators=read_accelerators(wanted)))
+    machines = [InstanceType("aws", model, 8, 32.0, model, 1) for model in models]
+    assert {each.name for each in machines if _fits(each, resources)} == fitting

@@ -21,6 +21,7 @@ from spotctl.files.tasks.skypilot import skypilot_draft
 from spotctl.files.yaml_file import parse
 from spotctl.home.errors import BadRequest
 from tests.spotctl.files import public_tasks
+from tests.spotctl.files.peer_keys import KEYS
 from tests.spotctl.files.skypilot_tasks import tasks
 
 DSTACK = """\
@@ -51,32 +52,36 @@ resources:
 
 def job_of(text: str) -> tuple[JobSpec, list[str]]:
     """The job, and the keys that were left out."""
+    spec, left = job_and_reasons(text)
+    return spec, [*left]
+
+
+def job_and_reasons(text: str) -> tuple[JobSpec, dict[str, str]]:
+    """The job, and why keys were left out."""
     read = dstack_draft if "\ntype: " in f"\n{text}" else skypilot_draft
     draft = read(parse(text, Path("task.yaml")), Path())
-    return loads(draft.text("task"), Path("job.yaml")), [key for _, key, _ in draft.listed()]
+    spec = loads(draft.text("task"), Path("job.yaml"))
+    return spec, {key: why for _, key, why in draft.listed()}
 
 
 LISTED = {
     "llm/axolotl/axolotl-spot.yaml": ["file_mounts./sky-notebook"],
     "llm/gpt-2/gpt2-train.yaml": ["use_spot", "any_of", "any_of.0.image_id"],
-    "llm/llama-3_1-finetuning/lora.yaml": ["disk_tier"],
+    "llm/llama-3_1-finetuning/lora.yaml": ["disk_tier", "file_mounts./output"],
     "examples/distributed-pytorch/train-rdzv.yaml": ["use_spot"],
     "examples/deepspeed-multinode/sky.yaml": ["use_spot", "file_mounts.~/.ssh/id_rsa"],
     "examples/distributed-training/axolotl/.dstack.yml": [
         "spot_policy",
-        "gpu",
         "shm_size",
         "volumes",
     ],
     "examples/distributed-training/torchrun/.dstack.yml": [
         "spot_policy",
         "python",
-        "gpu",
         "shm_size",
     ],
     "examples/distributed-training/trl/fsdp.dstack.yml": [
         "spot_policy",
-        "gpu",
         "shm_size",
         "volumes",
     ],
@@ -84,16 +89,32 @@ LISTED = {
         "spot_policy",
         "python",
         "ports",
-        "gpu",
     ],
     "examples/fine-tuning/qlora/train.dstack.yml": [
         "spot_policy",
         "python",
         "commands",
         "ports",
-        "gpu",
     ],
 }
+
+
+@pytest.mark.parametrize(
+    ("tool", "part", "key"),
+    [(tool, part, key) for tool, parts in KEYS.items() for part in parts for key in parts[part]],
+)
+def test_every_key_of_a_tool_is_carried_or_has_its_reason(tool: str, part: str, key: str) -> None:
+    task: dict[str, Any] = {"run": "true"}
+    if tool == "dstack":
+        task = {"type": "task", "commands": ["true"], "resources": {"gpu": {}}}
+    holder = task
+    for step in filter(None, part.split(".")):
+        holder = holder.setdefault(step, {})
+    holder.setdefault(key, None)
+
+    with suppress(BadRequest):
+        _, left = job_and_reasons(yaml.safe_dump(task))
+        assert "no key" not in left.get(".".join(filter(None, (part, key))), "")
 
 
 @pytest.mark.parametrize(("tool", "place", "text"), public_tasks.TASKS, ids=LISTED)
