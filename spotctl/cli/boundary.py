@@ -67,7 +67,8 @@ def _report_error(error: Exception, *, debug: bool) -> int:
         )
         return FAILED
 
-    _say(message)
+    for line in getattr(error, "mistakes", ()) or (message,):
+        _say(" ".join(line.split()))
     return code
 
 

@@ -27,6 +27,21 @@ def launch(
         bool, typer.Option("--fresh", help="Ignore any checkpoint and start from scratch.")
     ] = False,
     max_cost: Annotated[str, typer.Option(help="Budget limit in US dollars: 5 or 0.50.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the job, instead of the file's.")] = "",
+    budget: Annotated[
+        str, typer.Option(metavar="USD", help="Budget of each job, instead of the file's: 5.")
+    ] = "",
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="Set a variable. Repeatable.")
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="K=V,W",
+            help="A job for each value: variable K of a command, argument K of a training. "
+            "Repeatable: each combination.",
+        ),
+    ] = None,
     attached: Annotated[
         bool,
         typer.Option(
@@ -79,15 +94,23 @@ def launch(
     the time of its checkpoints. The setup is not run. On a terminal, the first launch of a job on a
     cloud proposes that.
 
+    With --sweep lr=1e-3,1e-4, the jobs JOB-lr-1e-3 and JOB-lr-1e-4 run as those of several files
+    do, each with its own budget, checkpoint and outputs; spotctl stop 'JOB-lr-*' stops them.
+
     Without a terminal, each rental, warning, eviction, checkpoint and end is a line on stderr, with
     its time.
 
     Example: spotctl launch job.yaml --yes --max-cost 5
+
+    Example: spotctl launch job.yaml --sweep lr=1e-3,1e-4 --budget 2
     """
-    from spotctl.files.job.reader import load
+    from spotctl.files.job.given_options import GivenOptions
+    from spotctl.files.job.reader import load_all
 
     session: Session = context.obj
-    specs = [load(file, home=session.settings.home, to_launch=True) for file in files]
+    given = GivenOptions(name, budget, (*(env or ()),), (*(sweep or ()),))
+    jobs = load_all(files, given, home=session.settings.home, to_launch=True)
+    specs, files = [spec for spec, _ in jobs], [file for _, file in jobs]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli.runs import launches, window
     from spotctl.cli.runs.launches import launch_here
@@ -104,6 +127,9 @@ def launch(
     order, planned = launches.prepare(
         session, specs, max_cost, files, attached=attached, fresh=fresh, metrics=metrics
     )
+    if given:
+        order = launches.with_kept_files(session, order)
+
     plans = planned.plans
     on_ray = None if plans else order.specs[0]
     if output is ShownOutput.SCRIPT and order.moves:
@@ -116,11 +142,10 @@ def launch(
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         return
 
-    if not json_:
-        for job_plan in plans:
-            session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
-        if on_ray:
-            session.out.print(plan_answers.plan_text(on_ray))
+    for job_plan in () if json_ else plans:
+        session.out.print(plan_tables.plan_view(job_plan, session.out.width, explain=False))
+    if on_ray and not json_:
+        session.out.print(plan_answers.plan_text(on_ray))
 
     if dry_run or not (yes or on_ray or confirm(session)):
         return
@@ -157,6 +182,8 @@ def resume(
     A job whose launcher was killed while it waited for its turn begins once the jobs before it have
     ended.
 
+    A run that has ended is shown as it ended.
+
     If the runner lives on a rented machine, this command watches the run; if it was launched from
     another computer, give its place. On a terminal, it also shows a run that another process of
     this computer attends to.
@@ -169,16 +196,18 @@ def resume(
         _set_budget(context.obj, job, budget, json_=json_)
         return
 
+    from pricing_data.units import moment
     from spotctl.cli.runs import remote_runner, window
     from spotctl.cli.runs.launches import resume_here
     from spotctl.cli.runs.live_runs import finish
     from spotctl.home.paths import Paths
     from spotctl.log.jobs import left_behind
+    from spotctl.log.statuses import latest_ending
     from spotctl.show.metrics import publishing
     from spotctl.show.runs.reading import RunViews
 
     session: Session = context.obj
-    left_behind(Paths(session.settings.home), job)
+    waits = left_behind(Paths(session.settings.home), job)
     if "://" in job:
         job = remote_runner.attached(session, job).job
     client = remote_runner.client_of(session, job)
@@ -191,6 +220,11 @@ def resume(
         with publishing(metrics, RunViews(session.settings), session.remark) as publish:
             ending = remote_runner.follow(session, client.place, publish)
         finish(session, ending, json_=json_)
+
+    if waits is None and (ended := latest_ending(session.settings, job)) is not None:
+        state, end = ended
+        session.remark(f"{state.run} ended at {moment(end.wall_us)}; nothing is left to resume")
+        finish(session, ended, json_=json_)
 
     if session.in_terminal and not (foreground or json_):
         window.resume(session, job, metrics, debug=is_debug(context))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -39,15 +40,15 @@ def stop(
     """Stop a run and return its machines, even if the launcher is gone. A job that waits for its
     turn is withdrawn.
 
-    With --all, --json prints a list.
+    A name may be a glob, such as 'search-lr-*'. With it and with --all, --json prints a list.
 
     Example: spotctl stop nightly-recsys
     """
     session: Session = context.obj
     if bool(job) == all_:
         raise BadRequest(f"spotctl {context.info_name}: name one job, or give --all")
-    if all_:
-        _end_all(session, json_=json_)
+    if all_ or "*" in job:
+        _end_all(session, job or "*", json_=json_)
         return
 
     from spotctl.cli.runs.live_runs import finish, finish_withdrawn
@@ -333,7 +334,8 @@ def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
         return runs.stop(job, session.settings, callbacks, takes_over=may_take_over)
 
 
-def _end_all(session: Session, *, json_: bool) -> None:
+def _end_all(session: Session, glob: str, *, json_: bool) -> None:
+    """Stops the jobs that a glob names."""
     from spotctl.log.jobs import remove_waiting, waiting_jobs
     from spotctl.log.ledger.same_work import final_figures, without_run
     from spotctl.log.statuses import read_log, unfinished_runs
@@ -342,7 +344,8 @@ def _end_all(session: Session, *, json_: bool) -> None:
     # First, so that none begins when those before it have ended.
     since = wall_us()
     paths = Paths(session.settings.home)
-    waits = {job.name: remove_waiting(paths, job.name) for job in waiting_jobs(paths)}
+    waiting = fnmatch.filter([job.name for job in waiting_jobs(paths)], glob)
+    waits = {job: remove_waiting(paths, job) for job in waiting}
     withdrawn = [job for job, is_removed in waits.items() if is_removed]
     if damage := read_log(session.settings).damage:
         _emergency(session, damage[0], since, json_=json_)
@@ -351,7 +354,10 @@ def _end_all(session: Session, *, json_: bool) -> None:
     failure: SpotctlError | None = None
 
     for job in dict.fromkeys(
-        [*unfinished_runs(session.settings), *(job for job in waits if job not in withdrawn)]
+        [
+            *fnmatch.filter(unfinished_runs(session.settings), glob),
+            *(job for job in waits if job not in withdrawn),
+        ]
     ):
         since = wall_us()
         try:

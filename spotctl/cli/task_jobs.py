@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import counted
+from spotctl.files.job.forms import job_name
 from spotctl.files.job.reader import loads
-from spotctl.files.tasks.draft import JobDraft, job_name
+from spotctl.files.tasks.draft import JobDraft
 from spotctl.files.tasks.dstack import dstack_draft
 from spotctl.files.tasks.skypilot import skypilot_draft
 from spotctl.files.user_files import check_free, editor_line, write_new

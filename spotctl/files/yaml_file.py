@@ -43,9 +43,14 @@ class YamlFile:
     has_lines: bool = True
     spelled: Mapping[Loc, Loc] = field(default_factory=dict)
     """For parts that were moved, where they are in the file."""
+    options: Mapping[Loc, str] = field(default_factory=dict)
+    """For parts that the command line gives, the option."""
 
     def place(self, loc: Loc) -> str:
-        """Where a part is, as errors show it: `job.yaml:3`."""
+        """Where a part is, as errors show it: `job.yaml:3`, or an option."""
+        for depth in range(len(loc), 0, -1):
+            if option := self.options.get(loc[:depth]):
+                return option
         return f"{self.path}:{self.line(loc)}" if self.has_lines else str(self.path)
 
     def line(self, loc: Loc = ()) -> int:
@@ -99,7 +104,9 @@ class YamlFile:
         return {
             name.value: value.value
             for name, value in pairs
-            if isinstance(value, yaml.ScalarNode) and value.tag != null
+            if isinstance(value, yaml.ScalarNode)
+            and value.tag != null
+            and (key, name.value) not in self.options
         }
 
 
@@ -184,16 +191,19 @@ def _documents(text: str, path: Path, most: int) -> list[YamlFile]:
 
 
 def refusal(file: YamlFile, problems: Iterable[Problem]) -> BadRequest:
-    """The error to raise: the first problem in the file, and how many more there are.
+    """The error to raise, with all problems of the file in their order.
 
     A missing key comes last: most often the key is there, misspelled.
     """
-    mistakes = [*problems]
-    places = [(problem.is_missing, file.line(problem.loc)) for problem in mistakes]
-    first = mistakes[places.index(min(places))]
-    name = ".".join(map(str, file.spelled.get(first.loc, first.loc))) or "the file"
-    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
-    return BadRequest(f"{file.place(first.loc)}: {name}: {first.message}{more}")
+    lines = []
+    for problem in sorted(problems, key=lambda each: (each.is_missing, file.line(each.loc))):
+        name = ".".join(map(str, file.spelled.get(problem.loc, problem.loc))) or "the file"
+        lines.append(f"{file.place(problem.loc)}: {name}: {problem.message}")
+
+    more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+    error = BadRequest(f"{lines[0]}{more}")
+    error.mistakes = tuple(dict.fromkeys(lines))
+    return error
 
 
 def shown(value: object) -> str:

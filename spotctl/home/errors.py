@@ -19,6 +19,9 @@ class BadSettings(SpotctlError):
 class BadRequest(SpotctlError):
     """A command cannot be carried out as given."""
 
+    mistakes: tuple[str, ...] = ()
+    """Where there are several, each in a line of its own."""
+
 
 class UnreadableJob(BadRequest):
     """The log has a run whose job file is incomplete, or of another version."""

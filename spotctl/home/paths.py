@@ -24,6 +24,8 @@ class Paths:
         """One lock per job, held by the process that runs it."""
         self.waiting = home / "waiting"
         """A file for each job that was launched and has not begun."""
+        self.given = home / "given"
+        """The files of jobs with keys that the command line gave."""
         self.quotas = home / "quotas.json"
         """The quotas that clouds stated for the account."""
         self.cache = home / "cache"

@@ -9,7 +9,7 @@ from spotctl.home.cloud import is_replayed
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log import store
-from spotctl.log.events import RowsLost, RunBegan
+from spotctl.log.events import RowsLost, RunBegan, RunEnded
 from spotctl.log.folding import fold
 from spotctl.log.outcomes import BrokenLog, LogFailed
 from spotctl.log.salvage import salvage
@@ -23,6 +23,17 @@ def latest_run(log: EventLog, job: str) -> RunState | None:
     """The newest run of a job; None if the job was never launched."""
     runs = [run for run, began in log.runs().items() if began.job == job]
     return fold(log.of_run(runs[-1])) if runs else None
+
+
+def latest_ending(settings: Settings, job: str) -> tuple[RunState, RunEnded] | None:
+    """The newest run of a job and its end; None if it goes on, or the job was never launched."""
+    path = Paths(settings.home).log
+    if not store.exists(path):
+        return None
+
+    with EventLog(path) as log:
+        state = latest_run(log, job)
+    return None if state is None or state.ended is None else (state, state.ended)
 
 
 @dataclass(frozen=True, slots=True)

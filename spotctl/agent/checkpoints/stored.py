@@ -241,6 +241,13 @@ def discard_checkpoints(path: str, *, fresh: bool, who: StoreIdentity = MACHINE)
             store.delete(_FINISHED)
 
 
+def has_checkpoint(path: str, who: StoreIdentity) -> bool:
+    """Whether a run would begin at the checkpoint of an earlier one."""
+    with _as_bad_checkpoint(path):
+        store = store_at(path, who)
+        return bool(_parts(store, "node-")) and _FINISHED not in store.list(_FINISHED)
+
+
 def note_finished(path: str, run: str, who: StoreIdentity = MACHINE) -> None:
     """Marks a job as finished, so that the next run does not resume from its checkpoints."""
     with _as_bad_checkpoint(path):

@@ -11,17 +11,20 @@ Nothing before `run` may cost money, or change anything but what is kept of the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from pricing_data.units import MAX_USD, parse_usd
 from spotctl.cli.progress import waiting
 from spotctl.cli.runs import remote_runner
 from spotctl.cli.runs.live_runs import finish, finish_all, finish_withdrawn, live_view
+from spotctl.files.job.reader import written
+from spotctl.files.user_files import write_new
 from spotctl.home import account_quotas
 from spotctl.home.callbacks import unheard
-from spotctl.home.paths import Paths
+from spotctl.home.paths import Paths, make_private_folder
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.jobs import left_behind
 from spotctl.run.remote_runner.installing import packages_on
@@ -31,6 +34,7 @@ from spotctl.run.start.admission import (
     check_launchable,
     check_machine_packages,
     checked,
+    continued,
     far_data,
     misplaced_buckets,
     refuse,
@@ -91,6 +95,8 @@ def prepare(
         return LaunchOrder(tuple(specs), tuple(files), {}, False, fresh, metrics), JobPlans()
 
     concurrent_runs.check_together(specs)
+    if not fresh:
+        session.remark(*filter(None, (continued(spec, session.settings) for spec in specs)))
     specs, remarks = on_one_market(specs)
     session.remark(*remarks)
     moves = not attached and remote_runner.moves(specs, session)
@@ -116,6 +122,20 @@ def prepare(
     expected = {plan.job.spec.name: expectation(plan) for plan in planned.plans}
     limited = tuple(plan.job.spec for plan in planned.plans)
     return LaunchOrder(limited, tuple(files), expected, moves, fresh, metrics), planned
+
+
+def with_kept_files(session: Session, order: LaunchOrder) -> LaunchOrder:
+    """The order with job files of its own, in the home: a job that waits is read again if its
+    launcher is killed, and its user's file lacks what the command line gave.
+    """
+    folder = Paths(session.settings.home).given
+    make_private_folder(folder)
+    files = []
+    for spec in order.specs:
+        path = folder / f"{spec.name}.json"
+        write_new(path, json.dumps(written(spec)), force=True)
+        files.append(path)
+    return replace(order, files=tuple(files))
 
 
 def say_which_data_is_far(session: Session, plans: Sequence[JobPlan]) -> None:

@@ -346,3 +346,15 @@ ACCELERATORS = Form(
     {"anyOf": [_ACCELERATORS, {"type": "array", "items": _ACCELERATORS, "minItems": 1}]},
     conversions.accelerators_text,
 )
+
+
+def job_name(name: str) -> str:
+    """A job's name that is as near to another name as possible.
+
+    >>> job_name("My_Task.v2"), job_name("7b")
+    ('my-task-v2', 'job-7b')
+    """
+    near = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    near = near if near[:1].isalpha() else f"job-{near}".strip("-")
+    short = near[:50].rstrip("-")
+    return str(JOB_NAME.read(short))

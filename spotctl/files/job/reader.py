@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import getdoc
 from itertools import chain
@@ -22,6 +22,7 @@ from spotctl.files.job.checks import code_problems, launch_problems, problems
 from spotctl.files.job.conversions import meant
 from spotctl.files.job.data_places import overlap_problems
 from spotctl.files.job.forms import Form
+from spotctl.files.job.given_options import GivenOptions, with_options
 from spotctl.files.job.programs import Command, Stop
 from spotctl.files.job.resources import Resources
 from spotctl.files.job.sections import Given, Key, ListOf, MapOf, Reader, keys_of, selected
@@ -35,16 +36,54 @@ _HAS_SCHEME = re.compile(r"\w+://")
 
 
 def load(path: Path, *, home: Path | None = None, to_launch: bool = False) -> JobSpec:
-    """The job that a file describes; BadRequest names the first mistake, its line and a cure.
+    """The job that a file describes; BadRequest names each mistake, its line and a cure.
 
     A job `to_launch` has the files with which its command begins; a plan does without them. Nothing
     of the job may be written into the `home` of spotctl.
     """
-    file = read(path)
-    spec = _checked(file, home)
-    if to_launch and (mistakes := launch_problems(spec)):
-        raise refusal(file, mistakes)
+    ((spec, _),) = load_all([path], GivenOptions(), home=home, to_launch=to_launch)
     return spec
+
+
+def load_all(
+    paths: Sequence[Path],
+    given: GivenOptions,
+    *,
+    home: Path | None = None,
+    to_launch: bool = False,
+) -> list[tuple[JobSpec, Path]]:
+    """The jobs that files describe with the options that the command line gives, each with its
+    file.
+    """
+    if given.name and len(paths) > 1:
+        raise BadRequest(f"--name {given.name}: names one job, and there are {len(paths)} files")
+
+    jobs = []
+    for path in paths:
+        for file in with_options(_job_file(path), given):
+            spec = _checked(file, home)
+            if to_launch and (mistakes := launch_problems(spec)):
+                raise refusal(file, mistakes)
+            jobs.append((spec, path))
+    return jobs
+
+
+def _job_file(path: Path) -> YamlFile:
+    if path.suffix == ".py":
+        job = path.with_suffix(".yaml").name
+        raise BadRequest(
+            f"{path}: is a script; spotctl init {path} {job} writes its job file, and spotctl "
+            f"launch {job} runs it"
+        )
+
+    file = read(path)
+    resources = file.content.get("resources") if isinstance(file.content, dict) else None
+    keys = {*file.content, *(resources or ())} if isinstance(resources, dict) else set()
+    if "clouds" not in keys and keys & _OF_OTHER_TOOLS:
+        raise BadRequest(
+            f"{path}: is a task of another tool; spotctl init {path} job.yaml writes its job file"
+        )
+    return file
 
 
 def loads(text: str, path: Path, home: Path | None = None) -> JobSpec:
@@ -398,6 +437,11 @@ def _keys(needed: Iterable[str], barred: Iterable[str] = ()) -> Schema:
         "properties": {**said, **{name: {"type": "null"} for name in barred}},
     }
 
+
+_OF_OTHER_TOOLS = set(
+    "any_of backends commands cpus envs file_mounts infra instance_type ordered use_spot".split()
+)
+"""Keys that tasks of SkyPilot and dstack have, and no job has."""
 
 _SAYING_KIND = {ProgramKind.COMMAND: {"run"}, ProgramKind.AGILEML: {"app", "trainer"}}
 """Keys that tell the kind of a job where the file does not name it."""

@@ -17,7 +17,7 @@ from pricing_data.market import is_region_of
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.agent.cloud_parts import clouds_by_scheme
 from spotctl.files.job.conversions import RESERVED_PREFIX, money_text, read_variable
-from spotctl.files.job.forms import JOB_NAME, TAG_NAME, TAG_VALUE
+from spotctl.files.job.forms import TAG_NAME, TAG_VALUE, job_name
 from spotctl.files.job.spec import data_variable
 from spotctl.files.yaml_file import Loc, Problem, YamlFile, refusal
 from spotctl.home.cloud import mapped_ports, rented_clouds
@@ -319,18 +319,6 @@ def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _represent)
-
-
-def job_name(name: str) -> str:
-    """A job's name that is as near to another name as possible.
-
-    >>> job_name("My_Task.v2"), job_name("7b")
-    ('my-task-v2', 'job-7b')
-    """
-    near = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    near = near if near[:1].isalpha() else f"job-{near}".strip("-")
-    short = near[:50].rstrip("-")
-    return str(JOB_NAME.read(short))
 
 
 def own_path(path: str, folder: Path) -> str:

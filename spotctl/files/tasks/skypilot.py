@@ -213,7 +213,7 @@ def _set_resources(draft: JobDraft, task: dict[str, Any]) -> None:
 
 
 def _besides(machine: dict[str, Any]) -> dict[str, Any]:
-    """What alternatives of a job must have in common: all but GPUs, the name of a type, whether
+    """The parts that alternatives of a job have in common: all but GPUs, the name of a type, whether
     they are spot machines, and places, of which all name a region or none does.
     """
     apart = ("accelerators", "instance_type", "use_spot", "says_spot", *_PLACE)

@@ -414,3 +414,49 @@ def test_closed_standard_streams_break_no_command(tmp_path: Path, home: Path, cl
     assert ended.stderr.endswith(
         "" if closed == "2>&-" else "pass --yes; spotctl plan shows the plan only\n"
     )
+
+
+class TestLaunches:
+    """Sweeps, runs that have ended, and checkpoints of other jobs."""
+
+    def test_each_value_is_a_job_and_one_stop_names_them(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+        job = tmp_path / "job.yaml"
+        job.write_text(JOB.format(run="echo lr is $lr") + "outputs: {result: out}\n")
+        ended = spotctl("launch", job, "--sweep", "lr=1e-3,1e-4", "--yes", "--json")
+        runs = [ending["run"] for ending in ended.json]
+        assert [run.rpartition("-")[0] for run in runs] == ["counting-lr-1e-3", "counting-lr-1e-4"]
+        for lr in ("1e-3", "1e-4"):
+            assert f"lr is {lr}" in spotctl("logs", f"counting-lr-{lr}").out
+        assert spotctl("stop", "counting-lr-*", "--json").json == []
+
+    def test_a_run_that_has_ended_is_shown(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+        job = tmp_path / "job.yaml"
+        job.write_text(JOB.format(run="'exit 3'"))
+        assert spotctl("launch", job, "--yes").code == 1
+        ended = spotctl("resume", "counting")
+        assert (ended.code, "nothing is left to resume" in ended.err) == (1, True)
+        assert "failed" in ended.out
+
+    def test_a_launch_says_at_whose_checkpoint_it_begins(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+        saves = "echo 1 > $SPOTCTL_CHECKPOINT_DIR/step; exit 3"
+        text = JOB.format(run=f"'{saves}'") + "checkpoint: {path: kept}\n"
+        job = tmp_path / "job.yaml"
+        job.write_text(text)
+        first = spotctl("launch", job, "--yes")
+        assert (first.code, "begins at" in first.err) == (1, False)
+
+        job.write_text(text.replace("counting", "other"))
+        second = spotctl("launch", job, "--dry-run")
+        said = " ".join(second.err.split())
+        place = tmp_path / "kept"
+        assert re.search(rf"other: begins at the checkpoint at {place} of run counting-\w+", said)
+        assert "begins at" not in spotctl("launch", job, "--dry-run", "--fresh").err
