@@ -24,7 +24,7 @@ MOST_JOBS = 100
 
 @dataclass(frozen=True, slots=True)
 class GivenOptions:
-    """What the command line gives: `--name`, `--budget`, `--env K=V`, and `--sweep K=V,W`."""
+    """The options of a launch: `--name`, `--budget`, `--env K=V`, and `--sweep K=V,W`."""
 
     name: str = ""
     budget: str = ""
