@@ -196,7 +196,6 @@ def resume(
         _set_budget(context.obj, job, budget, json_=json_)
         return
 
-    from pricing_data.units import moment
     from spotctl.cli.runs import remote_runner, window
     from spotctl.cli.runs.launches import resume_here
     from spotctl.cli.runs.live_runs import finish
@@ -222,8 +221,7 @@ def resume(
         finish(session, ending, json_=json_)
 
     if waits is None and (ended := latest_ending(session.settings, job)) is not None:
-        state, end = ended
-        session.remark(f"{state.run} ended at {moment(end.wall_us)}; nothing is left to resume")
+        session.remark(f"{ended[0].run} has ended; nothing is left to resume")
         finish(session, ended, json_=json_)
 
     if session.in_terminal and not (foreground or json_):
