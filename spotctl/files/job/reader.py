@@ -77,8 +77,9 @@ def _job_file(path: Path) -> YamlFile:
         )
 
     file = read(path)
-    resources = file.content.get("resources") if isinstance(file.content, dict) else None
-    keys = {*file.content, *(resources or ())} if isinstance(resources, dict) else set()
+    content = file.content if isinstance(file.content, dict) else {}
+    resources = content.get("resources")
+    keys = {*content, *resources} if isinstance(resources, dict) else set()
     if "clouds" not in keys and keys & _OF_OTHER_TOOLS:
         raise BadRequest(
             f"{path}: is a task of another tool; spotctl init {path} job.yaml writes its job file"
