@@ -43,7 +43,7 @@ test: WORKERS := 2
 test: ## The tests that take minutes together, in random order on all cores; of those that are many and alike a sample
 	SPOTCTL_TEST_PART=short SPOTCTL_TEST_SAMPLES=1 $(PYTEST) --timeout 300
 
-# CI runs those of one file in so many, drawn anew each time: FILES=3.
+# CI runs those of one file in so many, drawn anew each time: FILES=6.
 long-tests: ## The tests that make test leaves out because they take long; of those that are many and alike a sample
 	SPOTCTL_TEST_PART=long SPOTCTL_TEST_SAMPLES=1 SPOTCTL_TEST_ONE_FILE_IN=$(FILES) $(PYTEST)
 
