@@ -34,7 +34,7 @@ CrossingMethod = Literal["present", "own share", "pooled share"]
 
 
 # More rows hardly improve the prediction, and an answer at the terminal may take a second.
-_MAX_ROWS = 16_000
+_MAX_ROWS = 24_000
 _MAX_TRIAL_ROWS = 8_000
 _MAX_HELD_OUT = 16_000
 # Starts whose rows are made at once.
