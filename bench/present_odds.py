@@ -26,7 +26,7 @@ import numpy as np
 
 from bench.forecast_worlds import imported
 from bidbrain.arrays import Bools, Floats
-from bidbrain.eviction.conditional import CrossingPanel, PricePath, fit
+from bidbrain.eviction.conditional import CrossingPanel, PricePath, between, fit
 from bidbrain.eviction.crossing import BidAbove, CrossingHistory
 from bidbrain.eviction.estimate import MEMORY, PriceOutlook, closest
 from bidbrain.lab.backtest.results import drawn_blocks
@@ -116,10 +116,14 @@ def day_outcomes(table: PriceTable, moments: int, markets: int) -> tuple[Floats,
                 there[market].window(max(there[market].first, at - MEMORY), at + DAY + HOUR)
                 for market in closest(list(there)[number], there)
             ]
+            lowest = [(history, BidAbove(0)) for history in histories]
+            panel = CrossingPanel(lowest, HOUR, at)
+            starts = panel.starts_between(at, at + DAY)
+            odds = fit(panel, at, np.random.default_rng(2016)).odds(panel, *starts)
             for delta in DELTAS:
-                panel = CrossingPanel([(history, BidAbove(delta)) for history in histories], HOUR)
-                rows = panel.rows(*panel.starts_between(at, at + DAY))
-                predicted = fit(panel, at, np.random.default_rng(2016)).predict(rows)
+                asked = np.full(len(odds), delta)
+                rows = panel.rows(*starts, asked)
+                predicted = between(panel.distances, odds, asked)
                 parts.append((predicted, rows.crossed, rows.times // DAY))
     stated, crossed, days = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return stated, crossed, days

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bidbrain.arrays import Floats
 
-Codes = NDArray[np.intp]
+Codes = NDArray[np.intp] | NDArray[np.int16]
 
 _MIN_CURVATURE = 1e-6
 
@@ -139,22 +139,21 @@ def fit(
 
 
 def _binned(data: Floats, edges: tuple[Floats, ...]) -> Codes:
-    columns = [
-        np.searchsorted(cuts, column, side="left")
-        for cuts, column in zip(edges, data.T, strict=True)
-    ]
-    return np.stack(columns)
+    codes = np.empty(data.T.shape, dtype=np.int16)
+    for row, cuts, column in zip(codes, edges, data.T, strict=True):
+        row[:] = np.searchsorted(cuts, column, side="left")
+    return codes
 
 
 def _splits(
     codes: Codes, node: Codes, nodes: int, gradient: Floats, curvature: Floats, shape: TreeSettings
 ) -> tuple[Codes, Codes]:
     """For each node the feature, and the bin after which a split lowers the loss most."""
-    base = node * shape.bins
     size = nodes * shape.bins
+    places = codes + node * shape.bins
     # Sums over bins of gradients and of curvatures, as (feature, node, bin).
     sums = [
-        [np.bincount(base + column, weights, size).reshape(nodes, shape.bins) for column in codes]
+        [np.bincount(place, weights, size).reshape(nodes, shape.bins) for place in places]
         for weights in (gradient, curvature)
     ]
     left = np.cumsum(sums[0], axis=2)

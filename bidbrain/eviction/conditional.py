@@ -16,7 +16,7 @@ observed as a whole has none, and does not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -30,12 +30,15 @@ from bidbrain.eviction.crossing import Bid, range_extremes
 from pricing_data.series import Ints, PriceSeries, is_whole, observed_until
 from pricing_data.units import DAY, HOUR, MINUTE
 
-Predictor = Callable[["PanelRows"], Floats]
 CrossingMethod = Literal["present", "own share", "pooled share"]
 
 
 # More rows hardly improve the prediction, and an answer at the terminal may take a second.
-_MAX_ROWS = 12_000
+_MAX_ROWS = 24_000
+_MAX_TRIAL_ROWS = 8_000
+_MAX_HELD_OUT = 16_000
+# Starts whose rows are made at once.
+_AT_ONCE = 4096
 # The first starts of a history have too little past for their features.
 _WARM_UP = 12 * HOUR
 _HELD_OUT = 0.25
@@ -59,41 +62,67 @@ _SAME_LOG_ODDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class CrossingModel:
-    """A predictor and the reason for using it.
+    """The odds of starts and the reason for them: `shares` by market and distance of the panel, or
+    if there is a `forest`, its predictions, with `corrections` of log-odds at `_KNOTS`.
 
     `inflation` is the number of starts that carry as much information as one independent start,
     `trial` the predictions of held-out starts.
     """
 
     method: CrossingMethod
-    predict: Predictor
+    shares: Floats
     inflation: float
     reason: str
+    forest: boosting.Forest | None = None
+    corrections: Floats | None = None
     trial: Floats | None = None
 
-    def share_alike(self, probability: float) -> float:
-        """Share of starts with about the same prediction: only their outcomes say how good such a
-        prediction is.
+    def predict(self, rows: PanelRows) -> Floats:
+        """The odds of each row."""
+        if self.forest is None or self.corrections is None:
+            return self.shares[rows.market, rows.rung]
+        odds = boosting.log_odds(self.forest.probabilities(rows.data))
+        return boosting.logistic(odds + np.interp(odds, _KNOTS, self.corrections))
+
+    def odds(self, panel: CrossingPanel, market: NDArray[np.intp], times: Ints) -> Floats:
+        """The odds of starts at the panel's distances (columns), which never rise with these: the
+        mean of the highest such odds that are nowhere above the predicted ones, and of the lowest
+        that are nowhere below."""
+        flat = [np.empty(0)]
+        for first in range(0, times.size, _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            flat.append(self.predict(panel.rows(market[part], times[part])))
+
+        predicted = np.concatenate(flat).reshape(-1, panel.distances.size)
+        below = np.minimum.accumulate(predicted, axis=1)
+        above = np.maximum.accumulate(predicted[:, ::-1], axis=1)[:, ::-1]
+        falling: Floats = (below + above) / 2
+        return falling
+
+    def share_alike(self, probability: float, rung: int) -> float:
+        """Share of starts with about the same prediction at a distance of the panel: only their
+        outcomes say how good such a prediction is.
         """
         if self.method != "present" or self.trial is None:
             return 1.0
         value = np.array([probability])
-        apart = np.abs(boosting.log_odds(self.trial) - boosting.log_odds(value))
+        trial = self.trial[:, rung]
+        apart = np.abs(boosting.log_odds(trial) - boosting.log_odds(value))
         alike = np.mean(apart < _SAME_LOG_ODDS)
-        return max(float(alike), 1 / self.trial.size)
+        return max(float(alike), 1 / trial.size)
 
 
 def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingModel:
     """The model of everything known at a time: boosted trees if they win on held-out starts, else
     the better plain share."""
     own, pooled = panel.shares(until)
-    plain = CrossingModel("own share", lambda rows: own[rows.market], panel.starts_per_window, "")
+    plain = CrossingModel("own share", own, panel.starts_per_window, "")
     if panel.crossings(until) < _MIN_CROSSED_WINDOWS * panel.starts_per_window:
         return replace(plain, reason="too few crossings in these markets to fit a model")
 
     begin, end = panel.span_known(until)
     split = int(end - _HELD_OUT * (end - begin))
-    trial = _forest(panel, begin, split, rng)
+    trial = _forest(panel, begin, split, _MAX_TRIAL_ROWS, rng)
     if trial is None:
         return replace(plain, reason="the history is too short to fit a model")
 
@@ -101,49 +130,49 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
     if not market.size:
         return replace(plain, reason="the last quarter of the history was not observed")
 
-    rows = panel.rows(market, times)
-    then_own, then_pooled = panel.shares(split)
+    # Some of the starts are enough; the others would have told about the same.
+    most = _MAX_HELD_OUT // panel.distances.size
+    chosen = np.sort(rng.choice(market.size, min(most, market.size), replace=False))
+    rows = panel.rows(market[chosen], times[chosen])
     predicted = trial.probabilities(rows.data)
-    everywhere = np.full(len(rows), then_pooled)
+    then_own, then_pooled = panel.shares(split)
     scores: dict[CrossingMethod, float] = {
         "present": brier(predicted, rows),
-        "own share": brier(then_own[rows.market], rows),
-        "pooled share": brier(everywhere, rows),
+        "own share": brier(then_own[rows.market, rows.rung], rows),
+        "pooled share": brier(then_pooled[rows.rung], rows),
     }
-
-    inflation = _inflation(predicted, rows, panel.starts_per_window)
+    weighed = market.size / chosen.size
+    inflation = _inflation(predicted, rows, weighed, panel.starts_per_window)
     best = min(scores, key=scores.__getitem__)
     reason = f"Brier score on the last quarter: {scores['present']:.4f} given the present"
     reason += (
         f", {scores['own share']:.4f} with each market's own share, {scores['pooled share']:.4f} "
         "with the pooled share"
     )
+    plain = replace(plain, inflation=inflation, reason=reason)
     if best == "pooled share":
-        return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, reason)
+        return replace(plain, method=best, shares=np.broadcast_to(pooled, own.shape))
 
     forest = None
     if best == "present":
-        forest = _forest(panel, begin, until, rng)
+        forest = _forest(panel, begin, until, _MAX_ROWS, rng)
     if forest is None:
-        return replace(plain, inflation=inflation, reason=reason)
+        return plain
 
-    corrections = _corrections(boosting.log_odds(predicted), rows.crossed, 1 / inflation)
-
-    def corrected(probability: Floats) -> Floats:
-        odds = boosting.log_odds(probability)
-        return boosting.logistic(odds + np.interp(odds, _KNOTS, corrections))
-
-    return CrossingModel(
-        best,
-        lambda rows: corrected(forest.probabilities(rows.data)),
-        inflation,
-        reason,
-        corrected(predicted),
+    odds = boosting.log_odds(predicted)
+    corrections = _corrections(odds, rows.crossed, weighed / inflation)
+    corrected = boosting.logistic(odds + np.interp(odds, _KNOTS, corrections))
+    return replace(
+        plain,
+        method=best,
+        forest=forest,
+        corrections=corrections,
+        trial=corrected.reshape(-1, panel.distances.size),
     )
 
 
 def _forest(
-    panel: CrossingPanel, begin: int, until: int, rng: np.random.Generator
+    panel: CrossingPanel, begin: int, until: int, most: int, rng: np.random.Generator
 ) -> boosting.Forest | None:
     """Fits trees to the starts between two times, outcomes included; None if all outcomes are the
     same.
@@ -154,19 +183,49 @@ def _forest(
     if crossed.all() or not crossed.any():
         return None
 
-    # All crossings where they are rare, and a sample of the rest; weights restore the proportion.
-    yes = np.flatnonzero(crossed)
-    no = np.flatnonzero(~crossed)
-    some_yes = rng.permutation(yes)[: _MAX_ROWS // 2]
-    some_no = rng.permutation(no)[: _MAX_ROWS - some_yes.size]
-    weight_of_yes = yes.size / some_yes.size
-    weight_of_no = no.size / some_no.size
-    weights = np.where(crossed, weight_of_yes, weight_of_no)
-    chosen = np.sort(np.concatenate((some_yes, some_no)))
-    rows = panel.rows(market[chosen], times[chosen])
-
+    places, weights = _sampled(crossed, most, rng)
+    start, rung = np.divmod(places, panel.distances.size)
+    rows = panel.rows(market[start], times[start], panel.distances[rung])
     outcomes = rows.crossed.astype(np.float64)
-    return boosting.fit(rows.data, outcomes, weights[chosen], _TREES, rng)
+    return boosting.fit(rows.data, outcomes, weights, _TREES, rng)
+
+
+def _sampled(crossed: Bools, most: int, rng: np.random.Generator) -> tuple[Ints, Floats]:
+    """Starts and distances, by their place in a table of both, with weights that restore the whole:
+    at each distance all crossings where they are rare, and a sample of the rest."""
+    rungs = crossed.shape[1]
+    of_rung = most // rungs
+    places = []
+    weights = []
+    for rung in range(rungs):
+        yes = np.flatnonzero(crossed[:, rung])
+        no = np.flatnonzero(~crossed[:, rung])
+        of_yes = min(yes.size, of_rung // 2)
+        for starts, count in ((yes, of_yes), (no, min(no.size, of_rung - of_yes))):
+            some = rng.choice(starts, count, replace=False)
+            places.append(some * rungs + rung)
+            weights.append(np.full(count, starts.size / max(count, 1)))
+
+    place = np.concatenate(places)
+    order = np.argsort(place)
+    return place[order], np.concatenate(weights)[order]
+
+
+def between(distances: Ints, odds: Floats, asked: Ints) -> Floats:
+    """The odds of starts at the distances that are asked, by their logarithm, from those at known
+    distances (columns); beyond these, the outermost."""
+    if distances.size == 1:
+        return odds[:, 0]
+    known = np.log1p(distances / distances[1])
+    wanted = np.clip(np.log1p(asked / distances[1]), known[0], known[-1])
+    left = np.clip(np.searchsorted(known, wanted, side="right") - 1, 0, known.size - 2)
+    part = (wanted - known[left]) / (known[left + 1] - known[left])
+    rows = np.arange(len(odds))
+    nearer = odds[rows, left]
+    farther = odds[rows, left + 1]
+    # Rounding must not bring odds below those of the next distance.
+    at: Floats = np.maximum(nearer + part * (farther - nearer), farther)
+    return at
 
 
 def _corrections(odds: Floats, crossed: Bools, weight: float) -> Floats:
@@ -189,22 +248,24 @@ def _corrections(odds: Floats, crossed: Bools, weight: float) -> Floats:
 
 def brier(predicted: Floats, rows: PanelRows) -> float:
     """The mean squared difference of predictions and outcomes."""
-    if len(rows):
+    if rows.times.size:
         return float(np.mean((predicted - rows.crossed) ** 2))
     return float("inf")
 
 
-def _inflation(predicted: Floats, rows: PanelRows, least: float) -> float:
-    """Variance of a market-day's errors relative to that of independent starts."""
+def _inflation(predicted: Floats, rows: PanelRows, sampled: float, least: float) -> float:
+    """Variance of a market-day's errors relative to that of independent starts, of which one in
+    `sampled` has a row."""
     days = rows.times // DAY
-    days_in_all = int(days.max())
-    day_of_market = rows.market * (days_in_all + 1) + days
+    days_in_all = int(days.max()) + 1
+    day_of_market = (rows.market * days_in_all + days) * (int(rows.rung.max()) + 1) + rows.rung
     _, block = np.unique(day_of_market, return_inverse=True)
     missed = np.bincount(block, predicted - rows.crossed)
     expected = float(np.sum(predicted * (1 - predicted)))
     if expected > 0:
         total_missed = np.sum(missed**2)
-        return max(least, float(total_missed) / expected)
+        together = float(total_missed) / expected - 1
+        return max(least, 1 + sampled * together)
     return least
 
 
@@ -384,37 +445,48 @@ _STARTS_PER_WINDOW = 6
 _FINEST, _COARSEST = 2 * MINUTE, 30 * MINUTE
 # A market's own share over n windows has weight n against this many windows of the pooled share.
 _SHRINKAGE_WINDOWS = (2.0, 2.0, 4.0, 8.0)
+# Shares of rises that are below the distances above 0: closer where rises are rare, since bids of
+# the on-demand price are there.
+_RISES_BELOW = (0.02, *np.linspace(0.1, 0.9, 9), 0.95, 0.975, 0.99, 0.996, 1.0)
 # Keeps log-odds finite: a share of 0 among thousands of starts is not a probability of 0.
 _SOFTENING = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class PanelRows:
-    """Starts in one or more markets: the features known at each (a row of `data`), and whether the
-    bid was crossed.
+    """Starts in one or more markets, each with a bid: the features known then (a row of `data`),
+    and whether the bid was crossed. `above` is how far the bid is above the price, and `rung` the
+    number of the panel's distance that is nearest.
     """
 
     market: NDArray[np.intp]
     times: Ints
+    above: Ints
+    rung: NDArray[np.intp]
     data: Floats
     crossed: Bools
 
-    def __len__(self) -> int:
-        return int(self.times.size)
-
 
 class CrossingPanel:
-    """Markets with their bids, over one window length."""
+    """Markets with their bids, over one window length.
 
-    def __init__(self, markets: Sequence[tuple[PriceSeries, Bid]], window: int) -> None:
+    With `known`, each start also has bids at `distances` above that bid, up to the greatest rise of
+    a price that was known by that moment: one model of them all tells how the odds fall with the
+    distance.
+    """
+
+    def __init__(
+        self, markets: Sequence[tuple[PriceSeries, Bid]], window: int, known: int | None = None
+    ) -> None:
         self.window = window
         self.step = min(max(window // _STARTS_PER_WINDOW, _FINEST), _COARSEST)
         self.bids = [bid for _, bid in markets]
         self.paths = [PricePath(series) for series, _ in markets]
         starts = []
+        rises = [np.empty(0, dtype=np.int64)]
 
         # The number of the first start in each market, at a multiple of the step; which starts from
-        # there on held the bid, and which of these were crossed.
+        # there on held the bid, and how far the price then rose above it.
         for path, bid in zip(self.paths, self.bids, strict=True):
             earliest = -(-path.series.first // self.step)
             latest = path.series.last - self.window
@@ -425,20 +497,35 @@ class CrossingPanel:
             held_bid = held_price <= limits
             if path.series.watched is not None:
                 held_bid &= is_whole(times, self.window, path.series.watched)
-            over = path.highest_after(times, self.window) > limits
-            starts.append((earliest, held_bid, held_bid & over))
+            rise = path.highest_after(times, self.window) - limits
+            starts.append((earliest, held_bid, rise))
+            if known is not None:
+                rises.append(rise[held_bid & (rise > 0) & (times + window <= known)])
 
+        # From 0 to the greatest rise, which no price was above.
+        known_rises = np.concatenate(rises)
+        self.distances = np.zeros(1, dtype=np.int64)
+        if known_rises.size:
+            quantiles = np.ceil(np.quantile(known_rises, _RISES_BELOW))
+            self.distances = np.unique(np.append(quantiles.astype(np.int64), 0))
+
+        # Where the nearest of these is another one.
+        self.middles = (self.distances[1:] + self.distances[:-1]) // 2
         self._origin = min(first for first, _, _ in starts)
         ends = max(first + held.size for first, held, _ in starts)
         size = ends - self._origin
-        self._held = np.stack(
-            [_running(held, first - self._origin, size) for first, held, _ in starts]
-        )
-        self._crossed = np.stack(
-            [_running(crossed, first - self._origin, size) for first, _, crossed in starts]
-        )
+        held_by_market = []
+        crossed_by_market = []
+        for first, held, rise in starts:
+            over = held & (rise > self.distances[:, None])
+            held_by_market.append(_running(held, first - self._origin, size))
+            crossed_by_market.append(_running(over, first - self._origin, size))
+
+        # By market, and crossings by distance before that.
+        self._held = np.stack(held_by_market)
+        self._crossed = np.stack(crossed_by_market, axis=1)
         self._all_held = self._held.sum(axis=0)
-        self._all_crossed = self._crossed.sum(axis=0)
+        self._all_crossed = self._crossed.sum(axis=1)
 
     @property
     def starts_per_window(self) -> float:
@@ -458,25 +545,25 @@ class CrossingPanel:
         return market, (self._origin + low + offset) * self.step
 
     def crossed(self, market: NDArray[np.intp], times: Ints) -> Bools:
-        """Whether the bids of starts from `starts_between` were crossed."""
+        """Whether the bids of starts from `starts_between` were crossed, at each distance (a
+        column)."""
         place = times // self.step - self._origin
-        after = self._crossed[market, place + 1]
-        happened: Bools = after > self._crossed[market, place]
-        return happened
+        after = self._crossed[:, market, place + 1]
+        happened: Bools = after > self._crossed[:, market, place]
+        return happened.T
 
-    def shares(self, until: int) -> tuple[Floats, float]:
-        """Share of crossed starts among those known by a time: per market, and pooled over all
-        markets.
+    def shares(self, until: int) -> tuple[Floats, Floats]:
+        """Share of crossed starts among those known by a time, at each distance: per market (a
+        row), and pooled over all markets.
 
         A market without starts gets the pooled share.
         """
         known = self._before(until - self.window)
         held = self._held[:, known]
-        crossed = self._crossed[:, known]
-        share = crossed.sum() / max(held.sum(), 1)
-        pooled = float(share)
+        crossed = self._crossed[:, :, known]
+        pooled: Floats = crossed.sum(axis=1) / max(held.sum(), 1)
         shares = crossed / np.maximum(held, 1)
-        return np.where(held > 0, shares, pooled), pooled
+        return np.where(held > 0, shares, pooled[:, None]).T, pooled
 
     def span_known(self, until: int) -> tuple[int, int]:
         """The first start of the panel, and the last whose outcome is known by a time."""
@@ -485,9 +572,11 @@ class CrossingPanel:
         starts = max(known - 1, 0)
         return begin, (self._origin + starts) * self.step
 
-    def crossings(self, until: int) -> int:
-        """Number of crossed starts in all markets, of those known by a time."""
-        return int(self._all_crossed[self._before(until - self.window)])
+    def crossings(self, until: int, distance: int = 0) -> int:
+        """Number of starts known by a time, in all markets, whose bid at the next lower of the
+        panel's distances was crossed."""
+        rung = np.searchsorted(self.distances, distance, side="right") - 1
+        return int(self._all_crossed[rung, self._before(until - self.window)])
 
     def windows(self, market: int, until: int) -> float:
         """Number of non-overlapping windows that a market's known starts span."""
@@ -495,41 +584,58 @@ class CrossingPanel:
         starts = self._held[market, self._before(before)]
         return float(starts / self.starts_per_window)
 
-    def rows(self, market: NDArray[np.intp], times: Ints, bid: Bid | None = None) -> PanelRows:
-        """Features of starts, sorted by market; outcomes are those of the stored series. `bid` is
-        another one than that of the panel, which the panel's crossings still tell of."""
+    def rows(
+        self, market: NDArray[np.intp], times: Ints, distances: Ints | None = None
+    ) -> PanelRows:
+        """Features of starts, sorted by market; outcomes are those of the stored series. Each start
+        has its distance, any one, or else all of the panel's, one after the other."""
+        if distances is None:
+            count = self.distances.size
+            distances = np.tile(self.distances, times.size)
+            market, times = np.repeat(market, count), np.repeat(times, count)
+
         order = np.argsort(market, kind="stable")
         market = market[order]
         times = times[order]
+        distances = distances[order]
         parts = [np.empty((0, len(FEATURES)))]
         crossed = [np.empty(0, dtype=bool)]
+        above = [np.empty(0, dtype=np.int64)]
         for code in np.unique(market):
-            at = times[market == code]
+            here = market == code
+            at = times[here]
             path = self.paths[code]
             price = path.series.prices[path.index_at(at)]
-            limits = (bid or self.bids[code]).limits(price)
+            limits = self.bids[code].limits(price) + distances[here]
+            above.append(limits - price)
             parts.append(path.features(at, limits))
             crossed.append(path.highest_after(at, self.window) > limits)
 
-        features = np.concatenate(parts)
-        # Log-odds of recent shares per span, of the panel's starts whose outcome is known at each
-        # moment: the pooled share, and the market's own shrunk towards it.
+        rung = np.searchsorted(self.middles, distances, side="left")
+        past = self._past(market, times, rung)
+        data = np.column_stack([np.concatenate(parts), past])
+        return PanelRows(market, times, np.concatenate(above), rung, data, np.concatenate(crossed))
+
+    def _past(self, market: NDArray[np.intp], times: Ints, rung: NDArray[np.intp]) -> Floats:
+        """Log-odds of recent shares per span, of the panel's starts whose outcome is known at each
+        moment: the pooled share, and the market's own shrunk towards it."""
         ended = (times - self.window) // self.step + 1
         until = np.clip(ended - self._origin, 0, self._held.shape[1] - 1)
         past = []
         for span, windows in zip(_SPANS, _SHRINKAGE_WINDOWS, strict=True):
             since = np.maximum(until - span // self.step, 0)
             everybody = self._all_held[until] - self._all_held[since]
-            crossed_by_all = self._all_crossed[until] - self._all_crossed[since]
+            crossed_by_all = self._all_crossed[rung, until] - self._all_crossed[rung, since]
             pooled = crossed_by_all / np.maximum(everybody, 1)
             own_held = self._held[market, until] - self._held[market, since]
-            own_crossed = self._crossed[market, until] - self._crossed[market, since]
+            own_crossed = self._crossed[rung, market, until] - self._crossed[rung, market, since]
             weight = windows * self.starts_per_window
             share = (own_crossed + weight * pooled) / (own_held + weight)
-            past += [_softened_odds(pooled), _softened_odds(share)]
+            past += [pooled, share]
 
-        data = np.column_stack([features, np.stack(past, axis=1)])
-        return PanelRows(market, times, data, np.concatenate(crossed))
+        shares = np.stack(past, axis=1)
+        odds: Floats = np.log((shares + _SOFTENING) / (1 - shares + _SOFTENING))
+        return odds
 
     def _before(self, time: int) -> int:
         """Number of multiples of the step at or before a moment."""
@@ -542,12 +648,6 @@ def _running(chosen: Bools, before: int, size: int) -> Ints:
     """How many starts before the n-th multiple of the step are chosen; the first is at the multiple
     `before`.
     """
-    counts = np.zeros(size + 1, dtype=np.int64)
-    counts[before + 1 : before + 1 + chosen.size] = chosen
-    return np.cumsum(counts)
-
-
-def _softened_odds(share: Floats) -> Floats:
-    odds_ratio = (share + _SOFTENING) / (1 - share + _SOFTENING)
-    odds: Floats = np.log(odds_ratio)
-    return odds
+    counts = np.zeros((*chosen.shape[:-1], size + 1), dtype=np.int64)
+    counts[..., before + 1 : before + 1 + chosen.shape[-1]] = chosen
+    return np.cumsum(counts, axis=-1)

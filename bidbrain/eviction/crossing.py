@@ -277,10 +277,6 @@ class BidAbove:
         """Absolute bids of starts at these prices."""
         return held + self.delta
 
-    def crossing(self, history: CrossingHistory) -> Crossing:
-        """Eviction statistics of the bid over a history."""
-        return history.at_delta(self.delta)
-
     def __str__(self) -> str:
         return f"${format_usd(self.delta)} above the price"
 
@@ -298,10 +294,6 @@ class FixedBid:
     def limits(self, held: Ints) -> Ints:
         """Absolute bids of starts at these prices."""
         return np.full_like(held, self.price)
-
-    def crossing(self, history: CrossingHistory) -> Crossing:
-        """Eviction statistics of the bid over a history."""
-        return history.at_bid(self.price)
 
     def __str__(self) -> str:
         return f"${format_usd(self.price)}"

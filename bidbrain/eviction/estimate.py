@@ -7,12 +7,13 @@ ends of both intervals add as independent errors do.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import exp, expm1, hypot, inf, log, log1p
+from math import exp, expm1, hypot, inf, log1p
 
 import numpy as np
 from scipy.special import betaincinv
 
-from bidbrain.eviction.conditional import CrossingModel, CrossingPanel, fit
+from bidbrain.arrays import Floats
+from bidbrain.eviction.conditional import CrossingModel, CrossingPanel, between, fit
 from bidbrain.eviction.crossing import Bid, BidAbove, Crossing, CrossingHistory
 from bidbrain.eviction.hazard import Hazard
 from pricing_data.market import Market
@@ -47,8 +48,6 @@ class Estimate:
 
 
 _MAX_SIBLINGS = 60
-_SAME_DISTANCE = 1.25
-"""Bids whose distances from the price differ by less than about this factor share a model."""
 
 
 def closest(market: Market, markets: Iterable[Market]) -> list[Market]:
@@ -68,12 +67,12 @@ def closest(market: Market, markets: Iterable[Market]) -> list[Market]:
 
 class PriceOutlook:
     """How likely the price rises above a bid within a window that begins at a moment, in any of
-    some markets: the one estimate that plans and `spotctl lab beta show` state. `series` is the
-    history of a market by its number.
+    some markets: the one estimate that plans and `spotctl lab beta show` state, and by which bids
+    are chosen at that moment. `series` is the history of a market by its number.
 
     The other markets show what precedes crossings, and what to expect where a market has too little
     history. All of them are in one panel, so that markets that are close to each other share a
-    model.
+    model. That model is of all bids, so that a higher bid is never crossed more often.
     """
 
     def __init__(
@@ -83,31 +82,39 @@ class PriceOutlook:
         at: int,
         window: int = HOUR,
     ) -> None:
+        self.at = at
         self._markets = markets
         self._series = series
-        self._at = at
         self._window = window
+        self._panels: dict[tuple[Market, ...], CrossingPanel | None] = {}
         self._closest: dict[tuple[str, ...], tuple[Market, ...]] = {}
-        self._panels: dict[tuple[tuple[Market, ...], int], CrossingPanel | None] = {}
+        self._histories: dict[Market, CrossingHistory] = {}
+        self._odds: dict[Market, Floats] = {}
+        self._stated: dict[tuple[Market, int], Estimate] = {}
         self.models: dict[CrossingPanel, CrossingModel] = {}
 
     def of(self, history: PriceSeries, distance: int) -> Estimate:
         """The estimate for a bid by its distance from the price, in nano-dollars; `history` is what
         is known of its market, for where its series is too short."""
-        bid = BidAbove(distance)
-        at = self._at
-        panel = self._panel(history.market, distance)
+        asked = (history.market, distance)
+        if asked in self._stated:
+            return self._stated[asked]
+
+        panel = self._panel(history.market)
         markets = [] if panel is None else [path.series.market for path in panel.paths]
         number = None
         if history.market in markets:
             number = markets.index(history.market)
-        if panel is None or number is None or panel.windows(number, at) < 1:
+        if panel is None or number is None or panel.windows(number, self.at) < 1:
             why = "it is too short to compare it with others"
-            return share_only(bid.crossing(CrossingHistory(history, self._window)), why)
+            return share_only(CrossingHistory(history, self._window).at_delta(distance), why)
 
         series = panel.paths[number].series
-        historical = bid.crossing(CrossingHistory(series, self._window))
-        if not historical.share and not panel.crossings(at):
+        if series.market not in self._histories:
+            self._histories[series.market] = CrossingHistory(series, self._window)
+
+        historical = self._histories[series.market].at_delta(distance)
+        if not historical.share and not panel.crossings(self.at, distance):
             others = len(markets) - 1
             why = (
                 f"in this history and, lately, in {others} other markets the price never rose "
@@ -117,47 +124,50 @@ class PriceOutlook:
 
         if panel not in self.models:
             rng = np.random.default_rng(_SEED)
-            self.models[panel] = fit(panel, at, rng)
+            self.models[panel] = fit(panel, self.at, rng)
 
         model = self.models[panel]
-        numbers = np.array([number])
-        times = np.array([min(at, series.last)])
-        rows = panel.rows(numbers, times, bid)
-        probability = (
-            historical.share if model.method == "own share" else float(model.predict(rows)[0])
-        )
-        known = panel.windows(number, at) * panel.starts_per_window
-        windows = known / model.inflation * model.share_alike(probability)
+        if series.market not in self._odds:
+            last = min(self.at, series.last)
+            self._odds[series.market] = model.odds(panel, np.array([number]), np.array([last]))
+
+        probability = historical.share
+        if model.method != "own share":
+            odds = self._odds[series.market]
+            probability = float(between(panel.distances, odds, np.array([distance]))[0])
+
+        rung = int(np.searchsorted(panel.middles, distance, side="left"))
+        known = panel.windows(number, self.at) * panel.starts_per_window
+        windows = known / model.inflation * model.share_alike(probability, rung)
         basis = f"{_METHODS[model.method].format(markets=len(markets))} ({model.reason})"
+        self._stated[asked] = share_estimate(probability, windows, historical, basis)
 
-        return share_estimate(probability, windows, historical, basis)
+        return self._stated[asked]
 
-    def _panel(self, market: Market, distance: int) -> CrossingPanel | None:
-        """The last part of the histories of the closest markets, with bids at about a distance;
-        None if all of them are too short to have a start, and are left out."""
+    def _panel(self, market: Market) -> CrossingPanel | None:
+        """The last part of the histories of the closest markets, with bids at many distances; None
+        if all of them are too short to have a start, and are left out."""
         kind = (market.cloud, market.os, market.region, market.instance_type)
         if kind not in self._closest:
             self._closest[kind] = tuple(closest(market, self._markets))
 
         markets = self._closest[kind]
-        step = -1
-        if distance:
-            step = round(log(distance, _SAME_DISTANCE))
+        if markets in self._panels:
+            return self._panels[markets]
 
-        if (markets, step) not in self._panels:
-            bid = BidAbove(round(_SAME_DISTANCE**step) if distance else 0)
-            begin = self._at - max(MEMORY, 4 * self._window)
-            recent = list[tuple[PriceSeries, Bid]]()
-            near = set(markets)
-            numbered = enumerate(self._markets)
-            for series in (self._series(number) for number, each in numbered if each in near):
-                first = max(series.first, begin)
-                last = min(series.last, self._at)
-                if last - first > self._window:
-                    recent.append((series.window(first, last), bid))
-            self._panels[markets, step] = CrossingPanel(recent, self._window) if recent else None
+        begin = self.at - max(MEMORY, 4 * self._window)
+        recent = list[tuple[PriceSeries, Bid]]()
+        near = set(markets)
+        numbered = enumerate(self._markets)
+        for series in (self._series(number) for number, each in numbered if each in near):
+            first = max(series.first, begin)
+            last = min(series.last, self.at)
+            if last - first > self._window:
+                recent.append((series.window(first, last), BidAbove(0)))
 
-        return self._panels[markets, step]
+        panel = CrossingPanel(recent, self._window, self.at) if recent else None
+        self._panels[markets] = panel
+        return panel
 
 
 def share_estimate(

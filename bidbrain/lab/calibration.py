@@ -15,8 +15,8 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Floats
 from bidbrain.errors import TooLittleHistory
-from bidbrain.eviction.conditional import CrossingMethod, CrossingPanel, fit
-from bidbrain.eviction.crossing import Bid
+from bidbrain.eviction.conditional import CrossingMethod, CrossingPanel, between, fit
+from bidbrain.eviction.crossing import Bid, BidAbove
 from bidbrain.lab.backtest.results import ConfidenceInterval, drawn_blocks, ratio_interval
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, format_time
@@ -136,13 +136,21 @@ def calibrate(
         if not times.size:
             continue
 
-        own, pooled = panel.shares(origin)
-        model = fit(panel, origin, rng)
-        rows = panel.rows(market, times)
-        everybody = np.full(len(rows), pooled)
+        # The model of a plan is of all bids, and says what it does of this one.
+        above = [(series, BidAbove(0)) for series, _ in spanning]
+        ladder = CrossingPanel(above, plan.window, origin)
+        model = fit(ladder, origin, rng)
         methods[model.method] += 1
-        stated = model.predict(rows)
-        parts.append(Predicted(rows.times, stated, own[rows.market], everybody, rows.crossed))
+
+        rows = panel.rows(market, times)
+        own, pooled = panel.shares(origin)
+        own_shares = own[rows.market, rows.rung]
+        stated = own_shares
+        if model.method != "own share":
+            odds = model.odds(ladder, market, times)
+            stated = between(ladder.distances, odds, rows.above)
+
+        parts.append(Predicted(times, stated, own_shares, pooled[rows.rung], rows.crossed))
 
     if not parts:
         raise TooLittleHistory(

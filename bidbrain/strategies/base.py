@@ -14,6 +14,7 @@ from typing import Protocol
 
 from bidbrain.billing import BillingRule, highest_price
 from bidbrain.errors import BidBrainError
+from bidbrain.eviction.estimate import Estimate
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.outbid.bid import HostMarket
 from bidbrain.strategies.spells import SpotSpell
@@ -383,6 +384,10 @@ PriceOfTime = Callable[["StrategyInputs", Callable[[float], Strategy], Strategy]
 jobs; None if that is unknown."""
 
 
+StatedOdds = Callable[[Offer, int], Estimate]
+"""The estimate that a plan states for a bid at some distance above an offer's price."""
+
+
 @dataclass(frozen=True, slots=True)
 class StrategyInputs:
     """Inputs of every registered strategy; `histories` and `hazards` have an entry for each offer's
@@ -392,7 +397,7 @@ class StrategyInputs:
     to end next to what the strategy rents. `value_of_time` is what an hour of the job is worth to
     its user, in dollars; if that is unknown (None), `price_of_time` finds one. `hosts` are the
     markets in which each host runs the highest bid. `request_nu` is the size of one request of
-    `proteus`.
+    `proteus`, which at the moment `now` decides by the `stated` odds.
     """
 
     offers: tuple[Offer, ...]
@@ -407,3 +412,5 @@ class StrategyInputs:
     hosts: Mapping[Market, HostMarket] = field(default_factory=dict)
     value_of_time: float | None = None
     request_nu: float = REQUEST_VCPUS
+    now: int | None = None
+    stated: StatedOdds | None = None

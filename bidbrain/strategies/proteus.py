@@ -5,7 +5,7 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf, isfinite, prod
 from typing import TypeVar
@@ -14,6 +14,7 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.eviction.crossing import CrossingHistory
+from bidbrain.eviction.estimate import Estimate
 from bidbrain.strategies.base import (
     REQUEST_VCPUS,
     Decision,
@@ -22,6 +23,7 @@ from bidbrain.strategies.base import (
     Rent,
     Return,
     Situation,
+    StatedOdds,
     described,
 )
 from pricing_data.market import Market
@@ -38,11 +40,13 @@ _FURTHEST = 10 * HIGHEST_DELTA
 @dataclass(frozen=True, slots=True)
 class Odds:
     """For ascending distances of a bid above the price: the probability of an eviction within an
-    hour, and the median share of that hour that passes before it."""
+    hour, and the median share of that hour that passes before it. Where a plan states them,
+    `stated` has those of any distance."""
 
-    distances: tuple[int, ...]
-    betas: tuple[float, ...]
-    medians: tuple[float, ...]
+    distances: tuple[int, ...] = ()
+    betas: tuple[float, ...] = ()
+    medians: tuple[float, ...] = ()
+    stated: Callable[[int], Estimate] | None = None
 
     @classmethod
     def of(cls, history: PriceSeries) -> "Odds":
@@ -65,6 +69,10 @@ class Odds:
         """
         if distance < 0:
             return 1.0, 0.0
+        if self.stated is not None:
+            estimate = self.stated(distance)
+            seconds = estimate.median_seconds_to_eviction
+            return estimate.probability, 1.0 if seconds is None else seconds * SECOND / HOUR
         at = max(bisect_right(self.distances, distance) - 1, 0)
         return self.betas[at], self.medians[at]
 
@@ -134,7 +142,7 @@ class Proteus:
 
     `request_nu` is the size of one request; the last request takes the remaining room. `deltas` are
     the bids considered, above the price; where one may not be made, the highest that may takes its
-    place.
+    place. `odds` are those of any hour; at the moment `now`, the `stated` ones decide.
     """
 
     offers: tuple[Offer, ...]
@@ -143,6 +151,8 @@ class Proteus:
     request_nu: float = REQUEST_VCPUS
     deltas: tuple[int, ...] = bid_deltas(10)
     name: str = "proteus"
+    now: int | None = None
+    stated: StatedOdds | None = None
     _survival: Floats = field(init=False, repr=False)
     _useful_share: Floats = field(init=False, repr=False)
     _nu: Floats = field(init=False, repr=False)
@@ -167,6 +177,10 @@ class Proteus:
     def decide(self, situation: Situation) -> Decision:
         """Decides renewals that are due first, then buys while that lowers the cost per work."""
         now = situation.now
+        if self.stated is not None and now == self.now:
+            odds = {offer.market: Odds(stated=partial(self.stated, offer)) for offer in self.offers}
+            return replace(self, odds=odds, stated=None).decide(situation)
+
         listed = [situation.price(offer) for offer in self.offers]
         prices = np.array(listed, dtype=float)
         # Allocations that are renewed together mostly leave the same room.

@@ -114,7 +114,16 @@ def _proteus(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
     odds = odds_of(inputs)
     application = application_of(inputs)
     strategy = AmongOpen(
-        lambda among: Proteus(among, odds, application, inputs.request_nu, deltas, spelled),
+        lambda among: Proteus(
+            among,
+            odds,
+            application,
+            inputs.request_nu,
+            deltas,
+            spelled,
+            inputs.now,
+            inputs.stated,
+        ),
         inputs.offers,
         spelled,
     )

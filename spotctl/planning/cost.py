@@ -19,12 +19,11 @@ from bidbrain.cost import (
     cumulative_hazard,
     evaluate,
 )
-from bidbrain.eviction.crossing import Crossing, CrossingHistory
+from bidbrain.eviction.crossing import CrossingHistory
 from bidbrain.eviction.estimate import Estimate, PriceOutlook, share_estimate, together
 from bidbrain.forecast.values import KnownPast
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
-from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, NANOS_PER_DOLLAR, SECOND
 from spotctl.agent.checkpoints.local import best_interval
 from spotctl.files.job.programs import Command, Training
@@ -271,7 +270,7 @@ def beta_of(
         above_price = max(rent.bid - price, 0)
         return together(outlook.of(history, above_price), hazard, HOUR)
 
-    crossing = crossing_of(history, rent.bid - price)
+    crossing = CrossingHistory(history, HOUR).at_delta(max(rent.bid - price, 0))
     days = (history.last - history.first) / DAY
     basis = f"in the last {days:.0f} days the price never rose above this bid"
     if crossing.share:
@@ -284,9 +283,11 @@ def beta_of(
     return together(by_price, hazard, HOUR)
 
 
-def crossing_of(history: PriceSeries, distance: int) -> Crossing:
-    """How often a bid at some distance above the price was crossed within an hour."""
-    return CrossingHistory(history, HOUR).at_delta(max(distance, 0))
+def odds_above(fleet: Fleet, outlook: PriceOutlook, offer: Offer, distance: int) -> Estimate:
+    """The probability that a plan states for a bid at some distance above an offer's price."""
+    price = fleet.prices[offer.market]
+    rent = Rent(offer, 1, price + distance)
+    return beta_of(fleet.market_history, rent, price, outlook)
 
 
 def first_hour(
@@ -444,7 +445,7 @@ def mean_life(market_history: KnownPast, rent: Rent, price: int) -> float:
         rate_of_hosts = hosts_hazard.rate[0]
         return HOUR / (rent.machines * rate_of_hosts)
 
-    share = crossing_of(history, rent.bid - price).share
+    share = CrossingHistory(history, HOUR).at_delta(max(rent.bid - price, 0)).share
     below_one = min(share, _BELOW_ONE)
     log_share = -log1p(-below_one)
     watched = history.last - history.first

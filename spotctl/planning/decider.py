@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -37,10 +38,11 @@ from spotctl.clouds.link import LeaseTimes
 from spotctl.files.job.spec import AUTO, JobSpec
 from spotctl.home.errors import BadRequest
 from spotctl.planning.candidates import KindColumns, useful_share
-from spotctl.planning.cost import checkpoints_of, mean_life
+from spotctl.planning.cost import checkpoints_of, mean_life, odds_above
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.facts import PUBLISHED_CHECKPOINTS
 from spotctl.planning.fleet import usd_per_hour
+from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.values import (
     RATE_HOURS,
     AllocatedJob,
@@ -71,14 +73,17 @@ def build_decider(
     fleet: Fleet,
     option: MachineMix,
     columns: KindColumns,
-    catalog: Catalog,
+    snapshot: MarketSnapshot,
+    at: int,
 ) -> tuple[ChosenStrategy, Decider]:
     """The job's strategy, kept within the job's machines, quotas and deadline, and its name with
-    the reason for it.
+    the reason for it. What begins at a moment is decided by the odds that the plan states.
     """
     spec = allocated.job.spec
     roams = allocated.demand.roams and fleet.fallback.machines > 0
+    catalog = snapshot.catalog
     inputs = _strategy_inputs(allocated, fleet, catalog)
+    inputs = replace(inputs, now=at, stated=partial(odds_above, fleet, snapshot.outlook))
     named = allocated.strategy or strategy_for(spec, fleet.baseline.offer.market.cloud, roams=roams)
 
     # Where `regions` decides, this strategy only serves the deadline's safety net.

@@ -335,7 +335,7 @@ def _plan_on(
     snapshot = facts.snapshot
     at = facts.snapshot.at + allocated.share.wait
     job, fleet = rentable_fleet(allocated, option, facts, columns)
-    strategy, decider = build_decider(job, fleet, option, columns, snapshot.catalog)
+    strategy, decider = build_decider(job, fleet, option, columns, snapshot, at)
     parts = quota_parts(job, fleet, columns, snapshot)
     decider = parts[0].keeps(decider) if parts else decider
     decider, decision = first_decision(job, fleet, strategy, decider, at)

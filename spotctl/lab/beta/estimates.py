@@ -93,9 +93,14 @@ def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None) -> BidEstimate:
     """
     with _as_bad_request():
         known = query.series.window(query.series.first, query.at)
-        crossing = bid.crossing(CrossingHistory(known, query.window))
-        present = known.price_at(query.at)
-        distance = bid.price - present if isinstance(bid, FixedBid) else bid.delta
+        past = CrossingHistory(known, query.window)
+        if isinstance(bid, FixedBid):
+            crossing = past.at_bid(bid.price)
+            distance = bid.price - known.price_at(query.at)
+        else:
+            crossing = past.at_delta(bid.delta)
+            distance = bid.delta
+
         if distance < 0:
             why = f"the price is above {bid} now, so no machine could be started"
             price = share_only(crossing, why)
@@ -125,8 +130,8 @@ def hazard_of_market(query: BetaQuery) -> Hazard | None:
 def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> list[BidEstimate]:
     """Estimates over bids from 0.1% to 100% above the price.
 
-    Each bid is learned separately, so by chance a higher bid may look worse. A price above a bid is
-    above every lower bid, too, so each estimate is capped by those of lower bids.
+    A higher bid is never more likely to be crossed, and the ends of its interval are no higher than
+    those of lower bids: a price above a bid is above every lower bid, too.
     """
     price = query.series.price_at(query.at)
     deltas = dict.fromkeys(round(price * share) for share in np.geomspace(*_CURVE, CURVE_BIDS))
@@ -138,7 +143,6 @@ def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> 
             most = answers[-1].estimate
             estimate = replace(
                 at_bid.estimate,
-                probability=min(at_bid.estimate.probability, most.probability),
                 low=min(at_bid.estimate.low, most.low),
                 high=min(at_bid.estimate.high, most.high),
             )

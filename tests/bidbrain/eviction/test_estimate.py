@@ -4,14 +4,14 @@ from math import exp
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bidbrain.eviction.estimate import NO_HAZARD, Estimate, PriceOutlook, closest, together
 from bidbrain.eviction.hazard import Hazard, RateEvidence
 from bidbrain.eviction.survival import Exposure
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import DAY, HOUR
+from pricing_data.units import DAY, HOUR, MINUTE
 from tests.bidbrain.eviction.worlds import START, flat, moody
 
 
@@ -138,13 +138,45 @@ def test_crossings_seen_nowhere_have_probability_zero_and_an_upper_bound() -> No
     )
 
 
-def test_bids_at_about_one_distance_and_markets_of_one_place_share_a_model() -> None:
+def test_all_bids_and_markets_of_one_place_share_a_model() -> None:
     markets, at = moody_markets(), START + 9 * DAY
     asked = outlook_of(markets, at)
     for series in markets[:3]:
-        for distance in (10_000, 10_400):
+        for distance in (0, 10_000, 10_400, 40_000):
             asked.of(series.window(START, at), distance)
     assert len(asked.models) == 1
+
+
+def drawn_prices(seed: int) -> list[PriceSeries]:
+    """Markets whose prices rise by all kinds of amounts, some of them hardly ever."""
+    rng = np.random.default_rng(seed)
+    ticks = 8 * DAY // (10 * MINUTE)
+    times = START + np.arange(ticks, dtype=np.int64) * 10 * MINUTE
+    histories = []
+    for number in range(2):
+        rises = rng.pareto(rng.uniform(0.5, 2.0), ticks) * (
+            rng.random(ticks) < rng.uniform(0.02, 0.5)
+        )
+        prices = 1_000_000 + (20_000 * np.minimum(rises, 100)).astype(np.int64)
+        market = Market("aws", "us-east-1", "us-east-1a", f"t{number}.large")
+        histories.append(PriceSeries(market, times, prices))
+    return histories
+
+
+@settings(max_examples=8)
+@given(
+    st.integers(0, 10**6),
+    st.integers(5 * 24, 7 * 24),
+    st.lists(st.integers(0, 3_000_000), min_size=2, max_size=12),
+)
+def test_odds_never_rise_with_the_bid(seed: int, hours: int, drawn: list[int]) -> None:
+    markets, at = drawn_prices(seed), START + hours * HOUR
+    asked = outlook_of(markets, at)
+    near = np.geomspace(1, 3_000_000, 20).round().astype(int).tolist()
+    for series in markets:
+        history = series.window(START, at)
+        odds = [asked.of(history, distance).probability for distance in sorted([*drawn, *near])]
+        assert odds == sorted(odds, reverse=True)
 
 
 def test_a_history_that_is_too_short_has_its_own_share() -> None:

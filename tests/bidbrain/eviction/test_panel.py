@@ -53,7 +53,7 @@ def test_starts_outcomes_and_shares_are_those_of_the_definition(
     found = dict(
         zip(
             zip(codes.tolist(), times.tolist(), strict=True),
-            panel.crossed(codes, times),
+            panel.crossed(codes, times).ravel().tolist(),
             strict=True,
         )
     )
@@ -62,7 +62,7 @@ def test_starts_outcomes_and_shares_are_those_of_the_definition(
     outcomes = [list(filter(lambda key: key[0] == code, expected)) for code in (0, 1)]
     if expected:
         assert pooled == pytest.approx(np.mean(list(expected.values())))
-    for share, keys in zip(own, outcomes, strict=True):
+    for share, keys in zip(own[:, 0], outcomes, strict=True):
         assert share == pytest.approx(np.mean([expected[key] for key in keys]) if keys else pooled)
 
 
@@ -86,7 +86,7 @@ def test_only_starts_whose_windows_were_observed_count(seed: int) -> None:
     ]
     _, counted = panel.starts_between(START, START + DAY)
     assert counted.tolist() == times[whole].tolist()
-    (own,), pooled = panel.shares(START + DAY)
+    ((own,),), (pooled,) = panel.shares(START + DAY)
     outcomes = [bool(is_crossed(known, bid, at, window)) for at in counted.tolist()]
     assert own == pooled == pytest.approx(np.mean(outcomes) if outcomes else 0.0)
 
@@ -105,7 +105,7 @@ def test_shares_over_starts_approach_the_exact_share() -> None:
     known = moody(np.random.default_rng(1), "c4.xlarge", 20)
     panel = CrossingPanel([(known, BidAbove(10_000))], HOUR)
     exact = CrossingHistory(known, HOUR).at_delta(10_000).share
-    assert panel.shares(known.last)[0][0] == pytest.approx(exact, abs=0.01)
+    assert panel.shares(known.last)[0][0, 0] == pytest.approx(exact, abs=0.01)
 
 
 @given(minutes, st.integers(1, 500), st.lists(st.integers(1, 6), min_size=1, max_size=5), bids)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bidbrain import cost
+from bidbrain.eviction.estimate import Estimate
 from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.proteus import (
     HIGHEST_DELTA,
@@ -41,6 +42,24 @@ def situation(
     return Situation(
         now, OFFERS, lambda one: by_market[one.market], holdings, BASELINE, 756.0, 1e12
     )
+
+
+def test_the_odds_of_the_moment_decide_at_that_moment_only() -> None:
+    """By history, b is never evicted; at the moment, only a bid far above the price of a is not."""
+    asked = []
+
+    def stated(offer: Offer, distance: int) -> Estimate:
+        asked.append((offer, distance))
+        beta = 0.0 if (offer, distance) == (OFFERS[0], PROTEUS.deltas[-2]) else 0.9
+        return Estimate(beta, beta, beta, 60.0, 1.0, "stated")
+
+    proteus = replace(PROTEUS, now=START, stated=stated)
+    then, later = (proteus.decide(situation(now=now)) for now in (START, START + HOUR))
+    assert {(rent.offer, rent.bid) for rent in then.rents} == {
+        (OFFERS[0], PRICE + PROTEUS.deltas[-2])
+    }
+    assert set(asked) == {(offer, delta) for offer in OFFERS for delta in PROTEUS.deltas}
+    assert later.rents == PROTEUS.decide(situation(now=START + HOUR)).rents != then.rents
 
 
 def held(number: int, chosen: Offer, machines: int, bid: int, start: int = START) -> Holding:

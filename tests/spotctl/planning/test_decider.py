@@ -11,10 +11,18 @@ import pytest
 
 import bidbrain.forecast.forecast
 from bidbrain.billing import rule_of_cloud
+from bidbrain.eviction.estimate import Estimate, PriceOutlook
 from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.proteus import Odds
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, NANOS_PER_DOLLAR
+from pricing_data.units import (
+    HOUR,
+    NANO_SECONDS_PER_DOLLAR,
+    NANOS_PER_DOLLAR,
+    format_time,
+    format_usd,
+)
 from spotctl.clouds.link import LeaseTimes
 from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.reader import loads
@@ -33,6 +41,7 @@ from spotctl.run.start.launch_plans import stored_plans
 from spotctl.show.columns import as_json
 from spotctl.show.plans.plan_tables import ZONE, considered_zones
 from tests.bidbrain.decision.deciders import A, deciding, rents, situation
+from tests.spotctl.command_line import spotctl
 from tests.spotctl.planning.worlds import CENT, NOW, flat, offer, snapshot, spec
 
 
@@ -68,6 +77,43 @@ def test_auto_bids_no_more_than_on_demand_where_its_strategy_would(
     wanted = [rent.bid or 0 for rent in decision.rents]
     assert max(wanted) > plan.cost.choice[0].rent.offer.on_demand
     assert all((choice.rent.bid or 0) <= choice.rent.offer.on_demand for choice in plan.cost.choice)
+
+
+def test_proteus_decides_by_the_odds_that_the_plan_and_beta_show_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of its first decision, at the chosen bid, are the plan's; with other odds the bid is
+    another one."""
+    read = list[tuple[int, tuple[float, float]]]()
+    odds_at = Odds.at
+
+    def noted(odds: Odds, distance: int) -> tuple[float, float]:
+        read.append((distance, odds_at(odds, distance)))
+        return read[-1][1]
+
+    monkeypatch.setattr(Odds, "at", noted)
+    plan = plan_of(tmp_path, "2026-01-15T00:00:00Z", "strategy: proteus\n")
+    (choice,) = plan.cost.choice
+    bid = choice.rent.bid or 0
+    assert (bid - choice.price, choice.beta.probability) in {
+        (distance, beta) for distance, (beta, _) in read
+    }
+    market, at = str(choice.rent.offer.market), format_time(plan.at)
+    distance = format_usd(bid - choice.price)
+    shown = spotctl("lab", "beta", "show", market, "--bid-delta", distance, "--at", at, "--json")
+    assert shown.json["probability"] == choice.beta.probability
+
+    of = PriceOutlook.of
+    likely = Estimate(0.99, 0.99, 0.99, 60.0, 1.0, "drawn")
+    monkeypatch.setattr(
+        PriceOutlook,
+        "of",
+        lambda outlook, history, distance: (
+            likely if distance <= bid - choice.price else of(outlook, history, distance)
+        ),
+    )
+    (other,) = plan_of(tmp_path, "2026-01-15T00:00:00Z", "strategy: proteus\n").cost.choice
+    assert other.rent.bid != bid
 
 
 @pytest.mark.parametrize(
