@@ -7,6 +7,7 @@ The forecast, which plays the whole job, follows from the plan when somebody ask
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil, inf, isfinite, log1p
+from operator import attrgetter
 
 import numpy as np
 
@@ -72,9 +73,12 @@ def estimate_cost(
     first: FirstDecision,
     snapshot: MarketSnapshot,
     columns: KindColumns,
+    *,
+    is_compared: bool = False,
 ) -> PlanCost:
     """The cost if the job keeps what it begins with; raises NotInTime if the machines make no
-    progress.
+    progress. The odds of the first hour are those of any hour while the plan `is_compared`: to fit
+    them to the present takes longer than a comparison.
     """
     work = allocated.demand.work
     amount = None if work.timed else allocated.demand.amount
@@ -89,8 +93,10 @@ def estimate_cost(
         if rent.bid is not None and terms_of(rent.offer.market.cloud).pays_bid:
             paid = rent.bid
         evidence = "price" if hazard is None else hazard.kind
-        beta = beta_of(history, rent, price, snapshot.outlook)
         lasting = beta_of(history, rent, price)
+        beta = lasting
+        if not is_compared:
+            beta = beta_of(history, rent, price, snapshot.outlook)
         rented.append(Choice(rent, paid, beta, evidence=evidence, lasting=lasting))
 
     expected = estimate(rented, fleet, first.interval, amount, work.longest)
@@ -203,7 +209,7 @@ def _cheapest_on_demand(
         for machines in _counts(allocated, fleet, offer, snapshot, amount, within, own):
             rent_of_offer = Rent(offer, machines, None)
             candidate = _on_demand(allocated, fleet, rent_of_offer, amount, longest)
-            best = min(best, candidate, key=lambda rented: rented.usd)
+            best = min(best, candidate, key=attrgetter("usd"))
 
     if not work.assumed:
         return best

@@ -40,7 +40,7 @@ resources: {{clouds: [local], machines: 8, types: [c4.*, m4.*], reliable: {{mach
 strategy: {}
 local: {{speed: 1500}}
 """
-NEVER_BETTER = (
+TIERML_IS_CHEAPER = (
     "kind: command\nname: j\nrun: 'true'\nhours: 4h\nresources: {{clouds: [local]}}\nstrategy: {}\n"
     "local: {{speed: 1500}}\n"
 )
@@ -57,10 +57,10 @@ def planned(job: str, strategy: str, home: Path) -> JobPlan:
     [
         (JOB, "auto", "price-capacity"),
         (JOB, "lookahead", "lookahead"),
-        (NEVER_BETTER, "auto", "lookahead"),
+        (TIERML_IS_CHEAPER, "auto", "tierml"),
     ],
 )
-def test_auto_takes_the_rival_where_plays_of_the_past_show_that_it_is_better(
+def test_auto_takes_the_strategy_that_plays_of_the_past_show_to_be_best(
     tmp_path: Path, job: str, strategy: str, chosen: str
 ) -> None:
     assert planned(job, strategy, tmp_path).decision.strategy.name == chosen
