@@ -345,7 +345,8 @@ class Checkpointing:
 
 def usual_price(series: PriceSeries, on_demand: int) -> int:
     """The mean price of a market while it was observed, in nano-dollars per hour; what is above the
-    on-demand price counts as that, because nobody needs to pay more."""
+    on-demand price counts as that, at which the machines may be rented instead.
+    """
     observed = series.held.sum()
     if not observed:
         return on_demand

@@ -22,7 +22,7 @@ from bidbrain.forecast.forecast import (
     best_plan,
 )
 from bidbrain.strategies.base import ChosenStrategy
-from bidbrain.strategies.names import DEADLINE, ON_DEMAND
+from bidbrain.strategies.names import DEADLINE, OF_JOBS, ON_DEMAND
 from bidbrain.strategies.registry import RIVAL
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, counted, usd_text
@@ -57,8 +57,6 @@ _MAX_TRIALS = 5
 """How many zones and types are left out in turn, each time to see whether that is cheaper."""
 _MATTERS = 0.02
 """A zone or a type with a smaller share of the bill is not left out."""
-_LEARNT_QUICKLY = ("proteus", "tierml")
-"""Strategies that are set up in a few milliseconds, so that they are also tried on fewer markets."""
 
 
 def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
@@ -270,10 +268,12 @@ def _on_fewer_markets(
         left_out = options[0].left_out | {name}
         why = f"by the forecasts, better without {name}"
         chosen = best.decision.strategy
+        known = (chosen.name, ON_DEMAND)
+        names = [chosen.name, *(each for each in OF_JOBS if each not in known)]
         before = best
         for option in options:
             fewer = replace(option, left_out=left_out)
-            for other in dict.fromkeys((chosen.name, RIVAL, *_LEARNT_QUICKLY)):
+            for other in names:
                 strategy = chosen if other == chosen.name else ChosenStrategy(other, why)
                 named = replace(same, strategy=strategy)
                 try:
