@@ -70,7 +70,8 @@ class Decider:
     per hour. A first lease is as long as `lease`, in markets whose machines boot slowly as
     `slow_leases`. With `caps_bids`, no bid is above `most_bid`, or above the on-demand price if
     that is None. In the markets of `bid_terms`, which are those of hosts, it is known how often a
-    bid is outbid.
+    bid is outbid. A job with `usual_prices`, in nano-dollars per hour, that holds no machines waits
+    for such prices, until it would have to turn to on-demand machines.
     """
 
     offers: tuple[Offer, ...]
@@ -93,6 +94,7 @@ class Decider:
     most_bid: int | None = None
     reserved: tuple[ReservedOffer, ...] = ()
     bid_terms: Mapping[Market, BidTerms] = field(default_factory=dict)
+    usual_prices: Mapping[Market, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -225,10 +227,21 @@ class Decider:
             resort, self.offers, self.most_nu, self.limits, situation.refused
         )
         decider = self if resort is self.baseline else replace(self, baseline=resort)
-        if decider.fallback.machines:
-            return decider._in_time(situation, self.deadline)
+        if not decider.fallback.machines:
+            return self._unhurried(situation)
 
-        return self._unhurried(situation)
+        if self.usual_prices and not situation.holdings:
+            offers = (
+                offer
+                for offer in situation.offers
+                if situation.price(offer) <= self.usual_prices.get(offer.market, offer.on_demand)
+            )
+            waiting = decider._in_time(replace(situation, offers=tuple(offers)), self.deadline)
+            if all(rent.spot for rent in waiting.rents):
+                return waiting
+
+        # Before it turns to on-demand machines, a job takes dear spot machines that cost less.
+        return decider._in_time(situation, self.deadline)
 
     def outlooks(self, situation: Situation) -> tuple[ZoneOutlook, ...]:
         """How a gang that may move between regions rates each market, the best first; empty for

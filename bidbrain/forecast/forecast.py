@@ -307,9 +307,9 @@ without a deadline may take."""
 MAX_WAIT = 2
 """Without a deadline and a value of time, a job may take this multiple of its `hours`, if waiting
 or slower machines make it cheaper."""
-SAVES_MUCH = 0.5
-"""A plan that costs less than this share of on demand, and keeps its limits, is better than on
-demand whatever the forecast of that is: neither it nor a plan that waits is made."""
+LONGEST_COMPARED = 2000.0
+"""Hours of a job beyond which only its usual strategy, the rival and on demand are compared: its
+plays run over more time than is known of most markets, and take seconds each."""
 
 _Plan = TypeVar("_Plan")
 PlanWithMerits = tuple[tuple[float, ...], _Plan]
@@ -319,21 +319,15 @@ def best_plan(
     first: PlanWithMerits[_Plan],
     chosen: str,
     usual: str,
-    plan_of: Callable[[str], PlanWithMerits[_Plan] | None],
-    *,
-    saves_much: bool,
+    plan_of: Callable[[str, _Plan], PlanWithMerits[_Plan] | None],
 ) -> _Plan:
     """The plan with the best merits: the first one, which has the `chosen` strategy, or that of
-    another strategy that may take its place: the usual one, its rival, and unless the first plan
-    saves much, on demand and waiting.
+    another strategy that may take its place: the usual one, its rival, on demand and waiting.
+    `plan_of` is given the best plan so far, and may give up a plan that costs more.
     """
-    names = [usual, RIVAL]
-    if not saves_much:
-        names += [ON_DEMAND, WAITING]
-
     best = first
-    for name in dict.fromkeys(names):
-        other = None if name == chosen else plan_of(name)
+    for name in dict.fromkeys((usual, RIVAL, ON_DEMAND, WAITING)):
+        other = None if name == chosen else plan_of(name, best[1])
         if other is not None and other[0] < best[0]:
             best = other
     return best[1]

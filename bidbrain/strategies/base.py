@@ -344,6 +344,17 @@ class Checkpointing:
         return max(best, float(self.write))
 
 
+def usual_price(series: PriceSeries, on_demand: int) -> int:
+    """The mean price of a market while it was observed, in nano-dollars per hour; what is above the
+    on-demand price counts as that, at which the machines may be rented instead.
+    """
+    observed = series.held.sum()
+    if not observed:
+        return on_demand
+    prices = series.prices[:-1].clip(max=on_demand).astype(float)
+    return round(float(prices @ series.held) / float(observed))
+
+
 def mean_time_to_failure(series: PriceSeries, on_demand: int) -> float:
     """Time at or below the on-demand price per crossing above it, in microseconds; the total if it
     never crosses.

@@ -7,6 +7,7 @@ The forecast, which plays the whole job, follows from the plan when somebody ask
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil, inf, isfinite, log1p
+from operator import attrgetter
 
 import numpy as np
 
@@ -202,7 +203,7 @@ def _cheapest_on_demand(
         for machines in _counts(allocated, fleet, offer, snapshot, amount, within, own):
             rent_of_offer = Rent(offer, machines, None)
             candidate = _on_demand(allocated, fleet, rent_of_offer, amount, longest)
-            best = min(best, candidate, key=lambda rented: rented.usd)
+            best = min(best, candidate, key=attrgetter("usd"))
 
     if not work.assumed:
         return best

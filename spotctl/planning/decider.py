@@ -22,6 +22,7 @@ from bidbrain.strategies.base import (
     Rent,
     Situation,
     StrategyInputs,
+    usual_price,
 )
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.known_spells import spell_of_prices, spot_spell
@@ -120,6 +121,12 @@ def build_decider(
         for offer in fleet.offers
         if offer.market in inputs.hosts
     }
+    usual_prices = {}
+    if allocated.waits:
+        for offer in fleet.offers:
+            past = fleet.market_history.histories[offer.market]
+            usual_prices[offer.market] = usual_price(past, offer.on_demand)
+
     decider = Decider(
         offers=fleet.offers,
         baseline=fleet.baseline,
@@ -138,6 +145,7 @@ def build_decider(
         most_bid=spec.max_bid,
         reserved=fleet.reserved,
         bid_terms=terms_of_bids,
+        usual_prices=usual_prices,
     )
 
     return named, decider
@@ -249,7 +257,7 @@ def _situation(allocated: AllocatedJob, fleet: Fleet, decider: Decider, now: int
         usd_left=budget_left,
         usd_reserved=reserved,
         deadline=decider.deadline,
-        spell=lambda: _spell(fleet, now),
+        spell=partial(_spell, fleet, now),
     )
 
 

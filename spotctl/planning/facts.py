@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import log, sqrt
+from operator import attrgetter
 from statistics import median
 from types import MappingProxyType
 
@@ -147,7 +148,7 @@ def learn(
     `machines` is the job's limit; without one (None), the time that all its machines need is
     undefined.
     """
-    in_order = sorted(runs, key=lambda run: run.wall_ended)
+    in_order = sorted(runs, key=attrgetter("wall_ended"))
     known = in_order[-MAX_RUNS:]
     if not known:
         return None

@@ -243,7 +243,11 @@ def _fleet(
     kinds, passed_over = _considered_kinds(allocated, option, snapshot, columns)
     zones = in_zones(snapshot, spec.resources)
     sold = _rows(demand, kinds, option.used, snapshot, columns)
-    rows = [row for row in sold if zones[row]]
+    rows = []
+    for row in sold:
+        market = snapshot.markets[row]
+        if zones[row] and not {market.zone, market.instance_type} & option.left_out:
+            rows.append(row)
 
     if not rows:
         raise NotInTime(
@@ -273,7 +277,13 @@ def _fleet(
         spot=spot,
     )
 
-    most_nu = _most_nu(allocated, option)
+    # A gang's progress is counted in time on all of its nodes, also where quotas allow fewer.
+    machines = demand.most if demand.gang else allocated.share.caps[home]
+    most_nu = machines * float(demand.nu[home])
+    if option.schedule is not None:
+        most_nu = max(
+            float(np.dot(phase.mixture.machines, demand.nu)) for phase in option.schedule.phases
+        )
     amount = demand.work.amount(most_nu) if demand.work.timed else demand.amount
     work = HOUR * amount
     baseline = _baseline(offers, most_nu, limits)
@@ -491,20 +501,6 @@ def past_of(
     seen = {market: spells[market] for market in remembered if market in spells}
     known_hosts = {market: hosts[market] for market in remembered if market in hosts}
     return KnownPast(at, remembered, hazards, seen, known_hosts)
-
-
-def _most_nu(allocated: AllocatedJob, option: MachineMix) -> float:
-    """The work per hour of all machines that the job holds at a time."""
-    demand = allocated.demand
-    if option.schedule is not None:
-        rates = []
-        for phase in option.schedule.phases:
-            rate = np.dot(phase.mixture.machines, demand.nu)
-            rates.append(float(rate))
-        return max(rates)
-    # A gang's progress is counted in time on all of its nodes, also where quotas allow fewer.
-    machines = demand.most if demand.gang else allocated.share.caps[option.home]
-    return machines * float(demand.nu[option.home])
 
 
 def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) -> Rent:

@@ -47,6 +47,9 @@ CLOCKS_AT_RISK, _CLOCK_OF_UNKNOWN_LENGTH = 2, MINUTE
 is computed."""
 _MATTERS = 0.02
 """Costs, chances and times that differ by less count as equal."""
+_CHEAPER, _DEARER, _TRUSTED = 0.99, 1.1, 0.1
+"""A plan is only compared further if few plays of it cost at most the first multiple of those of
+another plan; at most the second, where few plays of that one are further than the last from all."""
 _COMPUTER_SECONDS, _COMPUTER_SPREAD = 5.0, 0.15
 """Seconds by which work on this computer may differ from the job file's word, and the greatest
 share of its length."""
@@ -57,6 +60,8 @@ _MAX_SLOWDOWN = 1.25
 _PLAYED = WeakKeyDictionary[FirstDecision, Forecast]()
 """The forecasts of plans by their first decisions: a plan is the same if only the turns of other
 jobs have changed."""
+_TRIED = WeakKeyDictionary[FirstDecision, Forecast]()
+"""Forecasts of plans from few plays."""
 
 
 def forecast_of(plan: JobPlan) -> Forecast:
@@ -64,6 +69,12 @@ def forecast_of(plan: JobPlan) -> Forecast:
     if plan.decision not in _PLAYED:
         _PLAYED[plan.decision] = forecast(forecast_job(plan), plan.fleet.market_history)
     return _PLAYED[plan.decision]
+
+
+def turns_to_spot(plan: JobPlan) -> bool:
+    """Whether a plan begins on on-demand machines and may rent spot machines later."""
+    begins = all(choice.rent.bid is None for choice in plan.cost.choice)
+    return begins and forecast_of(plan).on_spot > 0
 
 
 def finish_by(plan: JobPlan) -> int:
@@ -78,6 +89,28 @@ def clearly_over_budget(plan: JobPlan) -> bool:
     if budget is None or plan.demand.work.assumed:
         return False
     return clearly_costs_more(PastMarket(forecast_job(plan), plan.fleet.market_history), budget)
+
+
+def is_beaten(plan: JobPlan, best: JobPlan) -> bool:
+    """Whether a forecast from a few plays shows that a plan is hardly cheaper than the best one so
+    far, which keeps its limits."""
+    if merits_of(best)[0] or plan.demand.aim is not Aim.LEAST_COST:
+        return False
+
+    worth = plan.demand.value_of_time_usd or 0.0
+    costs = list[float]()
+    for each in (plan, best):
+        if each.decision not in _TRIED:
+            job = replace(forecast_job(each), most_decisions=0)
+            _TRIED[each.decision] = forecast(job, each.fleet.market_history)
+        tried = _TRIED[each.decision]
+        costs.append(tried.usd.median + worth * tried.hours.median)
+
+    own, usual = costs
+    outcome = forecast_of(best)
+    known = outcome.usd.median + worth * outcome.hours.median
+    is_trusted = abs(usual - known) < _TRUSTED * known
+    return own > (_CHEAPER if is_trusted else _DEARER) * usual
 
 
 def forecast_job(plan: JobPlan) -> ForecastJob:
@@ -295,14 +328,15 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
     return ""
 
 
-def hours_allowed(plan: JobPlan) -> float:
+def hours_allowed(plan: JobPlan, *, weighed: bool = False) -> float:
     """How long a job may take: until its deadline, or twice its hours on machines of the reference
-    type, where an hour of time has no value that could be weighed against dollars.
+    type, where an hour of time has no value that could be weighed against dollars, or is `weighed`.
     """
     work = plan.demand.work
     if plan.job.deadline is not None:
         return (plan.job.deadline - plan.at) / HOUR
-    if plan.demand.value_of_time_usd is not None or work.timed or work.assumed:
+    has_value = plan.demand.value_of_time_usd is not None and not weighed
+    if has_value or work.timed or work.assumed:
         return inf
     times = plan.demand.times
     around = (times.order + plan.fleet.overheads.startup + times.ending) / HOUR

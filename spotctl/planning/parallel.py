@@ -143,7 +143,18 @@ def _planned(
             recompute=parallel.recompute,
             tensor=parallel.tensor,
         )
-        scaled = _scaled(profile, slower)
+        layers = (
+            replace(
+                layer,
+                forward_seconds=layer.forward_seconds * slower,
+                backward_seconds=layer.backward_seconds * slower,
+                update_seconds={
+                    name: seconds * slower for name, seconds in layer.update_seconds.items()
+                },
+            )
+            for layer in profile.layers
+        )
+        scaled = replace(profile, layers=tuple(layers))
         split = plan([scaled], request, "profiled" if device == parallel.device else "scaled")
         return replace(split, every=parallel.elastic.every)
     except BadInput as error:
@@ -202,21 +213,6 @@ def profile_of(parallel: Parallel, profiles: Sequence[ModelProfile]) -> ModelPro
         sizes = ", ".join(str(profile.microbatch) for profile in profiles)
         raise BadRequest(f"parallel.microbatch is {parallel.microbatch}; the profile has {sizes}")
     return max(fitting, key=lambda profile: profile.microbatch)
-
-
-def _scaled(profile: ModelProfile, slower: float) -> ModelProfile:
-    layers = (
-        replace(
-            layer,
-            forward_seconds=layer.forward_seconds * slower,
-            backward_seconds=layer.backward_seconds * slower,
-            update_seconds={
-                name: seconds * slower for name, seconds in layer.update_seconds.items()
-            },
-        )
-        for layer in profile.layers
-    )
-    return replace(profile, layers=tuple(layers))
 
 
 def _speed(

@@ -10,18 +10,20 @@ from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from math import ceil, floor, inf, isfinite
+from operator import itemgetter
 
 from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.forecast.forecast import (
     LIKELY,
+    LONGEST_COMPARED,
     MORE_LIKELY_THAN_NOT,
-    SAVES_MUCH,
     WAITING,
     PlanWithMerits,
     best_plan,
 )
 from bidbrain.strategies.base import ChosenStrategy
 from bidbrain.strategies.names import DEADLINE, ON_DEMAND
+from bidbrain.strategies.registry import RIVAL
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, counted, usd_text
 from spotctl.files.job.conversions import span_text
@@ -40,6 +42,7 @@ from spotctl.planning.forecast import (
     clearly_over_budget,
     forecast_of,
     hours_allowed,
+    is_beaten,
     merits_of,
     with_reliable,
 )
@@ -50,6 +53,10 @@ from spotctl.planning.values import AllocatedJob, Demand, Job, JobPlan, MachineM
 
 _MAX_COMPARED = 4
 """The most kinds of machines that forecasts compare, the best by Gavel's prices first."""
+_MAX_TRIALS = 5
+"""How many zones and types are left out in turn, each time to see whether that is cheaper."""
+_MATTERS = 0.02
+"""A zone or a type with a smaller share of the bill is not left out."""
 
 
 def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
@@ -193,15 +200,14 @@ def _kept(allocated: AllocatedJob, before: AllocatedJob, plan: JobPlan) -> JobPl
 
 
 def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
-    """The plan on the best machines that keep budget and deadline. Where none saves much, and the
-    job leaves the choice open, the forecasts also compare the next best machines."""
+    """The plan on the best machines that keep budget and deadline. Where the job leaves the choice
+    open, the forecasts also compare the next best machines, and fewer zones and types."""
     refused = list[SpotctlError]()
     violating = list[tuple[tuple[float, ...], SpotctlError]]()
     best: JobPlan | None = None
-    for number, option in enumerate(best_mixes(allocated, facts, columns)):
-        if best is not None and (
-            not _is_open(best) or number >= _MAX_COMPARED or _saves_much(best)
-        ):
+    options = best_mixes(allocated, facts, columns)
+    for number, option in enumerate(options):
+        if best is not None and (not _is_open(best) or number >= _MAX_COMPARED):
             break
         try:
             plan = _affordable_plan(allocated, option, facts, columns)
@@ -209,7 +215,8 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
             refused.append(error)
             continue
         # The first refusal states a forecast; for the others, a few plays are usually enough.
-        if violating and clearly_over_budget(plan):
+        is_dearer = best is not None and is_beaten(plan, best)
+        if is_dearer or (violating and clearly_over_budget(plan)):
             continue
 
         plan = _better_plan(plan, allocated, option, facts, columns) if _is_open(plan) else plan
@@ -218,11 +225,12 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
             violating.append((merits_of(plan), wrong))
         elif best is None or merits_of(plan) < merits_of(best):
             best = plan
+            options = [option, *(other for other in options if other is not option)]
 
     if best is not None:
-        return best
+        return _on_fewer_markets(best, options[:_MAX_COMPARED], facts, columns)
     if violating or refused:
-        raise min(violating, key=lambda pair: pair[0])[1] if violating else refused[0]
+        raise min(violating, key=itemgetter(0))[1] if violating else refused[0]
 
     least = allocated.demand.least
     raise NotInTime(
@@ -236,14 +244,67 @@ def _is_open(plan: JobPlan) -> bool:
     return plan.job.spec.strategy in (AUTO, DEADLINE) and not plan.demand.work.assumed
 
 
-def _saves_much(plan: JobPlan) -> bool:
-    """Whether a plan keeps its limits and costs so little that no other is made to compare with
-    it."""
-    cheapest = min(plan.cost.fallback.usd, plan.cost.on_demand.usd)
-    for_cost = plan.demand.aim is Aim.LEAST_COST and not plan.demand.value_of_time_usd
-    return (
-        for_cost and not merits_of(plan)[0] and forecast_of(plan).usd.median < SAVES_MUCH * cheapest
-    )
+def _on_fewer_markets(
+    plan: JobPlan, options: Sequence[MachineMix], facts: PlanningFacts, columns: KindColumns
+) -> JobPlan:
+    """The plan, which has the first of the options, or one without some of the zones and types, if
+    that is better: what a job is allowed must not make it more expensive. Each zone and type that
+    matters to the bill is left out in turn, and stays out where that helps."""
+    if not _is_open(plan) or plan.cost.estimate.hours > LONGEST_COMPARED:
+        return plan
+
+    waits = bool(plan.decider.usual_prices)
+    same = AllocatedJob(plan.job, plan.demand, plan.share, plan.decision.strategy, waits)
+    best = plan
+    tried = set[str]()
+    while len(tried) < _MAX_TRIALS:
+        names = _may_leave_out(best, options[0], columns)
+        name = next((each for each in names if each not in tried), None)
+        if name is None:
+            break
+
+        tried.add(name)
+        left_out = options[0].left_out | {name}
+        before = best
+        for option in options:
+            fewer = replace(option, left_out=left_out)
+            try:
+                rival = _affordable_plan(same, fewer, facts, columns)
+            except (OverBudget, NotInTime):
+                continue
+            if not is_beaten(rival, best) and merits_of(rival) < merits_of(best):
+                best = rival
+                first = fewer
+
+            # Other kinds of machines are compared where this one is cheaper without.
+            if best is before:
+                break
+
+        if best is not before:
+            others = [replace(option, left_out=left_out) for option in options]
+            options = [first, *(option for option in others if option.home != first.home)]
+
+    return best
+
+
+def _may_leave_out(plan: JobPlan, option: MachineMix, columns: KindColumns) -> list[str]:
+    """The zones and types that a plan could do without, those first that cost most."""
+    markets = {offer.market for offer in plan.fleet.offers}
+    zones = {market.zone for market in markets}
+    types = {market.instance_type for market in markets}
+    needed = {columns.kinds[option.home].type} if option.schedule is None else types
+    expected = forecast_of(plan)
+    names = list[str]()
+    for term in expected.terms:
+        market = term.market
+        if market not in markets or term.usd < _MATTERS * expected.usd.median:
+            continue
+        if len(zones) > 1:
+            names.append(market.zone)
+        if market.instance_type not in needed:
+            names.append(market.instance_type)
+
+    return names
 
 
 def _better_plan(
@@ -262,14 +323,17 @@ def _better_plan(
     stays = replace(allocated, demand=demand)
     why = f"by the forecasts, better than {chosen} at {usd_text(forecast_of(plan).usd.median)}"
 
-    def plan_of(name: str) -> PlanWithMerits[JobPlan] | None:
+    def plan_of(name: str, best: JobPlan) -> PlanWithMerits[JobPlan] | None:
         other, mix = stays, option
+        is_usual = name in (usual, RIVAL, ON_DEMAND)
+        if not is_usual and plan.cost.estimate.hours > LONGEST_COMPARED:
+            return None
         if name == ON_DEMAND:
             # The cheapest machines may be too slow for what the job may take.
             left = hours_allowed(plan)
             costs = plan.cost.fallback, plan.cost.on_demand
-            best = min(costs, key=lambda on_demand: (on_demand.hours > left, on_demand.usd))
-            market = best.rent.offer.market
+            cheapest = min(costs, key=lambda on_demand: (on_demand.hours > left, on_demand.usd))
+            market = cheapest.rent.offer.market
             place = market.cloud, market.region, market.instance_type
             homes = (
                 j
@@ -278,30 +342,29 @@ def _better_plan(
             )
             mix = MachineMix(next(homes, option.home))
         if name == WAITING:
-            alone = plan.job.deadline is None and len(facts.jobs) == 1
-            if not alone or not isfinite(hours_allowed(plan)):
+            left = hours_allowed(plan, weighed=True)
+            if len(facts.jobs) > 1 or not isfinite(left):
                 return None
             name = usual
-            other = _patient(stays, plan)
+            other = replace(stays, waits=True)
+            if plan.job.deadline is None:
+                # As long as it may take.
+                deadline = plan.at + round(left * HOUR)
+                working = left - plan.fleet.overheads.startup / HOUR
+                hurrying = replace(demand, hours_left=working, hurries=True)
+                job = replace(allocated.job, deadline=deadline)
+                other = replace(other, job=job, demand=hurrying)
 
         named = replace(other, strategy=ChosenStrategy(name, why))
         try:
             rival = _affordable_plan(named, mix, facts, columns)
         except (OverBudget, NotInTime):
             return None
+        if not is_usual and is_beaten(rival, best):
+            return None
         return merits_of(rival), rival
 
-    first = merits_of(plan), plan
-    return best_plan(first, chosen, usual, plan_of, saves_much=_saves_much(plan))
-
-
-def _patient(allocated: AllocatedJob, plan: JobPlan) -> AllocatedJob:
-    """A job without a deadline as one that waits for cheap spot machines, as long as it may take."""
-    left = hours_allowed(plan)
-    deadline = plan.at + round(left * HOUR)
-    working = left - plan.fleet.overheads.startup / HOUR
-    demand = replace(allocated.demand, hours_left=working, hurries=True)
-    return replace(allocated, job=replace(allocated.job, deadline=deadline), demand=demand)
+    return best_plan((merits_of(plan), plan), chosen, usual, plan_of)
 
 
 def _affordable_plan(

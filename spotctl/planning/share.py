@@ -196,8 +196,13 @@ def shares_of(
             uses = caps * group.per_machine
             whole = float(uses.sum())
             could_use.append(min(whole, job.most * largest, group.most))
-        wanted_by_queue = _wanted_by(queued, group)
-        shortages.append(sum(could_use) + wanted_by_queue > group.most)
+        # The most that the jobs of the queue could use of it.
+        same = (quota.per_machine for quota in queued.quotas if quota.name == group.quota.name)
+        queue_uses = next(same, {})
+        for waiting in queued.jobs:
+            most_use = max((queue_uses.get(kind, 0.0) for kind in waiting.rates), default=0.0)
+            could_use.append(waiting.most * most_use)
+        shortages.append(sum(could_use) > group.most)
 
     short = tuple(shortages)
 
@@ -235,17 +240,6 @@ def shares_of(
         )
 
     return shares
-
-
-def _wanted_by(queued: JobQueue, group: QuotaGroup) -> float:
-    """The most of a quota that the jobs of a queue could use."""
-    uses_of_quota = (quota.per_machine for quota in queued.quotas if quota.name == group.quota.name)
-    uses = next(uses_of_quota, {})
-    wanted = []
-    for job in queued.jobs:
-        most_use = max((uses.get(kind, 0.0) for kind in job.rates), default=0.0)
-        wanted.append(job.most * most_use)
-    return sum(wanted)
 
 
 def _followed(job: Demand, turn: Turn, kinds: Sequence[MachineKind]) -> tuple[Turn, ...]:

@@ -262,24 +262,27 @@ class MachineMix:
     `home` is the kind (column) of most of the first machines. Without a schedule, the job's
     strategy chooses among `home` and kinds that are about as good. With a schedule, the strategy
     follows the best mixture of the kinds in `columns`: the first `used` of them are in the
-    schedule, the others may join when time or money gets short.
+    schedule, the others may join when time or money gets short. Zones and types in `left_out` would
+    make the job more expensive.
     """
 
     home: int
     columns: tuple[int, ...] = ()
     used: int = 1
     schedule: Schedule | None = None
+    left_out: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocatedJob:
     """A job with its share of Gavel's allocation. `strategy` replaces the strategy of the job
-    file."""
+    file. A job that `waits` rents spot machines at their usual prices, while its time allows."""
 
     job: Job
     demand: Demand
     share: JobShare
     strategy: ChosenStrategy | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

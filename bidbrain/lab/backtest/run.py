@@ -18,8 +18,8 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.roaming import Roaming, known_before
 from bidbrain.forecast.forecast import (
+    LONGEST_COMPARED,
     MAX_WAIT,
-    SAVES_MUCH,
     WAITING,
     PlanWithMerits,
     best_plan,
@@ -34,7 +34,7 @@ from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.pace import PastJobs
 from bidbrain.replay.run import ReplayedJob, Run, bill_of_machine
-from bidbrain.strategies.base import Rent, StrategyInputs
+from bidbrain.strategies.base import Rent, StrategyInputs, usual_price
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.names import AUTO, DEADLINE, REGIONS, known
 from bidbrain.strategies.registry import BadStrategy, StrategySetup, default_for, set_up
@@ -300,16 +300,24 @@ def _launched(
     left = MAX_WAIT * usual_hours if now.deadline is None else now.deadline * hours
     longest = int(LONGEST_RATIO * hours * HOUR)
 
-    def plan_of(each: str) -> PlanWithMerits[tuple[StrategySetup, Decider, float]] | None:
-        """The plan with a strategy, and its median cost."""
+    def plan_of(
+        each: str, _: tuple[StrategySetup, Decider] | None = None
+    ) -> PlanWithMerits[tuple[StrategySetup, Decider]] | None:
+        """The plan with a strategy."""
         world = now
         if each == WAITING:
-            if now.deadline is not None or left > LONGEST_RATIO * hours:
+            if left > LONGEST_RATIO * hours or hours > LONGEST_COMPARED:
                 return None
             world = replace(now, deadline=left / hours)
 
         chosen = set_up(usual if each == WAITING else each, known)
         decider = decider_of(world, zone, chosen, hours)
+        if each == WAITING:
+            usual_prices = {
+                offer.market: usual_price(known.histories[offer.market], offer.on_demand)
+                for offer in decider.offers
+            }
+            decider = replace(decider, usual_prices=usual_prices)
         job = ForecastJob(
             decider=lambda at: decider.later(at - start),
             offers=decider.offers,
@@ -326,18 +334,12 @@ def _launched(
         )
         outcome = forecast(job, KnownPast(start, known.histories, known.hazards))
         note = f"{hours:g}-hour jobs had {f'{usual}, {each}' if each == WAITING else each}"
-        return merits(outcome, left), (
-            replace(chosen, name=name, note=note),
-            decider,
-            outcome.usd.median,
-        )
+        return merits(outcome, left), (replace(chosen, name=name, note=note), decider)
 
     usual = default_for(now.billing.name).name
     first = plan_of(usual)
     assert first is not None
-    on_demand_usd = _on_demand_dollars(now.baseline, usual_hours)
-    saves_much = not first[0][0] and first[1][2] < SAVES_MUCH * on_demand_usd
-    chosen, decider, _ = best_plan(first, usual, usual, plan_of, saves_much=saves_much)
+    chosen, decider = best_plan(first, usual, usual, plan_of)
     return chosen, decider
 
 

@@ -30,7 +30,7 @@ from spotctl.log.events import OnDemandOffer, Planned
 from spotctl.log.observed import availability_of
 from spotctl.log.state import EVICTED, RunState
 from spotctl.planning.cost import beta_of, first_hour, usd_per_work
-from spotctl.planning.forecast import forecast_of
+from spotctl.planning.forecast import forecast_of, turns_to_spot
 from spotctl.planning.values import Choice, JobPlan
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.turn.bidding import LiveBids
@@ -101,6 +101,10 @@ class LiveStrategy:
             if planned.offer.market == offer.market and planned.spot is rent.spot:
                 return ""
             begins.append(f"{planned.offer.market}, {price_terms(planned)}")
+
+        # Its plan announced that the run turns to spot machines.
+        if rent.spot and turns_to_spot(plan):
+            return ""
 
         instead = " and ".join(begins)
         text = f"{offer.market}, {price_terms(rent)}, where the plan has {instead}"

@@ -17,7 +17,7 @@ from spotctl.files.job.spec import AUTO
 from spotctl.files.job.values import CLOSE
 from spotctl.log.boots import MAX_SILENT_MACHINES
 from spotctl.planning.explain import launch_moment
-from spotctl.planning.forecast import finish_by, forecast_of
+from spotctl.planning.forecast import finish_by, forecast_of, turns_to_spot
 from spotctl.planning.values import JobPlan
 from spotctl.show.phrases import (
     EVIDENCE,
@@ -87,7 +87,9 @@ def _machines(plan: JobPlan) -> str:
     if reliable is not None and reliable.machines:
         texts.append(f"{_rented(reliable)}, reliable")
 
-    if all(choice.rent.bid is None for choice in plan.cost.choice) and forecast_of(plan).on_spot:
+    if turns_to_spot(plan):
+        if plan.decision.reason.startswith("waits"):
+            texts[0] = f"at the latest {texts[0]}"
         texts.append("spot machines as soon as they are worth it")
     text = "; ".join(texts) or "none yet"
     if markets and all(market.is_synthetic for market in markets):
@@ -151,8 +153,10 @@ def _time(plan: JobPlan) -> str:
         return text
 
     if plan.job.spec.deadline is None:
-        wait = f"waits while spot machines are dear, but not beyond {moment(deadline)}"
-        return f"{text}; {wait}: set value_of_time, or a deadline"
+        when = "" if turns_to_spot(plan) else "after an eviction, "
+        wait = f"{when}waits while spot machines are dear, but not beyond {moment(deadline)}"
+        other = "" if plan.demand.value_of_time_usd else "value_of_time, or "
+        return f"{text}; {wait}: set {other}a deadline"
 
     text += f"; the deadline {moment(deadline)}"
     if assumed:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from bidbrain.decision.limits import MachineLimits
-from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation
+from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms
 from bidbrain.strategies.spells import SpotSpell
 from bidbrain.strategies.standard import AlwaysOnDemand
@@ -38,6 +38,32 @@ def test_on_demand_machines_take_over_close_to_the_deadline(
     made = deciding(Rent(B, 8, CENT), deadline=deadline)
     expected = [Rent(A, 8, None)] if pressed else [Rent(B, 8, CENT)]
     assert rents(made.decide(situation(work=WORK))) == expected
+
+
+@pytest.mark.parametrize(
+    ("usual", "hours", "machines"), [(CENT, 9, B), (CENT - 1, 9, None), (CENT - 1, 1, A)]
+)
+def test_a_job_that_waits_rents_at_usual_prices_while_its_deadline_allows(
+    usual: int, hours: int, machines: Offer | None
+) -> None:
+    usual_prices = dict.fromkeys((A.market, B.market, C.market), usual)
+    wanting = Wanting(Rent(B, 8, CENT))
+    made = deciding(deadline=NOW + hours * HOUR)
+    made = replace(made, strategy=wanting, usual_prices=usual_prices)
+    found = rents(made.decide(situation(work=WORK)))
+    assert [rent.offer for rent in found] == ([] if machines is None else [machines])
+
+
+@dataclass
+class Wanting:
+    """A strategy that wants a machine if it is offered."""
+
+    rent: Rent
+    name: str = "told"
+
+    def decide(self, situation: Situation) -> Decision:
+        offered = self.rent.offer in situation.offers
+        return Decision((self.rent,) if offered else (), NOW + HOUR, "as told")
 
 
 def test_time_for_checkpoints_counts_against_the_deadline() -> None:

@@ -15,7 +15,7 @@ name: j
 app: mf
 stop: {clocks: 1500}
 throughputs: {c4.2xlarge: 60, c4.xlarge: 30, m4.4xlarge: 120}
-resources: {clouds: [local], machines: 8, types: [c4.*, m4.*], reliable: {machines: 1}}
+resources: {clouds: [local], machines: 1..16, types: [c4.*, m4.*], reliable: {machines: 1}}
 local: {speed: 1500}
 """
 
@@ -24,7 +24,7 @@ local: {speed: 1500}
 def test_the_next_points_are_those_of_plans_with_another_value_of_time(tmp_path: Path) -> None:
     job, home = tmp_path / "job.yaml", tmp_path / "home"
     job.write_text(JOB)
-    asked = ["plan", str(job), "--at", "2026-01-22T00:00:00Z", "--json"]
+    asked = ["plan", str(job), "--at", "2026-01-15T00:00:00Z", "--json"]
     own = json.loads(spotctl(*asked, SPOTCTL_HOME=str(home)).out)
     assert own["pace"] == []
     explained = json.loads(spotctl(*asked, "--explain", SPOTCTL_HOME=str(home)).out)

@@ -40,6 +40,7 @@ resources: {{clouds: [local], machines: 8, types: [c4.*, m4.*], reliable: {{mach
 strategy: {}
 local: {{speed: 1500}}
 """
+OF_TWO_TYPES = JOB.replace(", m4.4xlarge: 120", "").replace("c4.*, m4.*", "c4.xlarge, c4.2xlarge")
 NEVER_BETTER = (
     "kind: command\nname: j\nrun: 'true'\nhours: 4h\nresources: {{clouds: [local]}}\nstrategy: {}\n"
     "local: {{speed: 1500}}\n"
@@ -55,7 +56,7 @@ def planned(job: str, strategy: str, home: Path) -> JobPlan:
 @pytest.mark.parametrize(
     ("job", "strategy", "chosen"),
     [
-        (JOB, "auto", "price-capacity"),
+        (OF_TWO_TYPES, "auto", "price-capacity"),
         (JOB, "lookahead", "lookahead"),
         (NEVER_BETTER, "auto", "lookahead"),
     ],
@@ -64,6 +65,15 @@ def test_auto_takes_the_rival_where_plays_of_the_past_show_that_it_is_better(
     tmp_path: Path, job: str, strategy: str, chosen: str
 ) -> None:
     assert planned(job, strategy, tmp_path).decision.strategy.name == chosen
+
+
+def test_auto_leaves_out_types_that_make_its_plan_more_expensive(tmp_path: Path) -> None:
+    plan = planned(JOB, "auto", tmp_path)
+    types = {offer.market.instance_type for offer in plan.fleet.offers}
+    assert "c4.xlarge" not in types
+    every = planned(JOB, plan.decision.strategy.name, tmp_path)
+    assert "c4.xlarge" in {offer.market.instance_type for offer in every.fleet.offers}
+    assert forecast_of(plan).usd.median < 0.9 * forecast_of(every).usd.median
 
 
 def test_the_rivals_forecast_is_cheaper_and_sooner(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from spotctl.planning.forecast import forecast_of
+from spotctl.show.plans.summary import summary
 from tests.spotctl.planning.drawn_jobs import PLACES, Case, Prices, drawn
-from tests.spotctl.planning.properties import PROPERTIES, coarse_plays, costs_no_more
+from tests.spotctl.planning.properties import PROPERTIES, coarse_plays, costs_no_more, plan_of
 
 _ANY = TypeVar("_ANY")
 TEN = settings(max_examples=10, suppress_health_check=list(HealthCheck))
@@ -55,3 +57,36 @@ def test_on_demand_machines_are_compared_that_are_fast_enough() -> None:
     )
     with coarse_plays():
         assert costs_no_more(case, replace(case, strategy="on-demand"))
+
+
+@pytest.mark.parametrize(("kind", "value_of_time"), [("command", None), ("training", 1)])
+def test_a_job_waits_while_spot_machines_cost_nearly_as_much_as_on_demand(
+    kind: str, value_of_time: int | None
+) -> None:
+    """The price rises to 96% of that on demand for two hours of six, as now, and is a quarter of
+    that in the others."""
+    case = Case(
+        year=2016,
+        days=14,
+        prices=tuple(Prices("sawtooth", 0.24, 58) for _ in PLACES),
+        types=("a.large",),
+        zones=("b",),
+        kind=kind,
+        machines=1,
+        hours=4,
+        on=None,
+        checkpoint_gb=2 if kind == "command" else None,
+        value_of_time=value_of_time,
+    )
+    with coarse_plays():
+        plan = plan_of(case)
+        at_once = plan_of(replace(case, strategy="price-capacity"))
+
+    assert plan is not None
+    assert at_once is not None
+    assert at_once.cost.choice[0].rent.bid is not None
+    assert plan.decision.reason.startswith("waits for spot")
+    assert forecast_of(plan).usd.median < 0.7 * forecast_of(at_once).usd.median
+    text = dict(summary(plan))
+    assert text["machines"].startswith("at the latest 1 x a.large")
+    assert "; waits while spot machines are dear, but not beyond" in text["time"]

@@ -19,6 +19,7 @@ from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.folding import fold
 from spotctl.log.state import LogRow, RunState
+from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import JobPlan
 from spotctl.run.start.launch_plans import stored_plans
 from spotctl.run.turn.live_strategy import LiveStrategy, work_left
@@ -58,6 +59,14 @@ def test_another_market_is_named_with_the_reason_of_the_plan_and_the_figures_of_
     assert f"where the plan has {chosen.offer.market}" in found
     assert "% evicted per hour" in found
     assert found.endswith(f"; in the plan {plan.demand.worded(rejected.why)}")
+
+
+def test_spot_machines_that_an_on_demand_plan_announces_are_no_departure(plan: JobPlan) -> None:
+    (spot,) = plan.cost.choice
+    on_demand = replace(spot, rent=replace(spot.rent, bid=None))
+    turning = replace(plan, cost=replace(plan.cost, choice=(on_demand,)))
+    assert forecast_of(turning).on_spot
+    assert live(turning).departure(spot.rent, plan.at) == ""
 
 
 def test_on_demand_machines_are_a_departure_from_spot(plan: JobPlan) -> None:
