@@ -1,0 +1,1 @@
+"""Training scripts that others published, tried as their users would."""
