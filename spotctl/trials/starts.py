@@ -19,8 +19,9 @@ from operator import itemgetter
 from pathlib import Path
 from random import Random
 
+from spotctl.agent.checkpoints.copying import CheckpointSync
+from spotctl.agent.checkpoints.kept import KeptPlaces
 from spotctl.agent.checkpoints.local import CHECKPOINT_VARIABLE
-from spotctl.agent.checkpoints.stored import CheckpointSync
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.container.podman import PROCESSES_VARIABLE, gpus
 from spotctl.agent.container.processes import MARK, SHELL, RunningCommand
@@ -187,9 +188,12 @@ class TrialStart:
         for place in (seen, scratch / "tmp", *folders.values()):
             place.mkdir(parents=True, exist_ok=True)
 
-        policy = CheckpointPolicy(str(ground.copies), 1.0, None, 0.0, 1.0)
+        checkpoint = ground.program.checkpoint
+        keep = () if checkpoint is None else checkpoint.keep
+        policy = CheckpointPolicy(str(ground.copies), 1.0, None, 0.0, 1.0, keep=keep)
         task, plan = NodeTask(f"start-{number}"), scratch / "plan"
-        self._sync = CheckpointSync(policy, task, self.checkpoint, plan)
+        kept = KeptPlaces(policy.keep, self.folder, scratch)
+        self._sync = CheckpointSync(policy, task, self.checkpoint, plan, kept=kept)
         self._sync.restore()
 
         environment = self._of_machine(number)
