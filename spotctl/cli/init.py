@@ -4,12 +4,24 @@ editors.
 
 from functools import reduce
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
+
+_GIVEN = "spotctl.given"
+
+
+class InitCommand(TyperCommand):
+    """The command, which leaves the words behind -- to the script."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta[_GIVEN] = tuple(args[end + 1 :])
+        return super().parse_args(ctx, args[:end])
 
 
 def init(
@@ -53,14 +65,14 @@ def init(
     """Write a commented job file: for your training script, or a starter that runs on the local
     market.
 
-    A script is read: its framework, arguments, saves and data. Then init says which lines of the
-    script to change so that evictions lose no work. On a terminal, it asks where the script runs,
-    for how long, and where checkpoints are kept.
+    Words after -- are the script's own, and become part of the job's command. On a terminal, init
+    asks where the script runs, for how long, and where checkpoints are kept.
 
-    It also asks whether to try the script: in a copy of its folder, for a minute at most, it is
-    killed after a save and during one, and started again as on the next machine. The verdict is
-    resumed (work is not repeated), restarted, or not seen. If lines are to be changed, the changed
-    copy is tried. Without a terminal, with --yes and with --json, only --try does that.
+    It also asks whether to try the script: a copy of its folder, unchanged, is killed after a save
+    and during one, and started again as on the next machine. What its second start needs of the
+    files that it wrote is kept: checkpoint.keep. If it repeats work, its own switch for resuming
+    and then lines to change are tried. The verdict is resumed (work is not repeated), restarted,
+    failed, or not seen. Without a terminal, with --yes and with --json, only --try does that.
 
     A task of SkyPilot or dstack (type: task) becomes a job file, too: its resources, nodes,
     variables, commands and buckets. What has no counterpart is listed with its line.
@@ -70,9 +82,12 @@ def init(
 
     Example: spotctl init train.py && spotctl plan job.yaml
 
+    Example: spotctl init train.py --try -- --lr 3e-4 --output_dir out
+
     Example: spotctl init task.yaml job.yaml
     """
     session: Session = context.obj
+    given = context.meta[_GIVEN]
     if file.suffix == ".py" or (file.is_file() and file.suffix not in (".yaml", ".yml")):
         from spotctl.cli.script_job import ScriptRequest, write_script_job
         from spotctl.trials.sandbox import ALLOWABLE
@@ -80,9 +95,13 @@ def init(
         for word in allow or ():
             if word not in ALLOWABLE:
                 raise BadRequest(f"--allow {word}: is not one of {', '.join(ALLOWABLE)}")
-        request = ScriptRequest(file, job, trainer, force, yes or json_, try_, tuple(allow or ()))
+        request = ScriptRequest(
+            file, job, trainer, force, yes or json_, try_, tuple(allow or ()), given
+        )
         write_script_job(session, request, json_=json_)
         return
+    if given:
+        raise BadRequest(f"{file}: is no script; -- and words after it are for a script's command")
     if try_ or allow:
         raise BadRequest(
             f"{file}: is no script; --try needs one, and launch --rehearse tries a job file"

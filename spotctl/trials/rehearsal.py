@@ -56,7 +56,14 @@ is seen."""
 _COPIES, _PATIENCE_SECONDS = 2, 10.0
 """The copies that the first start makes before it is killed, unless the second takes longer than
 this."""
-_CHECK_SECONDS = 0.5
+_SAVES_TO_COMPARE = 4
+_CHECK_SECONDS, _SHOWN_PLACES = 0.5, 2
+_WITHOUT_SECONDS = 20.0
+"""For a start that lacks one of the places that are kept."""
+
+
+class TrialFailed(BadRequest):
+    """The command fails by itself, without a kill."""
 
 
 def rehearse(
@@ -179,7 +186,25 @@ class _CommandTrial:
             elif first.copies < _COPIES and last.verdict is Verdict.NOT_SEEN:
                 after = Judgement(last.verdict, f"{after.saw}; {last.saw}")
 
-        return Judgement(after.verdict, f"{saved}; {after.saw}")
+        if after.verdict is Verdict.RESUMED and self._terms.finds_places:
+            self._take_away(first)
+        left = tuple(sorted(self._ground.logs))
+        return Judgement(after.verdict, f"{saved}; {after.saw}", self._ground.keep, left)
+
+    def _take_away(self, first: TrialStart) -> None:
+        """Keeps only the places without which a start does not go on, as far as time allows."""
+        ground = self._ground
+        for place in ground.keep if len(ground.keep) > 1 else ():
+            if self._time() > self._terms.seconds:
+                return
+            kept, before = ground.kept, ground.keep
+            ground.keep = tuple(other for other in before if other != place)
+            start = ground.start()
+            seconds = self._time() + _WITHOUT_SECONDS
+            code = self._until(start, seconds, start.has_worked, is_lost=True)
+            start.command.finish()
+            if self._judged(first, kept, start, code).verdict is not Verdict.RESUMED:
+                ground.keep = before
 
     def _start_that_saved(self) -> TrialStart | Judgement:
         """A start that has saved and still runs; a verdict if there is none.
@@ -202,6 +227,9 @@ class _CommandTrial:
                 if first.own_saves:
                     where = Path(first.own_saves[-1].path).relative_to(first.folder)
                     return Judgement(Verdict.RESTARTED, f"saved {where} {lacks}")
+                if first.outside:
+                    places = ", ".join(first.outside[:_SHOWN_PLACES])
+                    return _not_seen(f"saves to {places}, outside of the job's folder")
                 changed = first.changed_file()
                 lost = f"; it changed {changed} {lacks}" if changed else ""
                 return _not_seen(f"no save was seen in {self._time():.0f} s{lost}")
@@ -238,7 +266,11 @@ class _CommandTrial:
         was_killed = any(mark.kind == "cut" for mark in start.marks)
         if code not in (None, 0, SAVED_AND_ENDED, -9, 137) and not was_killed:
             return Judgement(Verdict.RESTARTED, f"failed with status {code}: {start.last_line()}")
-        return judged(first.marks, kept[0], kept[1], start.marks)
+        seen = judged(first.marks, kept[0], kept[1], start.marks)
+        if code == 0 and not was_killed and not start.has_worked():
+            saw = f"ended early, once it had its save: {start.last_line()}"
+            return Judgement(Verdict.RESTARTED, saw)
+        return seen
 
     def _may_be_killed(self, start: TrialStart, copies: int) -> bool:
         if not start.marks:
@@ -249,7 +281,11 @@ class _CommandTrial:
         waited = time.monotonic() - start.first_copy
         # A step after the save shows which weights the save has.
         steps = [mark.at for mark in start.marks if mark.kind == "step"]
-        is_enough = start.copies >= copies and (not steps or steps[-1] > self._ground.kept[1])
+        is_enough = start.copies >= copies and bool(steps) and steps[-1] > self._ground.kept[1]
+        if not steps:
+            # Only the time between its saves shows what it computes.
+            places = {str(mark.position) for mark in start.marks if is_progress(mark)}
+            is_enough = start.copies >= copies and len(places) > _SAVES_TO_COMPARE
         return is_enough or waited > min(_PATIENCE_SECONDS, self._terms.seconds / 6)
 
     def _time(self) -> float:
@@ -307,6 +343,9 @@ class _CommandTrial:
             start.command.end(0.0)
 
         if code not in (None, 0, SAVED_AND_ENDED):
+            if start.outside:
+                where = f"{start.outside[0]}, outside of the job's folder"
+                raise _failure(self._spec, f"status {code}, saving to {where}: {start.last_line()}")
             raise _failure(self._spec, f"status {code}: {start.last_line()}")
         if is_last:
             self._ground.watch.look(is_last=True)
@@ -316,8 +355,8 @@ def _not_seen(why: str) -> Judgement:
     return Judgement(Verdict.NOT_SEEN, why)
 
 
-def _failure(spec: JobSpec, why: str) -> BadRequest:
+def _failure(spec: JobSpec, why: str) -> TrialFailed:
     setup = ""
     if spec.setup:
         setup = "; --rehearse does not run the setup: install here what it installs"
-    return BadRequest(f"{spec.name}: the trial on this computer failed with {why}{setup}")
+    return TrialFailed(f"{spec.name}: the trial on this computer failed with {why}{setup}")

@@ -161,7 +161,7 @@ class CheckpointSync:
         shutil.rmtree(staged, ignore_errors=True)
         try:
             for file in (file for file in files if file not in self._blobs):
-                source, target = self._source(file[0]), staged / file[0]
+                source, target = self.source(file[0]), staged / file[0]
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if not self._is_rewritten:
                     with suppress(PermissionError, OSError):
@@ -185,7 +185,8 @@ class CheckpointSync:
                 return False
         return True
 
-    def _source(self, name: str) -> Path:
+    def source(self, name: str) -> Path:
+        """The program's file that has this name in a checkpoint."""
         return self._kept.source(name) if name.startswith(KEPT) else self._folder / name
 
     def _set_interval(self, cost: float) -> float:

@@ -28,6 +28,7 @@ class Argument:
     required: bool = False
     is_switch: bool = False
     is_variable: bool = False
+    choices: tuple[object, ...] = ()
 
     @property
     def is_positional(self) -> bool:
@@ -100,7 +101,9 @@ def _argument(words: list[str], call: ast.Call, *, is_positional: bool) -> Argum
     is_switch = is_stored or is_flag or is_pair
 
     python_name = name.lstrip("-").replace("-", "_")
-    return Argument(flag, python_name, default, required, is_switch)
+    choices = _constant(given.get("choices"))
+    chosen = tuple(choices) if isinstance(choices, list | tuple) else ()
+    return Argument(flag, python_name, default, required, is_switch, choices=chosen)
 
 
 def _of_functions(source: ScriptSource) -> Iterator[Argument]:
