@@ -213,7 +213,7 @@ def _tried(
         seen = _trial(session, request, way)
         if seen.verdict is Verdict.RESUMED:
             return replace(way, keep=seen.keep), seen
-        if first.verdict is Verdict.NOT_SEEN and seen.verdict is Verdict.RESTARTED:
+        if way is by_switch and seen.verdict is Verdict.RESTARTED:
             first = seen
 
     return replace(plain, seen=False), first

@@ -48,6 +48,7 @@ from spotctl.trials.starts import (
 
 _ALONE_SECONDS = 10.0
 """For a command without a checkpoint, of which only a failure can be seen."""
+_PROC = Path("/proc")
 _GRACE_SECONDS = 2.0
 _LOOK_SECONDS = 0.02
 _FIRST_SHARE, _SECOND_SHARE = 0.55, 0.8
@@ -58,6 +59,8 @@ _COPIES, _PATIENCE_SECONDS = 2, 10.0
 this."""
 _SAVES_TO_COMPARE = 4
 _CHECK_SECONDS, _SHOWN_PLACES = 0.5, 2
+_BUSY_SECONDS, _LONGEST_FACTOR = 20.0, 4.0
+"""What is said once that much does not count, and how much that may be of a trial's time."""
 _WITHOUT_SECONDS = 20.0
 """For a start that lacks one of the places that are kept."""
 
@@ -144,7 +147,8 @@ class _CommandTrial:
 
     def __init__(self, ground: TrialGround, say: Callable[[str], object]) -> None:
         self._ground, self._spec, self._terms, self._say = ground, ground.spec, ground.terms, say
-        self._checked, self._began = 0.0, time.monotonic()
+        self._checked = self._began = time.monotonic()
+        self._delays, self._uncounted = dict[int, int](), 0.0
 
     def conduct(self) -> Judgement:
         """Starts, kills and judges the command.
@@ -289,7 +293,26 @@ class _CommandTrial:
         return is_enough or waited > min(_PATIENCE_SECONDS, self._terms.seconds / 6)
 
     def _time(self) -> float:
-        return time.monotonic() - self._began
+        """The seconds of this trial, without those of imports and of waiting for a processor."""
+        return time.monotonic() - self._began - self._uncounted
+
+    def _count(self, start: TrialStart, pids: Sequence[int]) -> None:
+        """Leaves the time since the last check out where the command had no processor, or
+        imported."""
+        passed, delays = time.monotonic() - self._checked, dict[int, int]()
+        for pid in pids:
+            # A process may have ended since; other systems do not tell.
+            with suppress(OSError):
+                delays[pid] = int((_PROC / f"{pid}/schedstat").read_text().split()[1])
+        grown = [delay - self._delays.get(pid, delay) for pid, delay in delays.items()]
+        waited = max(grown, default=0) / 1e9
+        self._delays, before = delays, self._uncounted
+        self._uncounted += passed if start.is_importing() else min(waited, passed)
+
+        # However busy it is, a trial ends.
+        self._uncounted = min(self._uncounted, _LONGEST_FACTOR * self._terms.seconds)
+        if before < _BUSY_SECONDS <= self._uncounted:
+            self._say("imports are slow, or this computer is busy: the trial takes longer ...")
 
     def _until(
         self,
@@ -308,13 +331,15 @@ class _CommandTrial:
                 break
             start.look(is_over=is_lost)
             if time.monotonic() - self._checked >= _CHECK_SECONDS:
+                pids = [pid for pid, mark in marked() if mark == self._ground.scratch]
+                self._count(start, pids)
                 self._checked = time.monotonic()
                 # A command that fills the memory or the disk of this computer is refused.
                 pages = 0
-                for pid in (pid for pid, mark in marked() if mark == self._ground.scratch):
+                for pid in pids:
                     # A process may have ended since.
                     with suppress(OSError):
-                        pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                        pages += int((_PROC / f"{pid}/statm").read_text().split()[1])
 
                 memory = pages * os.sysconf("SC_PAGE_SIZE")
                 disk = sum(size for _, size, *_ in listing(self._ground.scratch, unfinished=True))

@@ -67,8 +67,9 @@ _MAX_RESTS, REST_SECONDS = 20, 0.3
 """After a save the script rests, so that a copy of it can be made; slow scripts and fast ones are
 killed alike."""
 
-_CUT_SECONDS = 0.002
+_CUT_SECONDS, _IMPORT_SECONDS = 0.002, 0.5
 _seen: dict[str, Any] = {"lines": 0, "steps": 0, "optimizer": 0, "saves": 0, "rests": 0, "all": 0}
+_seen["import"] = 0.0
 _seen["position"] = []
 _local = threading.local()
 
@@ -461,6 +462,14 @@ def _watch_databases(module: Any) -> None:
     module.connect = connecting
 
 
+def _note_import() -> None:
+    """Tells now and then that modules are being imported, until the script works."""
+    now = time.monotonic()
+    if not _seen["steps"] and not _seen["position"] and now - _seen["import"] > _IMPORT_SECONDS:
+        _seen["import"] = now
+        _write("import")
+
+
 class _Finder:
     """Lets the modules that are watched be found as usual, and tells when each has been
     imported."""
@@ -468,6 +477,7 @@ class _Finder:
     names = frozenset(("torch.optim.optimizer", "sqlite3", *_SAVING))
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        _note_import()
         if name not in self.names:
             return None
 

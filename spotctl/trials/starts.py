@@ -53,6 +53,8 @@ STILL_SECONDS = 0.5
 _SAVES = 12
 """How often the command is asked to save: libraries take most of the time to start."""
 _STABLE_SECONDS = 0.1
+_IMPORTING_SECONDS = 3.0
+"""A module that is compiled takes so long, without another import."""
 _CLOCK_SECONDS = 0.05
 """Times of files are by a coarser clock than those of marks."""
 _ERROR = re.compile(r"(\[rank\d+\]: )?[\w.]*(Error|Exception)\b(?<!ChildFailedError): ")
@@ -311,6 +313,12 @@ class TrialStart:
     def has_worked(self) -> bool:
         """Whether a step or a save in a loop was seen."""
         return any(mark.kind == "step" or is_progress(mark) for mark in self.marks)
+
+    def is_importing(self) -> bool:
+        """Whether it does not work yet, and was seen to import modules a moment ago."""
+        imports = [mark.at for mark in self.marks if mark.kind in ("start", "import")]
+        is_recent = bool(imports) and time.monotonic() - imports[-1] < _IMPORTING_SECONDS
+        return is_recent and not self.has_worked()
 
     @property
     def own_saves(self) -> list[WorkMark]:
