@@ -115,8 +115,9 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
             "resumes": None if is_unknown else script.resumes,
             "tried": None if seen is None else as_json(TRIED, seen),
             "cost": cost,
-            "changes": script.changes,
-            "start_again": list(_start_again(script)),
+            # What was not tried is not proposed.
+            "changes": () if seen is None else script.changes,
+            "start_again": () if seen is None else list(_start_again(script)),
             "fill_in": list(fill_in),
             "assumed": answers.assumed,
         }
@@ -142,7 +143,8 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
     if fill_in:
         session.say(f"Fill in by hand, under run: in {request.job}: {', '.join(fill_in)}")
     names = f"{request.job} and {trainer}" if trainer else str(request.job)
-    session.remark(f"wrote {names}; {_next(request, script, answers)}")
+    is_proposed = seen is not None and bool(script.changes)
+    session.remark(f"wrote {names}; {_next(request, answers, is_proposed=is_proposed)}")
     if has_failed:
         raise typer.Exit(1)
 
@@ -406,7 +408,7 @@ def _report(
         )
         return
     session.say(f"{script.path} {_lack(script)}: {cost}")
-    if not script.changes:
+    if seen is None:
         session.say(
             f"spotctl init {script.path} --try --force runs it here, and sees whether it resumes "
             "and what the next machine needs"
@@ -447,11 +449,11 @@ def _lack(script: TrainingScript) -> str:
     return "saves and loads in an unknown place"
 
 
-def _next(request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers) -> str:
-    if script.changes and not request.trainer:
+def _next(request: ScriptRequest, answers: ScriptAnswers, *, is_proposed: bool) -> str:
+    if is_proposed:
         return (
-            f"next: change the script, then spotctl init {request.script} --force; or spotctl plan "
-            f"{request.job}"
+            f"next: change the script, then spotctl init {request.script} --try --force; or "
+            f"spotctl plan {request.job}"
         )
     if answers.cloud != LOCAL:
         region = f" --region {name}" if (name := first_region(answers.cloud)) else ""

@@ -55,7 +55,6 @@ def arguments_of(source: ScriptSource) -> tuple[Argument, ...]:
         *_declared(source),
         *_of_functions(source),
         *_of_dataclasses(source),
-        *(_OF_TORCHTITAN if uses_torchtitan(source) else ()),
         *_of_overrides(source),
         *_of_environment(source),
     ):
@@ -164,19 +163,6 @@ def _of_dataclasses(source: ScriptSource) -> Iterator[Argument]:
                 missing = option_of(value, "default", "default_factory") is None
                 value = option_of(value, "default")
             yield Argument(f"--{name}", name, _constant(value), missing)
-
-
-_OF_TORCHTITAN = (
-    Argument("--module", "module", required=True),
-    Argument("--config", "config", required=True),
-    Argument("--checkpoint.enable", "checkpoint_enable", required=True, is_switch=True),
-    Argument("--dump_folder", "dump_folder", "./outputs"),
-)
-
-
-def uses_torchtitan(source: ScriptSource) -> bool:
-    """Whether torchtitan reads the command line."""
-    return any(name.startswith("torchtitan.") for name in source.aliases.values())
 
 
 _OVERRIDING = re.compile(r"""\.(split|partition)\(["']=["']|\.from_cli\(|hydra\.main\(""")

@@ -239,8 +239,8 @@ def _checkpoint(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]
         keep = f", keep: [{places}]" if places else ""
         yield f"checkpoint: {{path: {_in_flow(folder)}{keep}}} # copies of what the script saves, for the next machine"
     elif script.changes:
-        yield "# No checkpoint: each eviction starts the script from scratch. After the changes that spotctl init has"
-        yield f"# shown, run spotctl init {script.path} --force, or uncomment this:"
+        yield "# No checkpoint: each eviction starts the script from scratch. Change the lines that a trial shows, try"
+        yield f"# it again (spotctl init {script.path} --try --force), or uncomment this:"
         yield f"# checkpoint: {{path: {_in_flow(folder)}}}"
     else:
         yield "# No checkpoint: each eviction starts the script from scratch. Uncomment this if the script saves to"

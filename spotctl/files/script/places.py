@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from spotctl.files.script.arguments import Argument, command_functions, uses_torchtitan
+from spotctl.files.script.arguments import Argument, command_functions
 from spotctl.files.script.source import KERAS, LIGHTNING, TRANSFORMERS, ScriptSource, option_of
 
 _MAX_STEPS, _MAX_CALLERS = 30, 4
@@ -340,8 +340,6 @@ def saves_of(source: ScriptSource, places: Places, framework: str) -> list[SaveC
     saves = [*_matching(source, places, _SAVES, own)]
     saves = [*_renamed(source, places, saves), *saves]
 
-    if uses_torchtitan(source):
-        saves += _of_torchtitan(source)
     # Folders that a Trainer or a callback saves to by itself.
     for call in source.calls:
         name, folder = source.called(call).rpartition(".")[2], ""
@@ -399,17 +397,7 @@ def loads_of(source: ScriptSource, places: Places) -> list[SaveCall]:
             loads.append(SaveCall(call, places.of(folder)))
 
     loads += _databases(source, places)
-    if uses_torchtitan(source):
-        loads += _of_torchtitan(source)
     return loads
-
-
-def _of_torchtitan(source: ScriptSource) -> list[SaveCall]:
-    """torchtitan saves and resumes by itself, in a folder of each step."""
-    return [
-        SaveCall(call, ScriptPlace(Head.ARGUMENT, "dump_folder", "/checkpoint/step-*"))
-        for call in source.calls[-1:]
-    ]
 
 
 def _databases(source: ScriptSource, places: Places) -> Iterator[SaveCall]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.files.job.reader import load
-from spotctl.files.script.reading import Change, applied
+from spotctl.files.script.reading import applied, read_script
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.files.layout_scripts_run import SCRIPTS, bring
 
@@ -71,9 +71,9 @@ def test_lines_and_arguments_make_each_layout_resume_as_far_as_it_is_read(
     name: str, folder: Path
 ) -> None:
     path = bring(name, folder)
-    script = spotctl("init", f"{name}.py", "--json").json["script"]
-    assert len(script["changes"]) == CHANGES.get(name, 0), script["changes"]
-    path.write_text(applied(path.read_text(), [Change(**change) for change in script["changes"]]))
+    changes = read_script(path, folder).changes
+    assert len(changes) == CHANGES.get(name, 0), changes
+    path.write_text(applied(path.read_text(), changes))
     again = spotctl("init", f"{name}.py", "--json", "--force").json["script"]
     assert (again["resumes"], again["changes"]) == (name not in UNREAD, [])
     run = load(Path("job.yaml")).program.run  # type: ignore[union-attr]
