@@ -210,7 +210,8 @@ def _tried(
         return replace(plain, seen=False), seen
 
     by_switch = replace(script, changes=(), seen=True, keep=())
-    ways = [by_switch] if script.saves_in_time and _run(by_switch) != _run(plain) else []
+    has_switch = command_of(by_switch, "python") != command_of(plain, "python")
+    ways = [by_switch] if script.saves_in_time and has_switch else []
     for way in [*ways, *([script] if script.changes else [])]:
         seen = _trial(session, request, way)
         if seen.verdict is Verdict.RESUMED:
@@ -219,10 +220,6 @@ def _tried(
             first = seen
 
     return replace(plain, seen=False), first
-
-
-def _run(script: TrainingScript) -> str:
-    return command_of(script, "python")[0]
 
 
 def _trial(session: Session, request: ScriptRequest, script: TrainingScript) -> Judgement:

@@ -60,7 +60,7 @@ this."""
 _SAVES_TO_COMPARE = 4
 _CHECK_SECONDS, _SHOWN_PLACES = 0.5, 2
 _BUSY_SECONDS, _LONGEST_FACTOR = 20.0, 4.0
-"""What is said once that much does not count, and how much that may be of a trial's time."""
+"""Uncounted time of which the trial tells, and the most of it, in limits of a trial."""
 _WITHOUT_SECONDS = 20.0
 """For a start that lacks one of the places that are kept."""
 
@@ -230,7 +230,8 @@ class _CommandTrial:
                 lacks = "in its folder, which the next machine lacks"
                 if first.own_saves:
                     where = Path(first.own_saves[-1].path).relative_to(first.folder)
-                    return Judgement(Verdict.RESTARTED, f"saved {where} {lacks}")
+                    cure = "keep it: checkpoint.keep names files and folders"
+                    return Judgement(Verdict.RESTARTED, f"saved {where} {lacks}; {cure}")
                 if first.outside:
                     places = ", ".join(first.outside[:_SHOWN_PLACES])
                     return _not_seen(f"saves to {places}, outside of the job's folder")

@@ -136,10 +136,11 @@ class CheckpointSync:
         seconds = reported or time.monotonic() - began
         size = sum(size for _, size, *_ in files)
         record = CheckpointRecord(self._name, number, seconds, size, self._set_interval(seconds))
-        values: dict[str, Any] = {
-            "times": [changed for _, _, changed, _ in files],
-            "links": links_of(self._folder) | dict(self._kept.links()),
-        }
+        links = links_of(self._folder)
+        for place, path in self._kept.named():
+            links |= {f"{place}/{link}": target for link, target in links_of(path).items()}
+        times = [changed for _, _, changed, _ in files]
+        values: dict[str, Any] = {"times": times, "links": links}
         if self._kept.places:
             values["blobs"] = [stored[file] for file in files]
             self._blobs = stored

@@ -6,10 +6,9 @@ writing, nor an archive without its end: of these, the copy before counts. Logs 
 they are copied along with the next save.
 """
 
-import os
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from stat import S_ISREG
 
@@ -22,7 +21,7 @@ own folder do not begin with a dot."""
 
 _LOGS = (".log", ".csv", ".tsv", ".jsonl", ".out", ".err")
 _EVENTS = "tfevents"
-_ARCHIVE = b"PK\x03\x04"
+_ARCHIVE, _DATABASE = b"PK\x03\x04", b"SQLite format 3\0"
 
 
 def is_log(name: str) -> bool:
@@ -46,11 +45,16 @@ class KeptPlaces:
                     existing[path] = None
         return list(existing)
 
+    def named(self) -> list[tuple[str, Path]]:
+        """The places that exist, with their names in a checkpoint."""
+        return [
+            (f"{KEPT}/{path.relative_to(self._work).as_posix()}", path) for path in self.paths()
+        ]
+
     def listing(self) -> FolderListing:
         """The files of the kept places, as those of a checkpoint."""
         entries: dict[str, tuple[str, int, int, int]] = {}
-        for path in self.paths():
-            name = f"{KEPT}/{path.relative_to(self._work).as_posix()}"
+        for name, path in self.named():
             if path.is_dir():
                 for inner, size, changed, number in listing(path):
                     entries[f"{name}/{inner}"] = (f"{name}/{inner}", size, changed, number)
@@ -72,23 +76,14 @@ class KeptPlaces:
         written, unfinished = set(files_being_written(self._machine)), set[str]()
         for name, size, *_ in files:
             path = self.source(name)
-            if path.resolve() in written or (size and not _is_whole(path)):
+            is_open = path.resolve() in written
+            if (is_open and not size) or not _is_whole(path, is_open=is_open):
                 unfinished.add(name)
         return unfinished
 
     def source(self, name: str) -> Path:
         """The file of the work folder that has this name in a checkpoint."""
         return self._work / name.removeprefix(f"{KEPT}/")
-
-    def links(self) -> Iterator[tuple[str, str]]:
-        """Links to folders in the kept places, such as `latest`: their names and targets."""
-        inside = self._work.resolve()
-        for place in self.paths():
-            for root, folders, _ in os.walk(place):
-                for path in (Path(root, name) for name in folders):
-                    if path.is_symlink() and path.resolve().is_relative_to(inside):
-                        target = os.path.relpath(path.resolve(), path.parent.resolve())
-                        yield f"{KEPT}/{path.relative_to(self._work).as_posix()}", target
 
     def put_back(self, folder: Path) -> None:
         """Moves the kept places of a restored checkpoint to the work folder, in place of what is
@@ -109,10 +104,14 @@ class KeptPlaces:
         shutil.rmtree(kept)
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether a file that begins as an archive of PyTorch or NumPy has its end, too."""
+def _is_whole(path: Path, *, is_open: bool) -> bool:
+    """Whether a file is no archive of PyTorch or NumPy without its end, and not being written. A
+    database is open all the time, and is written while it has a journal."""
     try:
         with path.open("rb") as file:
-            return file.read(len(_ARCHIVE)) != _ARCHIVE or zipfile.is_zipfile(file)
+            head = file.read(len(_DATABASE))
+            if head == _DATABASE:
+                return not path.with_name(f"{path.name}-journal").exists()
+            return not is_open and (not head.startswith(_ARCHIVE) or zipfile.is_zipfile(file))
     except OSError:
         return False

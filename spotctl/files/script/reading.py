@@ -16,7 +16,6 @@ from spotctl.files.script.places import (
     Head,
     Places,
     SaveCall,
-    ScriptPlace,
     loads_of,
     of_machine,
     saves_of,
@@ -133,16 +132,6 @@ class TrainingScript:
                 if isinstance(side, ast.Constant) and isinstance(side.value, str):
                     words.add(side.value)
         return words
-
-    def checks(self, place: ScriptPlace) -> bool:
-        """Whether the script looks if a file is there before it loads the file."""
-        tests = re.findall(
-            r"(?:exists|isfile|is_file|isdir|is_dir)\(\s*([\w.]*)|([\w.]+)\.(?:exists|is_file|is_dir)\(",
-            self.source.text,
-        )
-        return any(
-            place.name in (part.rpartition(".")[2] or part for part in parts) for parts in tests
-        )
 
 
 _OUTSIDE = re.compile(r"(?:[/~]|\.\./)[\w.@+~-]*(?:/[\w.@+~-]+)+/?|\.\./[\w.@+~-]+")

@@ -30,6 +30,20 @@ file.write(" and half"); file.close(); print("closed", flush=True)
 """
 
 
+KEEPS_OPEN = """
+import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as database:
+    database.execute("CREATE TABLE steps (step)")
+database.commit()
+for step in range(2):
+    database.execute("INSERT INTO steps VALUES (?)", (step,))
+    database.execute("PRAGMA cache_size = 1")
+    print("begun", flush=True); sys.stdin.readline()
+    database.commit()
+    print("committed", flush=True); sys.stdin.readline()
+"""
+
+
 class Machine:
     """A machine with a job's folder, of which some places are kept."""
 
@@ -219,6 +233,29 @@ def test_a_file_that_is_rewritten_while_it_is_stored_is_copied_first_the_next_ti
     monkeypatch.setattr(StoredCheckpoints, "put_files", rewriting)
     assert [machine.sync.last() for _ in range(2)] == [False, True]
     assert Machine(tmp_path, 2, ("state",)).files() == {"state": "two!"}
+
+
+def test_a_database_that_stays_open_is_copied_between_its_transactions(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 1, ("state.db",))
+    process = subprocess.Popen(
+        [sys.executable, "-c", KEEPS_OPEN, str(machine.work / "state.db")],
+        env={MARK: str(machine.root)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    copied = []
+    for _ in range(4):
+        # Begun, committed, begun, committed.
+        process.stdout.readline()
+        machine.sync.look()
+        copied.append(machine.sync.look())
+        process.stdin.write("\n")
+        process.stdin.flush()
+    process.communicate()
+    assert copied == [False, True, False, True]
 
 
 def test_ranks_of_a_machine_that_write_one_name_are_waited_for(tmp_path: Path) -> None:

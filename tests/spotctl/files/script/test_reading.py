@@ -79,7 +79,7 @@ def test_three_lines_at_most_make_a_public_script_resume(name: str) -> None:
     [
         (
             "imagenet",
-            "--resume checkpoint.pth.tar && "
+            "$(ls -d checkpoint.pth.tar 2>/dev/null | sort -V | sed -n '$ {s|^|--resume |; p}') && "
             f"{{ cp -r checkpoint.pth.tar model_best.pth.tar {RESULT} || true; }}",
         ),
         ("word_language_model", f"--save {FOLDER}/model.pt && cp -r {FOLDER}/. {RESULT}"),
