@@ -7,6 +7,7 @@ Neither are logs, by their names or because they only grow at their end, nor cac
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 from spotctl.agent.checkpoints.kept import is_log
 from spotctl.agent.data.transfer import listing
@@ -58,16 +59,20 @@ class WrittenPlaces:
         try:
             with (self._folder / name).open("rb") as content:
                 if name not in self._begun:
-                    self._begun[name] = (size, _ends(content.read(size)))
+                    self._begun[name] = (size, _ends(content, size))
                     return False
                 was, ends = self._begun[name]
-                return 0 < was < size and _ends(content.read(was)) == ends
+                return 0 < was < size and _ends(content, was) == ends
         except OSError:
             return False
 
 
-def _ends(content: bytes) -> bytes:
-    return content[:_SAMPLE] + content[-_SAMPLE:]
+def _ends(file: BinaryIO, size: int) -> bytes:
+    """The first and last bytes of what was a file of this size."""
+    part = min(_SAMPLE, size)
+    head = file.read(part)
+    file.seek(size - part)
+    return head + file.read(part)
 
 
 def _series(path: Path, given: Iterable[Path]) -> str:
