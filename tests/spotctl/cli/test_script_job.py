@@ -106,8 +106,12 @@ def test_a_trainer_needs_a_network(name: str, approved: Approved) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("train.py", "--try", "--allow", "disk"), ("job.yaml", "--try")],
-    ids=["allow", "a job file"],
+    [
+        ("train.py", "--try", "--allow", "disk"),
+        ("job.yaml", "--try"),
+        ("job.yaml", "--", "--lr", "1"),
+    ],
+    ids=["allow", "a job file", "words for a script"],
 )
 def test_a_trial_that_cannot_be_is_refused(words: tuple[str, ...], approved: Approved) -> None:
     Path("train.py").write_text(FRESH)
