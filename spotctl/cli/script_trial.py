@@ -80,7 +80,7 @@ def tried(
     changed: Mapping[str, str] | None = None,
 ) -> Judgement:
     """The verdict of a trial of a job's command."""
-    from spotctl.trials.rehearsal import TrialFailed, rehearse
+    from spotctl.trials.rehearsal import FailedByItself, rehearse
     from spotctl.trials.seen_work import Judgement, Verdict
     from spotctl.trials.starts import TrialTerms
 
@@ -93,7 +93,7 @@ def tried(
     try:
         _, seen = rehearse(spec, Paths(session.settings.home).cache, terms, session.remark)
     except BadRequest as error:
-        verdict = Verdict.FAILED if isinstance(error, TrialFailed) else Verdict.NOT_SEEN
+        verdict = Verdict.FAILED if isinstance(error, FailedByItself) else Verdict.NOT_SEEN
         return Judgement(verdict, str(error))
     return seen
 

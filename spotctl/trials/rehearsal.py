@@ -65,7 +65,7 @@ _WITHOUT_SECONDS = 20.0
 """For a start that lacks one of the places that are kept."""
 
 
-class TrialFailed(BadRequest):
+class FailedByItself(BadRequest):
     """The command fails by itself, without a kill."""
 
 
@@ -381,8 +381,8 @@ def _not_seen(why: str) -> Judgement:
     return Judgement(Verdict.NOT_SEEN, why)
 
 
-def _failure(spec: JobSpec, why: str) -> TrialFailed:
+def _failure(spec: JobSpec, why: str) -> FailedByItself:
     setup = ""
     if spec.setup:
         setup = "; --rehearse does not run the setup: install here what it installs"
-    return TrialFailed(f"{spec.name}: the trial on this computer failed with {why}{setup}")
+    return FailedByItself(f"{spec.name}: the trial on this computer failed with {why}{setup}")
