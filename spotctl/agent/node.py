@@ -22,12 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from spotctl.agent.checkpoints.copying import CheckpointSync
+from spotctl.agent.checkpoints.kept import KeptPlaces
 from spotctl.agent.checkpoints.local import (
     CHECKPOINT_VARIABLE,
     PLAN_VARIABLE,
     CheckpointPlanReader,
 )
-from spotctl.agent.checkpoints.stored import CheckpointSync, note_ended
+from spotctl.agent.checkpoints.stored import note_ended
 from spotctl.agent.container.payload import OTHER_NODE, NodeTask
 from spotctl.agent.container.podman import NO_CONTAINER, PROCESSES_VARIABLE, ensure_image, gpus
 from spotctl.agent.container.processes import (
@@ -76,6 +78,8 @@ class CommandNode:
         self._machine = Path(environment[MARK])
         self._scratch = self._machine / "work" / task.name
         self._checkpoint, self._plan = self._scratch / "checkpoint", self._scratch / "plan.json"
+        keep = () if task.checkpoint is None else task.checkpoint.keep
+        self._kept = KeptPlaces(keep, Path.cwd(), self._machine)
         self._command: RunningCommand | None = None
         self._told_to_end = threading.Event()
         self._cut_short: list[Path] = []
@@ -112,7 +116,9 @@ class CommandNode:
         was_told = self._told_to_end.is_set()
         self._command.end(0.0)
         if sync is not None and not self._cut_short:
-            _attempt(self._patiently, sync.last)
+            # A program that failed may have done so in the middle of a kept file.
+            is_doubtful = self._kept.places and code != 0 and not was_told
+            _attempt(self._patiently, sync.look if is_doubtful else sync.last)
 
         if was_told:
             return SAVED_AND_ENDED
@@ -148,7 +154,7 @@ class CommandNode:
         if self._command is not None:
             # A program that saves to one name and does not expect the signal would leave a part of
             # its file there.
-            self._cut_short += cut_short(self._machine, self._checkpoint)
+            self._cut_short += cut_short(self._machine, self._checkpoint, *self._kept.paths())
             self._command.terminate()
 
     def _checkpoint_sync(self) -> CheckpointSync | None:
@@ -161,7 +167,9 @@ class CommandNode:
             progress = LeaseGrantor(Path(lease)).progress() if lease else None
             return None if progress is None else progress.saving_seconds
 
-        return CheckpointSync(policy, self._task, self._checkpoint, self._plan, write_seconds)
+        return CheckpointSync(
+            policy, self._task, self._checkpoint, self._plan, write_seconds, self._kept
+        )
 
     def _words(self) -> list[str]:
         """The program, perhaps in its container."""

@@ -80,7 +80,8 @@ def _all_commands() -> typer.Typer:
     )
 
     for panel, name, command, short in _COMMANDS:
-        whole.command(name, rich_help_panel=panel, short_help=short)(command)
+        cls = init.InitCommand if name == "init" else None
+        whole.command(name, cls=cls, rich_help_panel=panel, short_help=short)(command)
     prices = _group(
         "Import, fetch, show and export spot prices.",
         {

@@ -2,14 +2,36 @@
 editors.
 """
 
+import re
+import shlex
 from functools import reduce
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
+
+_GIVEN = "spotctl.given"
+
+
+class InitCommand(TyperCommand):
+    """The command, which leaves the words behind -- to the script, and those behind the script in a
+    command line of one word: 'python train.py --lr 3'."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        end = args.index("--") if "--" in args else len(args)
+        words, given = args[:end], args[end + 1 :]
+        for number, word in enumerate(words):
+            script = re.match(r"\s*python[0-9.]*\s+(?:-u\s+)?([^\s-]\S*\.py)(?=\s|$)", word)
+            if script is not None:
+                words[number] = script[1]
+                given = [*shlex.split(word[script.end() :]), *given]
+
+        ctx.meta[_GIVEN] = tuple(given)
+        return super().parse_args(ctx, words)
 
 
 def init(
@@ -53,14 +75,15 @@ def init(
     """Write a commented job file: for your training script, or a starter that runs on the local
     market.
 
-    A script is read: its framework, arguments, saves and data. Then init says which lines of the
-    script to change so that evictions lose no work. On a terminal, it asks where the script runs,
-    for how long, and where checkpoints are kept.
+    Words after -- are the script's own, and become part of the job's command; so do those of a whole
+    command in quotes. On a terminal, init
+    asks where the script runs, for how long, and where checkpoints are kept.
 
-    It also asks whether to try the script: in a copy of its folder, for a minute at most, it is
-    killed after a save and during one, and started again as on the next machine. The verdict is
-    resumed (work is not repeated), restarted, or not seen. If lines are to be changed, the changed
-    copy is tried. Without a terminal, with --yes and with --json, only --try does that.
+    It also asks whether to try the script: a copy of its folder, unchanged, is killed after a save
+    and during one, and started again as on the next machine. What its second start needs of the
+    files that it wrote is kept: checkpoint.keep. If it repeats work, its own switch for resuming
+    and then lines to change are tried. The verdict is resumed (work is not repeated), restarted,
+    failed, or not seen. Without a terminal, with --yes and with --json, only --try does that.
 
     A task of SkyPilot or dstack (type: task) becomes a job file, too: its resources, nodes,
     variables, commands and buckets. What has no counterpart is listed with its line. A pipeline
@@ -71,9 +94,17 @@ def init(
 
     Example: spotctl init train.py && spotctl plan job.yaml
 
+    Example: spotctl init train.py --try -- --lr 3e-4 --output_dir out
+
     Example: spotctl init task.yaml job.yaml
     """
     session: Session = context.obj
+    given = context.meta[_GIVEN]
+    if " " in file.name and not file.exists():
+        raise BadRequest(
+            f"{file}: is no file; give init the script, and its arguments behind --: spotctl init "
+            "train.py -- --lr 3e-4"
+        )
     if file.suffix == ".py" or (file.is_file() and file.suffix not in (".yaml", ".yml")):
         from spotctl.cli.script_job import ScriptRequest, write_script_job
         from spotctl.trials.sandbox import ALLOWABLE
@@ -81,9 +112,13 @@ def init(
         for word in allow or ():
             if word not in ALLOWABLE:
                 raise BadRequest(f"--allow {word}: is not one of {', '.join(ALLOWABLE)}")
-        request = ScriptRequest(file, job, trainer, force, yes or json_, try_, tuple(allow or ()))
+        request = ScriptRequest(
+            file, job, trainer, force, yes or json_, try_, tuple(allow or ()), given
+        )
         write_script_job(session, request, json_=json_)
         return
+    if given:
+        raise BadRequest(f"{file}: is no script; -- and words after it are for a script's command")
     if try_ or allow:
         raise BadRequest(
             f"{file}: is no script; --try needs one, and launch --rehearse tries a job file"

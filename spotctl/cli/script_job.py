@@ -23,6 +23,7 @@ from spotctl.files.script.job_text import (
     LOCAL,
     ScriptAnswers,
     bucket_example,
+    command_of,
     first_region,
     job_text,
 )
@@ -45,11 +46,14 @@ if TYPE_CHECKING:
     from spotctl.trials.seen_work import Judgement
     from spotctl.trials.trainer import ComparedTrainer
 
+_SHOWN_FILES = 3
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptRequest:
     """A script, the job file to write, and whether to write a trainer, to write over files, to ask
-    nothing, and to try the script with what is allowed."""
+    nothing, and to try the script with what is allowed; and what it is `given` on its command line.
+    """
 
     script: Path
     job: Path
@@ -58,6 +62,7 @@ class ScriptRequest:
     silent: bool
     try_: bool = False
     allowed: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
 
 
 def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -> None:
@@ -68,6 +73,7 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
     folder = request.job.parent.resolve()
     path = request.script.resolve()
     script = read_script(request.script, folder if path.is_relative_to(folder) else path.parent)
+    script = replace(script, typed=request.given)
     check_free(request.job, force=request.force)
     answers = (
         ScriptAnswers() if request.silent or not session.in_terminal else _asked(request.script)
@@ -80,26 +86,25 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
     if request.trainer:
         trainer, compared = _write_trainer(request, script, answers)
     else:
-        seen = _seen(session, request, script)
-        if seen is not None and seen.verdict != "not seen":
-            # Changes that do not help are not proposed.
-            resumed = seen.verdict == "resumed"
-            if not (script.changes and resumed):
-                script = replace(script, changes=(), seen=resumed)
+        script, seen = _tried(session, request, script)
         fill_in = tuple(
             _write_job(request, script, answers, seen, editor_line(session.settings.home))
         )
 
-    cost = None if request.trainer or script.resumes else _cost(session, request, answers)
+    has_failed = seen is not None and seen.verdict == "failed"
+    no_cost = request.trainer or script.resumes or has_failed
+    cost = None if no_cost else _cost(session, request, answers)
+    is_unknown = seen is not None and seen.verdict in ("failed", "not seen")
     if json_:
         about = {
             "path": str(script.path),
             "framework": script.libraries.framework,
-            "resumes": script.resumes,
-            "tried": None if seen is None else {"verdict": seen.verdict, "saw": seen.saw},
+            "resumes": None if is_unknown else script.resumes,
+            "tried": None if seen is None else as_json(TRIED, seen),
             "cost": cost,
-            "changes": script.changes,
-            "start_again": list(_start_again(script)),
+            # What was not tried is not proposed.
+            "changes": () if seen is None else script.changes,
+            "start_again": () if seen is None else list(_start_again(script)),
             "fill_in": list(fill_in),
             "assumed": answers.assumed,
         }
@@ -108,6 +113,8 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
         of_task = {"files": None, "tool": None, "left_out": None}
         row = {**files, **of_task, "script": about, "difference": difference}
         session.answer_json(as_json(WRITTEN, row))
+        if has_failed:
+            raise typer.Exit(1)
         return
 
     if compared is None:
@@ -123,7 +130,10 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
     if fill_in:
         session.say(f"Fill in by hand, under run: in {request.job}: {', '.join(fill_in)}")
     names = f"{request.job} and {trainer}" if trainer else str(request.job)
-    session.remark(f"wrote {names}; {_next(request, script, answers)}")
+    is_proposed = seen is not None and bool(script.changes)
+    session.remark(f"wrote {names}; {_next(request, answers, is_proposed=is_proposed)}")
+    if has_failed:
+        raise typer.Exit(1)
 
 
 def _asked(script: Path) -> ScriptAnswers:
@@ -159,35 +169,61 @@ def _span(text: str) -> int:
         raise typer.BadParameter(f"{text!r} {error}; write 90s, 15m or 10h") from None
 
 
-def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> Judgement | None:
-    """The verdict of a trial of the script, or of a copy with the proposed changes; None if it is
-    not tried.
+def _tried(
+    session: Session, request: ScriptRequest, script: TrainingScript
+) -> tuple[TrainingScript, Judgement | None]:
+    """The script as its job runs it, and the verdict of its trial; None if it is not tried.
+
+    It is tried as it is, then with its own arguments for resuming, then with the lines to change:
+    until it resumes. What was not seen to help is not proposed.
     """
-    from spotctl.cli.script_trial import may_try, tried
+    from spotctl.cli.script_trial import may_try
     from spotctl.files.script.reading import outside_paths
-    from spotctl.trials.seen_work import Judgement, Verdict
+    from spotctl.trials.seen_work import Verdict
 
     asks = session.in_terminal and not request.silent
     if not (asks or request.try_):
-        return None
+        return script, None
     if asks and not may_try(
         session, str(request.script), outside_paths(script.source), request.allowed
     ):
-        return None
+        return script, None
 
-    count = len(script.changes)
-    changed = (
-        {str(script.path): applied(script.source.text, script.changes)} if script.changes else {}
-    )
-    if changed:
-        script = read_script(request.script, script.folder, changed[str(script.path)])
+    plain = replace(script, changes=(), seen=True, keep=(), is_plain=True)
+    first = seen = _trial(session, request, plain)
+    if seen.verdict is Verdict.RESUMED:
+        return replace(plain, keep=seen.keep), seen
+    if seen.verdict is Verdict.FAILED:
+        return replace(plain, seen=False), seen
+
+    by_switch = replace(script, changes=(), seen=True, keep=())
+    has_switch = command_of(by_switch, "python") != command_of(plain, "python")
+    ways = [by_switch] if script.saves_in_time and has_switch else []
+    for way in [*ways, *([script] if script.changes else [])]:
+        seen = _trial(session, request, way)
+        if seen.verdict is Verdict.RESUMED:
+            return replace(way, keep=seen.keep), seen
+        if way is by_switch and seen.verdict is Verdict.RESTARTED:
+            first = seen
+
+    return replace(plain, seen=False), first
+
+
+def _trial(session: Session, request: ScriptRequest, script: TrainingScript) -> Judgement:
+    """The verdict of a trial of the script, or of a copy with its changes."""
+    from spotctl.cli.script_trial import tried
+    from spotctl.trials.seen_work import Judgement, Verdict
+
+    count, changed = len(script.changes), dict[str, str]()
+    if script.changes:
+        text = applied(script.source.text, script.changes)
+        changed[str(script.path)] = text
+        again = read_script(request.script, script.folder, text)
+        script = replace(again, typed=script.typed)
     text, missing = job_text(script, ScriptAnswers(), is_trial=True)
-
     if missing:
-        lacking = ", ".join(missing)
-        return Judgement(
-            Verdict.NOT_SEEN, f"the command lacks a value that only you know: {lacking}"
-        )
+        lacking = f"its arguments {', '.join(missing)} are yours to give"
+        return Judgement(Verdict.NOT_SEEN, f"{lacking}: add -- and what you type after the script")
 
     spec = replace(loads(text, request.job, session.settings.home), workdir=script.folder)
     seen = tried(session, spec, request.allowed, changed)
@@ -278,17 +314,22 @@ CHANGE: tuple[Column[Change], ...] = (
     Column("act", "`replace` the line, or `insert` before it"),
     Column("text", "the new line"),
 )
-TRIED: tuple[Column[Mapping[str, Any]], ...] = (
+TRIED: tuple[Column[Judgement], ...] = (
     Column(
         "verdict",
-        "`resumed`, `restarted` or `not seen`: of the script with its changes, if there are any",
+        "`resumed`, `restarted`, `failed` or `not seen`: of the script with its changes, if there "
+        "are any",
     ),
     Column("saw", "what was seen"),
+    Column("keep", "places of the job's folder that its next start needs"),
+    Column("left", "files there that it writes, and that are not kept"),
 )
 SCRIPT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("path", "the script, relative to the folder in which the job runs it"),
     Column("framework", "the library that trains"),
-    Column("resumes", "whether it goes on after an eviction as it is"),
+    Column(
+        "resumes", "whether it goes on after an eviction as it is; null if a trial did not show it"
+    ),
     Column("tried", "what a trial saw; null if the script was not tried", of=TRIED),
     Column("cost", "what an eviction costs it; null if it resumes"),
     Column("changes", "changes to the script so that evictions lose no work", each=CHANGE),
@@ -321,7 +362,9 @@ def _report(
     session: Session, script: TrainingScript, cost: str | None, seen: Judgement | None
 ) -> None:
     if seen is not None:
-        session.say(f"{script.path} was tried here: {seen.verdict}: {seen.saw}")
+        kept = f"; kept for the next machine: {', '.join(seen.keep)}" if seen.keep else ""
+        left = f" (not {', '.join(seen.left[:_SHOWN_FILES])})" if kept and seen.left else ""
+        session.say(f"{script.path} was tried here: {seen.verdict}: {seen.saw}{kept}{left}")
     if cost is None:
         if seen is None:
             session.say(
@@ -331,12 +374,17 @@ def _report(
             )
         return
 
-    session.say(f"{script.path} {_lack(script)}: {cost}")
-    if not script.changes:
+    if seen is not None and not script.changes:
         session.say(
-            f"Change {script.path} by hand, as spotctl knows no lines that would help: save to"
-            " $SPOTCTL_CHECKPOINT_DIR while it trains, load from there when it starts, and "
-            "uncomment checkpoint: in the job file"
+            f"Without a checkpoint, {cost}: save to a file now and then, load it when the script "
+            "starts, and try again"
+        )
+        return
+    session.say(f"{script.path} {_lack(script)}: {cost}")
+    if seen is None:
+        session.say(
+            f"spotctl init {script.path} --try --force runs it here, and sees whether it resumes "
+            "and what the next machine needs"
         )
         return
 
@@ -374,11 +422,11 @@ def _lack(script: TrainingScript) -> str:
     return "saves and loads in an unknown place"
 
 
-def _next(request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers) -> str:
-    if script.changes and not request.trainer:
+def _next(request: ScriptRequest, answers: ScriptAnswers, *, is_proposed: bool) -> str:
+    if is_proposed:
         return (
-            f"next: change the script, then spotctl init {request.script} --force; or spotctl plan "
-            f"{request.job}"
+            f"next: change the script, then spotctl init {request.script} --try --force; or "
+            f"spotctl plan {request.job}"
         )
     if answers.cloud != LOCAL:
         region = f" --region {name}" if (name := first_region(answers.cloud)) else ""

@@ -79,10 +79,8 @@ def tried(
     allowed: Collection[str],
     changed: Mapping[str, str] | None = None,
 ) -> Judgement:
-    """The verdict of a trial of a job's command; a command that fails here says nothing about how
-    it resumes.
-    """
-    from spotctl.trials.rehearsal import rehearse
+    """The verdict of a trial of a job's command."""
+    from spotctl.trials.rehearsal import FailedByItself, rehearse
     from spotctl.trials.seen_work import Judgement, Verdict
     from spotctl.trials.starts import TrialTerms
 
@@ -90,12 +88,13 @@ def tried(
     if spec.program.checkpoint is None:
         spec = replace(spec, program=replace(spec.program, checkpoint=Checkpoint("checkpoints")))
     session.remark(f"trying {spec.name}: it runs until it has saved ...")
-    terms = TrialTerms(allowed=tuple(allowed), changed=changed or {})
+    terms = TrialTerms(allowed=tuple(allowed), changed=changed or {}, finds_places=True)
 
     try:
         _, seen = rehearse(spec, Paths(session.settings.home).cache, terms, session.remark)
     except BadRequest as error:
-        return Judgement(Verdict.NOT_SEEN, str(error))
+        verdict = Verdict.FAILED if isinstance(error, FailedByItself) else Verdict.NOT_SEEN
+        return Judgement(verdict, str(error))
     return seen
 
 

@@ -48,6 +48,7 @@ from spotctl.trials.starts import (
 
 _ALONE_SECONDS = 10.0
 """For a command without a checkpoint, of which only a failure can be seen."""
+_PROC = Path("/proc")
 _GRACE_SECONDS = 2.0
 _LOOK_SECONDS = 0.02
 _FIRST_SHARE, _SECOND_SHARE = 0.55, 0.8
@@ -56,7 +57,16 @@ is seen."""
 _COPIES, _PATIENCE_SECONDS = 2, 10.0
 """The copies that the first start makes before it is killed, unless the second takes longer than
 this."""
-_CHECK_SECONDS = 0.5
+_SAVES_TO_COMPARE = 4
+_CHECK_SECONDS, _SHOWN_PLACES = 0.5, 2
+_BUSY_SECONDS, _LONGEST_FACTOR = 20.0, 4.0
+"""Uncounted time of which the trial tells, and the most of it, in limits of a trial."""
+_WITHOUT_SECONDS = 20.0
+"""For a start that lacks one of the places that are kept."""
+
+
+class FailedByItself(BadRequest):
+    """The command fails by itself, without a kill."""
 
 
 def rehearse(
@@ -137,7 +147,8 @@ class _CommandTrial:
 
     def __init__(self, ground: TrialGround, say: Callable[[str], object]) -> None:
         self._ground, self._spec, self._terms, self._say = ground, ground.spec, ground.terms, say
-        self._checked, self._began = 0.0, time.monotonic()
+        self._checked = self._began = time.monotonic()
+        self._delays, self._uncounted = dict[int, int](), 0.0
 
     def conduct(self) -> Judgement:
         """Starts, kills and judges the command.
@@ -179,7 +190,25 @@ class _CommandTrial:
             elif first.copies < _COPIES and last.verdict is Verdict.NOT_SEEN:
                 after = Judgement(last.verdict, f"{after.saw}; {last.saw}")
 
-        return Judgement(after.verdict, f"{saved}; {after.saw}")
+        if after.verdict is Verdict.RESUMED and self._terms.finds_places:
+            self._take_away(first)
+        left = tuple(sorted(self._ground.logs))
+        return Judgement(after.verdict, f"{saved}; {after.saw}", self._ground.keep, left)
+
+    def _take_away(self, first: TrialStart) -> None:
+        """Keeps only the places without which a start does not go on, as far as time allows."""
+        ground = self._ground
+        for place in ground.keep if len(ground.keep) > 1 else ():
+            if self._time() > self._terms.seconds:
+                return
+            kept, before = ground.kept, ground.keep
+            ground.keep = tuple(other for other in before if other != place)
+            start = ground.start()
+            seconds = self._time() + _WITHOUT_SECONDS
+            code = self._until(start, seconds, start.has_worked, is_lost=True)
+            start.command.finish()
+            if self._judged(first, kept, start, code).verdict is not Verdict.RESUMED:
+                ground.keep = before
 
     def _start_that_saved(self) -> TrialStart | Judgement:
         """A start that has saved and still runs; a verdict if there is none.
@@ -201,7 +230,11 @@ class _CommandTrial:
                 lacks = "in its folder, which the next machine lacks"
                 if first.own_saves:
                     where = Path(first.own_saves[-1].path).relative_to(first.folder)
-                    return Judgement(Verdict.RESTARTED, f"saved {where} {lacks}")
+                    cure = "keep it: checkpoint.keep names files and folders"
+                    return Judgement(Verdict.RESTARTED, f"saved {where} {lacks}; {cure}")
+                if first.outside:
+                    places = ", ".join(first.outside[:_SHOWN_PLACES])
+                    return _not_seen(f"saves to {places}, outside of the job's folder")
                 changed = first.changed_file()
                 lost = f"; it changed {changed} {lacks}" if changed else ""
                 return _not_seen(f"no save was seen in {self._time():.0f} s{lost}")
@@ -238,7 +271,11 @@ class _CommandTrial:
         was_killed = any(mark.kind == "cut" for mark in start.marks)
         if code not in (None, 0, SAVED_AND_ENDED, -9, 137) and not was_killed:
             return Judgement(Verdict.RESTARTED, f"failed with status {code}: {start.last_line()}")
-        return judged(first.marks, kept[0], kept[1], start.marks)
+        seen = judged(first.marks, kept[0], kept[1], start.marks)
+        if code == 0 and not was_killed and not start.has_worked():
+            saw = f"ended early, once it had its save: {start.last_line()}"
+            return Judgement(Verdict.RESTARTED, saw)
+        return seen
 
     def _may_be_killed(self, start: TrialStart, copies: int) -> bool:
         if not start.marks:
@@ -249,11 +286,34 @@ class _CommandTrial:
         waited = time.monotonic() - start.first_copy
         # A step after the save shows which weights the save has.
         steps = [mark.at for mark in start.marks if mark.kind == "step"]
-        is_enough = start.copies >= copies and (not steps or steps[-1] > self._ground.kept[1])
+        is_enough = start.copies >= copies and bool(steps) and steps[-1] > self._ground.kept[1]
+        if not steps:
+            # Only the time between its saves shows what it computes.
+            places = {str(mark.position) for mark in start.marks if is_progress(mark)}
+            is_enough = start.copies >= copies and len(places) > _SAVES_TO_COMPARE
         return is_enough or waited > min(_PATIENCE_SECONDS, self._terms.seconds / 6)
 
     def _time(self) -> float:
-        return time.monotonic() - self._began
+        """The seconds of this trial, without those of imports and of waiting for a processor."""
+        return time.monotonic() - self._began - self._uncounted
+
+    def _count(self, start: TrialStart, pids: Sequence[int]) -> None:
+        """Leaves the time since the last check out where the command had no processor, or
+        imported."""
+        passed, delays = time.monotonic() - self._checked, dict[int, int]()
+        for pid in pids:
+            # A process may have ended since; other systems do not tell.
+            with suppress(OSError):
+                delays[pid] = int((_PROC / f"{pid}/schedstat").read_text().split()[1])
+        grown = [delay - self._delays.get(pid, delay) for pid, delay in delays.items()]
+        waited = max(grown, default=0) / 1e9
+        self._delays, before = delays, self._uncounted
+        self._uncounted += passed if start.is_importing() else min(waited, passed)
+
+        # However busy it is, a trial ends.
+        self._uncounted = min(self._uncounted, _LONGEST_FACTOR * self._terms.seconds)
+        if before < _BUSY_SECONDS <= self._uncounted:
+            self._say("imports are slow, or this computer is busy: the trial takes longer ...")
 
     def _until(
         self,
@@ -272,13 +332,15 @@ class _CommandTrial:
                 break
             start.look(is_over=is_lost)
             if time.monotonic() - self._checked >= _CHECK_SECONDS:
+                pids = [pid for pid, mark in marked() if mark == self._ground.scratch]
+                self._count(start, pids)
                 self._checked = time.monotonic()
                 # A command that fills the memory or the disk of this computer is refused.
                 pages = 0
-                for pid in (pid for pid, mark in marked() if mark == self._ground.scratch):
+                for pid in pids:
                     # A process may have ended since.
                     with suppress(OSError):
-                        pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+                        pages += int((_PROC / f"{pid}/statm").read_text().split()[1])
 
                 memory = pages * os.sysconf("SC_PAGE_SIZE")
                 disk = sum(size for _, size, *_ in listing(self._ground.scratch, unfinished=True))
@@ -307,6 +369,9 @@ class _CommandTrial:
             start.command.end(0.0)
 
         if code not in (None, 0, SAVED_AND_ENDED):
+            if start.outside:
+                where = f"{start.outside[0]}, outside of the job's folder"
+                raise _failure(self._spec, f"status {code}, saving to {where}: {start.last_line()}")
             raise _failure(self._spec, f"status {code}: {start.last_line()}")
         if is_last:
             self._ground.watch.look(is_last=True)
@@ -316,8 +381,8 @@ def _not_seen(why: str) -> Judgement:
     return Judgement(Verdict.NOT_SEEN, why)
 
 
-def _failure(spec: JobSpec, why: str) -> BadRequest:
+def _failure(spec: JobSpec, why: str) -> FailedByItself:
     setup = ""
     if spec.setup:
         setup = "; --rehearse does not run the setup: install here what it installs"
-    return BadRequest(f"{spec.name}: the trial on this computer failed with {why}{setup}")
+    return FailedByItself(f"{spec.name}: the trial on this computer failed with {why}{setup}")

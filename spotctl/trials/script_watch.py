@@ -63,12 +63,13 @@ _MAX_ARRAYS, _MAX_NESTED = 24, 6
 
 _DEPTH = 60
 _loops: dict[str, list[Any]] = {}
-_MAX_RESTS, _REST_SECONDS = 20, 0.3
+_MAX_RESTS, REST_SECONDS = 20, 0.3
 """After a save the script rests, so that a copy of it can be made; slow scripts and fast ones are
 killed alike."""
 
-_CUT_SECONDS = 0.002
+_CUT_SECONDS, _IMPORT_SECONDS = 0.002, 0.5
 _seen: dict[str, Any] = {"lines": 0, "steps": 0, "optimizer": 0, "saves": 0, "rests": 0, "all": 0}
+_seen["import"] = 0.0
 _seen["position"] = []
 _local = threading.local()
 
@@ -78,7 +79,8 @@ def _write(kind: str, **values: Any) -> None:
     if _seen["lines"] > _MAX_LINES and kind == "step" and _seen["steps"] % 16:
         return
 
-    text = json.dumps({"kind": kind, "at": time.monotonic(), **values}) + "\n"
+    spent = {"at": time.monotonic(), "spent": time.process_time()}
+    text = json.dumps({"kind": kind, **spent, **values}) + "\n"
     handle = os.open(
         os.path.join(_FOLDER, str(os.getpid())), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
     )
@@ -252,7 +254,7 @@ def _rest() -> None:
     """Waits once after a save, before the next step or the next save."""
     if _seen["saves"] and _seen["rests"] < _MAX_RESTS:
         _seen["rests"] += 1
-        time.sleep(_REST_SECONDS)
+        time.sleep(REST_SECONDS)
     _seen["saves"] = 0
 
 
@@ -263,7 +265,9 @@ def _begin_save(path: str) -> bool:
     if position and not _seen["steps"] and _seen["position"] != position:
         _rest()
     _seen["position"] = position
-    _write("save", path=os.path.abspath(path), position=position, weights=_seen.pop("numbers", ()))
+    aside = threading.current_thread() is not threading.main_thread()
+    numbers = _seen.pop("numbers", ())
+    _write("save", path=os.path.abspath(path), position=position, weights=numbers, aside=aside)
     if not position:
         return False
 
@@ -316,6 +320,14 @@ def _is_save(path: str) -> bool:
     )
 
 
+def _is_outside(path: str) -> bool:
+    """Whether a file that a loop writes is out of the trial's reach."""
+    path = os.path.abspath(path)
+    is_temporary = path.startswith(("/dev/", "/proc/", "/sys/", os.path.dirname(_FOLDER) + os.sep))
+    is_cache = "/." in path or "cache" in path.lower()
+    return not (is_temporary or is_cache or path.endswith(NO_SAVES) or "tfevents" in path)
+
+
 def _audit(event: str, arguments: Any) -> None:
     if event not in ("open", "os.rename") or getattr(_local, "busy", False):
         return
@@ -336,6 +348,8 @@ def _audit(event: str, arguments: Any) -> None:
             if _begin_save(path):
                 _write("cut")
                 threading.Timer(_CUT_SECONDS, _end_all).start()
+        elif path and set(mode) & set("wx") and _is_outside(path) and _position():
+            _write("outside", path=os.path.abspath(path))
         elif path and "r" in mode and _is_save(path):
             _write("load", path=os.path.abspath(path))
     except Exception:
@@ -448,6 +462,14 @@ def _watch_databases(module: Any) -> None:
     module.connect = connecting
 
 
+def _note_import() -> None:
+    """Tells now and then that modules are being imported, until the script works."""
+    now = time.monotonic()
+    if not _seen["steps"] and not _seen["position"] and now - _seen["import"] > _IMPORT_SECONDS:
+        _seen["import"] = now
+        _write("import")
+
+
 class _Finder:
     """Lets the modules that are watched be found as usual, and tells when each has been
     imported."""
@@ -455,6 +477,7 @@ class _Finder:
     names = frozenset(("torch.optim.optimizer", "sqlite3", *_SAVING))
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        _note_import()
         if name not in self.names:
             return None
 

@@ -16,9 +16,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
 from math import dist
 from operator import attrgetter
 from pathlib import Path
+
+from spotctl.trials.script_watch import REST_SECONDS
 
 _SAME_WEIGHTS = 0.3
 """Weights are those of a save if they are so much nearer to it than the first weights of the
@@ -28,6 +31,8 @@ _STEPS, _SAVES = 2.0, 1.25
 """How much longer than the last the step after a save may be, and the way to the next save."""
 
 _SHOWN_NUMBERS = 2
+_INSTANT, _MEASURABLE = 1e-6, 0.1
+"""In seconds; what takes less than the second is lost in what a computer does besides."""
 
 
 class Verdict(StrEnum):
@@ -35,6 +40,7 @@ class Verdict(StrEnum):
 
     RESUMED = "resumed"
     RESTARTED = "restarted"
+    FAILED = "failed"
     NOT_SEEN = "not seen"
 
 
@@ -53,14 +59,23 @@ class WorkMark:
     path: str = ""
     position: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     weights: Sequence[float] = ()
+    spent: float = 0.0
+    """The processor time of its process, in seconds."""
+    aside: bool = False
+    """Whether another thread saves than the one that trains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict, and in words what was seen."""
+    """A verdict, and in words what was seen.
+
+    The next start needs the places of the job's folder in `keep`, and not the `left` files.
+    """
 
     verdict: Verdict
     saw: str
+    keep: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class SeenMarks:
@@ -88,7 +103,11 @@ class SeenMarks:
                 position = {key: (kind, no) for key, kind, no in written.get("position", ())}
                 place, weights = written.get("path", ""), written.get("weights", ())
                 if written["kind"] != "state":
-                    marks.append(WorkMark(written["kind"], written["at"], place, position, weights))
+                    spent, aside = written.get("spent", 0.0), written.get("aside", False)
+                    mark = WorkMark(
+                        written["kind"], written["at"], place, position, weights, spent, aside
+                    )
+                    marks.append(mark)
                     continue
 
                 # The last save to a path gets the weights written into it.
@@ -130,6 +149,7 @@ def judged(
     of the start that got the save.
     """
     begun, earlier, later = marks_of_work(first, kept, after)
+    kept_at = _taken_at(earlier, kept, kept_at, later)
     done = [mark for mark in earlier if mark.at <= kept_at]
     if not done or not later:
         return Judgement(
@@ -165,9 +185,67 @@ def judged(
         saw = f"continued at {here}, but with weights that it had not saved"
         return Judgement(Verdict.RESTARTED, saw)
 
+    if start.kind == "save" and _computed_again(first, earlier, kept_at, after, start):
+        saw = f"went on to save at {here}, but took as long as for all the work before"
+        return Judgement(Verdict.RESTARTED, saw)
+
     return (
         _by_reading(kept, kept_at, after, start, here) if has_weights is None else None
     ) or answer
+
+
+def _taken_at(
+    earlier: Sequence[WorkMark],
+    kept: Sequence[WorkMark],
+    kept_at: float,
+    later: Sequence[WorkMark],
+) -> float:
+    """The time of the state in a save. Another thread saves what the training was a few steps
+    before, but after the save before that: there, where the next start begins."""
+    saves = [mark for mark in kept if is_progress(mark) and mark.at <= kept_at]
+    if not saves or not saves[-1].aside or not later:
+        return kept_at
+    others = [mark.at for mark in saves if mark.position != saves[-1].position]
+    for mark in reversed(earlier):
+        if max(others, default=0.0) < mark.at <= kept_at and mark.position == later[0].position:
+            return mark.at - _INSTANT
+    return kept_at
+
+
+def _computed_again(
+    first: Sequence[WorkMark],
+    earlier: Sequence[WorkMark],
+    kept_at: float,
+    after: Sequence[WorkMark],
+    start: WorkMark,
+) -> bool:
+    """Whether a start without steps spent, up to its first save, the time of all saves before.
+
+    A script that counts on may have computed everything again without a word. Both its wall time
+    and its processor time show that; of a loop that sleeps or uses a GPU, only the wall time.
+    """
+    saves: dict[str, WorkMark] = {}
+    for mark in earlier:
+        if mark.at <= kept_at:
+            saves.setdefault(str(mark.position), mark)
+    ways = [*saves.values()]
+    loads = [mark for mark in after if mark.kind == "load" and mark.at <= start.at]
+    if len(ways) < 2 or not loads:
+        return False
+
+    rests = [max(end.at - begin.at - REST_SECONDS, 0.0) for begin, end in pairwise(ways)]
+    spent = ways[-1].spent - ways[0].spent
+    begins = [min(mark.at for mark in life) for life in (first, after)]
+    compared = [
+        (start.at - loads[-1].at, start.at - begins[1] - ways[0].at + begins[0], sum(rests)),
+        (start.spent - loads[-1].spent, start.spent - ways[0].spent, spent),
+    ]
+    if spent < _MEASURABLE:
+        compared = compared[:1]
+    between = len(ways) - 1
+    return sum(rests) > _MEASURABLE and all(
+        since > work / between + work / 2 and more > work / 2 for since, more, work in compared
+    )
 
 
 def _by_reading(

@@ -19,8 +19,9 @@ from operator import itemgetter
 from pathlib import Path
 from random import Random
 
+from spotctl.agent.checkpoints.copying import CheckpointSync
+from spotctl.agent.checkpoints.kept import KEPT, KeptPlaces
 from spotctl.agent.checkpoints.local import CHECKPOINT_VARIABLE
-from spotctl.agent.checkpoints.stored import CheckpointSync
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.container.podman import PROCESSES_VARIABLE, gpus
 from spotctl.agent.container.processes import MARK, SHELL, RunningCommand
@@ -34,6 +35,7 @@ from spotctl.run.notify import hidden
 from spotctl.run.work.gang import node_variables
 from spotctl.run.work.training_nodes import free_port
 from spotctl.trials import script_watch
+from spotctl.trials.places import WrittenPlaces
 from spotctl.trials.sandbox import (
     ALLOWABLE,
     CREDENTIALS,
@@ -51,6 +53,8 @@ STILL_SECONDS = 0.5
 _SAVES = 12
 """How often the command is asked to save: libraries take most of the time to start."""
 _STABLE_SECONDS = 0.1
+_IMPORTING_SECONDS = 3.0
+"""A module that is compiled takes so long, without another import."""
 _CLOCK_SECONDS = 0.05
 """Times of files are by a coarser clock than those of marks."""
 _ERROR = re.compile(r"(\[rank\d+\]: )?[\w.]*(Error|Exception)\b(?<!ChildFailedError): ")
@@ -62,12 +66,17 @@ _HERE = "127.0.0.1"
 @dataclass(frozen=True, slots=True)
 class TrialTerms:
     """How long a trial may take, what its command may use, files of the job's folder with other
-    contents, and the random moments of the kills."""
+    contents, and the random moments of the kills.
+
+    If it `finds_places`, what the command writes in the job's folder is kept, and what its next
+    start does not need of that is taken away in turn.
+    """
 
     seconds: float = SECONDS
     allowed: Collection[str] = ALLOWABLE
     changed: Mapping[str, str] = field(default_factory=dict)
     random: Random = field(default_factory=Random)
+    finds_places: bool = False
 
 
 def unpacked(archive: Path, folder: Path, changed: Mapping[str, str]) -> Path:
@@ -115,7 +124,8 @@ class TrialGround:
     of its checkpoint.
 
     `kept` are the marks of the start that made this copy, the time of the save in it, and a file of
-    the save.
+    the save. `keep` are the places of the job's folder that are copied, too, and `logs` files there
+    that are not.
     """
 
     def __init__(
@@ -161,6 +171,9 @@ class TrialGround:
 
         self.watch, self._number = SaveWatch(self.probe), 0
         self.kept: tuple[Sequence[WorkMark], float, str] = ((), 0.0, "")
+        checkpoint = self.program.checkpoint
+        self.keep = () if checkpoint is None else checkpoint.keep
+        self.logs = set[str]()
 
     def start(self, cut: int = 0, *, has_steps: bool = False) -> TrialStart:
         """Starts the command once more; with `cut` it is killed in the middle of this save."""
@@ -177,9 +190,10 @@ class TrialStart:
     def __init__(
         self, ground: TrialGround, number: int, words: Sequence[str], cut: int, *, has_steps: bool
     ) -> None:
-        scratch, spec, self._ground = ground.scratch, ground.spec, ground
+        scratch, spec, self._ground, self._number = ground.scratch, ground.spec, ground, number
         self.folder = unpacked(ground.archive, scratch / f"job-{number}", ground.terms.changed)
         self._given = set(listing(self.folder))
+        self._written_places = WrittenPlaces(self.folder)
         self.checkpoint, seen = scratch / f"checkpoint-{number}", scratch / f"seen-{number}"
         self.outputs = scratch / "outputs" / str(number)
         folders = {output_variable(name): self.outputs / name for name in spec.outputs}
@@ -189,7 +203,8 @@ class TrialStart:
 
         policy = CheckpointPolicy(str(ground.copies), 1.0, None, 0.0, 1.0)
         task, plan = NodeTask(f"start-{number}"), scratch / "plan"
-        self._sync = CheckpointSync(policy, task, self.checkpoint, plan)
+        self._places = KeptPlaces(ground.keep, self.folder, scratch)
+        self._sync = CheckpointSync(policy, task, self.checkpoint, plan, kept=self._places)
         self._sync.restore()
 
         environment = self._of_machine(number)
@@ -248,17 +263,25 @@ class TrialStart:
         if is_over or keeps_none or now - self._looked < _STABLE_SECONDS:
             return
 
+        if self._ground.terms.finds_places and self._number == 1:
+            began = [mark.at for mark in self.marks if mark.kind == "step" or is_progress(mark)]
+            # A script that is not seen to work has to begin somewhere.
+            since = min(began) + time.time() - now if began else 0.0
+            self._places.places = self._written_places.needed(since - _CLOCK_SECONDS)
+
         is_copied = self._sync.look()
         self._looked = now
         if not is_copied:
             return
 
+        self._ground.keep, self._ground.logs = self._places.places, self._written_places.logs
         # The save that was copied: the last that was begun before its files were written.
         self.marks = self._reader.all()
         written = max(map(self._written, self._sync.copied)) - (time.time() - time.monotonic())
-        until, folder = written + _CLOCK_SECONDS, str(self.checkpoint)
+        until, folders = written + _CLOCK_SECONDS, [str(self.checkpoint)]
+        folders += [str(self.folder)] if self._places.places else []
         work = [mark for mark in self.marks if is_progress(mark)]
-        saves = [mark for mark in work if mark.path.startswith(folder) and mark.at <= until]
+        saves = [mark for mark in work if mark.path.startswith(tuple(folders)) and mark.at <= until]
 
         # A save of several files may be copied in parts, and is one save.
         copied = saves[-1].position if saves else written
@@ -267,7 +290,7 @@ class TrialStart:
             self.copies += 1
             self.first_copy = min(self.first_copy, now)
 
-        newest = max(self._sync.copied, key=itemgetter(2))[0]
+        newest = max(self._sync.copied, key=itemgetter(2))[0].removeprefix(f"{KEPT}/")
         self._kept = (saves[-1].at if saves else written, newest)
         self._ground.kept = (self.marks, *self._kept)
 
@@ -280,7 +303,7 @@ class TrialStart:
         """When a file was written, or got its name."""
         name, _, changed, number = file
         try:
-            now = (self.checkpoint / name).stat()
+            now = self._sync.source(name).stat()
         except OSError:
             return changed / 1e9
         return (
@@ -291,9 +314,17 @@ class TrialStart:
         """Whether a step or a save in a loop was seen."""
         return any(mark.kind == "step" or is_progress(mark) for mark in self.marks)
 
+    def is_importing(self) -> bool:
+        """Whether it does not work yet, and was seen to import modules a moment ago."""
+        imports = [mark.at for mark in self.marks if mark.kind in ("start", "import")]
+        is_recent = bool(imports) and time.monotonic() - imports[-1] < _IMPORTING_SECONDS
+        return is_recent and not self.has_worked()
+
     @property
     def own_saves(self) -> list[WorkMark]:
         """Saves that the next machine does not get."""
+        if self._places.places:
+            return []
         return [
             mark
             for mark in self.marks
@@ -307,6 +338,11 @@ class TrialStart:
         files = [file for file in files if not file[0].endswith(script_watch.NO_SAVES)]
         files = [file for file in files if "tfevents" not in file[0]]
         return max(files, key=itemgetter(2))[0] if files else ""
+
+    @property
+    def outside(self) -> list[str]:
+        """Places outside of the job's folder to which the script saves, or tries to."""
+        return list(dict.fromkeys(mark.path for mark in self.marks if mark.kind == "outside"))
 
     def last_line(self) -> str:
         lines = [

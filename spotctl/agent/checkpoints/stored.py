@@ -1,5 +1,4 @@
-"""The checkpoints of a command job in a blob store that outlives its machines, and their copies
-from and to a machine.
+"""The checkpoints of a command job in a blob store that outlives its machines.
 
 A checkpoint is its files, one blob each, and a record that is written last: files without a record
 do not count.
@@ -15,24 +14,20 @@ import logging
 import os
 import posixpath
 import re
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from math import inf
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agileml.errors import Unrecoverable
 from agileml.runtime.blob_store import BlobStore, fetch_file, file_pieces
 from agileml.runtime.ground import refilled
-from spotctl.agent.checkpoints.local import best_interval
-from spotctl.agent.container.payload import OTHER_NODE, CheckpointPolicy, NodeTask
+from spotctl.agent.container.payload import OTHER_NODE
 from spotctl.agent.data.locations import MACHINE, StoreIdentity, store_at
 from spotctl.agent.data.stores import StoreRefused
-from spotctl.agent.data.transfer import FolderListing, is_temporary, listing
+from spotctl.agent.data.transfer import is_temporary
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
-from spotctl.agent.files import replace_json
 
 _LOG = logging.getLogger(__name__)
 _FINISHED = "finished"
@@ -72,40 +67,39 @@ class StoredCheckpoints:
         with _as_bad_checkpoint(path):
             self._store = store_at(path, who)
 
-    def put_files(self, by: str, number: int, folder: Path, names: Sequence[str]) -> None:
-        """Stores the files of a checkpoint. FileNotFoundError: a file has been removed."""
+    def put_files(
+        self,
+        by: str,
+        number: int,
+        folder: Path,
+        names: Sequence[str],
+        known: Mapping[str, str] = {},
+    ) -> list[str]:
+        """Stores the files of a checkpoint, other than those that are `known`; returns where all of
+        them are. FileNotFoundError: a file has been removed."""
         stem = self._stem(by, number)
+        blobs = [known.get(name, f"{stem}.{i}") for i, name in enumerate(names)]
         try:
-            for i, name in enumerate(names):
-                self._store.put(f"{stem}.{i}", file_pieces(folder / name))
+            for name, blob in zip(names, blobs, strict=True):
+                if name not in known:
+                    self._store.put(blob, file_pieces(folder / name))
         except FileNotFoundError:
             raise
         except OSError as error:
             raise self._unwritable(error) from error
+        return blobs
 
     def put_record(
-        self, record: CheckpointRecord, names: Sequence[str], folder: Path | None = None
+        self, record: CheckpointRecord, names: Sequence[str], more: Mapping[str, Any] = {}
     ) -> None:
         """Completes a checkpoint whose files are stored, and removes the checkpoints that it
         replaces.
 
-        With its `folder`, the times of the files and links to folders are kept as well: programs
-        find their newest checkpoint by them.
+        `more` has the `times` of the files and the `links` to folders: programs find their newest
+        checkpoint by them. Where only changed files were stored, `blobs` says where each is.
         """
         stem = self._stem(record.by, record.number)
-        values: dict[str, Any] = {**asdict(record), "files": list(names)}
-        if folder is not None:
-            values["times"] = [(folder / name).stat().st_mtime_ns for name in names]
-            # Links from within the folder to folders in it, such as `latest`, with their targets.
-            links: dict[str, str] = {}
-            for root, folders, _ in os.walk(folder):
-                for path in (Path(root, name) for name in folders if not name.startswith(".")):
-                    target = path.resolve() if path.is_symlink() else None
-                    if target is not None and target.is_relative_to(folder.resolve()):
-                        link = path.relative_to(folder).as_posix()
-                        links[link] = os.path.relpath(target, path.parent.resolve())
-            values["links"] = links
-
+        values = {**asdict(record), "files": list(names), **more}
         try:
             self._store.put(f"{stem}.record", [json.dumps(values).encode()])
 
@@ -113,10 +107,14 @@ class StoredCheckpoints:
             complete = self._complete()
             parts = _parts(self._store, f"{self._node}/")
             kept = {*complete[-_KEPT_CHECKPOINTS:], *(old for old, _ in parts if old > stem)}
+            used = set[str]()
+            for old in kept.intersection(complete) if "blobs" in values else ():
+                with suppress(Unrecoverable):
+                    used.update(self._record(old)[2]["blobs"])
             # "record" sorts after all numbers: reversed, a checkpoint loses its record before its
             # files.
             for old, part in reversed(parts):
-                if old not in kept:
+                if old not in kept and f"{old}.{part}" not in used:
                     self._store.delete(f"{old}.{part}")
         except OSError as error:
             raise self._unwritable(error) from error
@@ -142,8 +140,8 @@ class StoredCheckpoints:
                 with _as_bad_checkpoint(self._path):
                     record, names, values = self._record(stem)
                     with refilled(folder) as new:
-                        for i, name in enumerate(names):
-                            fetch_file(self._store, f"{stem}.{i}", new / name)
+                        for blob, name in zip(values["blobs"], names, strict=True):
+                            fetch_file(self._store, blob, new / name)
 
                         times: dict[Path, int] = {}
                         for name, changed in zip(names, values["times"], strict=False):
@@ -183,6 +181,14 @@ class StoredCheckpoints:
             names = [_inside(str(name)) for name in values["files"]]
             values["links"] = _links_inside(values.get("links", {}))
             values["times"] = [int(changed) for changed in values.get("times", ())]
+            own = [f"{stem}.{i}" for i in range(len(names))]
+            values["blobs"] = [str(blob) for blob in values.get("blobs", own)]
+            matches = [_BLOB.fullmatch(blob) for blob in values["blobs"]]
+            if len(matches) != len(names) or not all(
+                match and match["part"].isdecimal() and blob.startswith(f"{self._node}/")
+                for match, blob in zip(matches, values["blobs"], strict=True)
+            ):
+                raise ValueError("a file of the record is none of this node's")
             record = CheckpointRecord(
                 str(values["by"]),
                 int(values["number"]),
@@ -266,6 +272,18 @@ def _as_bad_checkpoint(path: str) -> Iterator[None]:
         raise BadCheckpoint(f"checkpoints at {path}: {where}{error.strerror or error}") from error
 
 
+def links_of(folder: Path) -> dict[str, str]:
+    """Links from within a folder to folders in it, such as `latest`, with their targets."""
+    links: dict[str, str] = {}
+    for root, folders, _ in os.walk(folder):
+        for path in (Path(root, name) for name in folders if not name.startswith(".")):
+            target = path.resolve() if path.is_symlink() else None
+            if target is not None and target.is_relative_to(folder.resolve()):
+                link = path.relative_to(folder).as_posix()
+                links[link] = os.path.relpath(target, path.parent.resolve())
+    return links
+
+
 def _inside(name: str) -> str:
     """The name of a file; ValueError if it leads out of the checkpoint's folder."""
     path = PurePosixPath(name)
@@ -330,104 +348,3 @@ def _as_transfer_failure(path: str) -> Iterator[None]:
     except OSError as error:
         where = error.filename or path
         raise TransferFailed(f"{where}: {error.strerror or error}") from error
-
-
-_NUMBERS_PER_START = 10**6
-"""Numbers reserved for the copies of one start of the program."""
-
-_MIN_SECONDS = 1.0
-"""The shortest interval between checkpoints: even a cheap copy takes some looks."""
-
-
-class CheckpointSync:
-    """Copies the checkpoints of one node. `write_seconds` returns the time of a write as the
-    program reports it, if it can.
-    """
-
-    def __init__(
-        self,
-        policy: CheckpointPolicy,
-        task: NodeTask,
-        folder: Path,
-        plan: Path,
-        write_seconds: Callable[[], float | None] | None = None,
-    ) -> None:
-        self._policy, self._folder, self._plan = policy, folder, plan
-        self._write_seconds = write_seconds
-        self._name, self._foreign = task.name, policy.of_first and task.rank > 0
-        self._own, self._first = (StoredCheckpoints(policy.path, rank) for rank in (task.rank, 0))
-        self._number = _NUMBERS_PER_START
-        self.copied: FolderListing = ()
-        """The files of the newest copy."""
-        self._seen: FolderListing = ()
-        self._copied_at = time.monotonic()
-        self._every = inf
-
-    def restore(self) -> CheckpointRecord | None:
-        """Copies back the node's newest checkpoint; a node without one gets the first node's."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        own = None if self._foreign else self._own.restore(self._folder)
-        restored = own or self._first.restore(self._folder)
-
-        # Numbers of a later start are above all of an earlier one, however late the earlier one's
-        # last copy arrives.
-        self._number = (
-            1 if own is None else own.number // _NUMBERS_PER_START + 1
-        ) * _NUMBERS_PER_START
-        self.copied = self._seen = listing(self._folder)
-        self._set_interval(self._policy.cost if restored is None else restored.seconds)
-
-        return restored
-
-    def look(self) -> bool:
-        """Copies a checkpoint that is unchanged since the last look, or overdue. Returns whether a
-        copy was stored.
-        """
-        now = listing(self._folder)
-        due, self._seen = (
-            now == self._seen or time.monotonic() - self._copied_at > 2 * self._every,
-            now,
-        )
-        return bool(now) and now != self.copied and due and self._store(now)
-
-    def last(self) -> bool:
-        """Copies the final checkpoint, once the program has ended."""
-        now = listing(self._folder)
-        return bool(now) and now != self.copied and self._store(now)
-
-    def _store(self, files: FolderListing) -> bool:
-        """Stores a checkpoint, unless the program changes it meanwhile; returns whether it is
-        stored.
-        """
-        if self._foreign:
-            return False
-
-        began, number = time.monotonic(), self._number + 1
-        names = [name for name, *_ in files]
-        try:
-            self._own.put_files(self._name, number, self._folder, names)
-        except FileNotFoundError:
-            return False
-
-        if listing(self._folder) != files:
-            return False
-
-        reported = None if self._write_seconds is None else self._write_seconds()
-        seconds = reported or time.monotonic() - began
-        size = sum(size for _, size, *_ in files)
-        record = CheckpointRecord(self._name, number, seconds, size, self._set_interval(seconds))
-        self._own.put_record(record, names, self._folder)
-        self._number = number
-        self.copied, self._copied_at = files, time.monotonic()
-
-        return True
-
-    def _set_interval(self, cost: float) -> float:
-        """Derives the interval from the cost of a checkpoint, and writes it for the program."""
-        policy = self._policy
-        mean_life = inf if policy.life is None else policy.life
-        self._every = policy.every or max(
-            best_interval(cost, mean_life, policy.longest), _MIN_SECONDS
-        )
-        replace_json(self._plan, {"every": self._every, "cost": cost})
-        return self._every

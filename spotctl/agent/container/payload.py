@@ -5,7 +5,7 @@ payload's command.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -105,7 +105,8 @@ class CheckpointPolicy:
     `every` None: derived from evictions, which come after `life` on average (None: never), and at
     least every `longest`. `cost` is the assumed cost of a checkpoint until one is measured. If the
     number of nodes changes, parts from every node would not fit the next start: the first node's
-    checkpoint counts for all (`of_first`).
+    checkpoint counts for all (`of_first`). `keep` names places of the job's folder that are kept as
+    well.
     """
 
     path: str
@@ -114,6 +115,7 @@ class CheckpointPolicy:
     cost: float
     longest: float
     of_first: bool = False
+    keep: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +144,11 @@ class NodeTask:
 
     def to_json(self) -> str:
         """The text that a node gets."""
-        # Agents of earlier versions do not know `near`.
-        return json.dumps(
-            {name: value for name, value in asdict(self).items() if value or name != "near"}
-        )
+        # Agents of earlier versions do not know `near` and `keep`.
+        values = {name: value for name, value in asdict(self).items() if value or name != "near"}
+        if self.checkpoint is not None and not self.checkpoint.keep:
+            del values["checkpoint"]["keep"]
+        return json.dumps(values)
 
     @classmethod
     def from_json(cls, text: str) -> "NodeTask":

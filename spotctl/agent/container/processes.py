@@ -190,18 +190,24 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
         return
 
 
-def cut_short(machine: Path, folder: Path) -> list[Path]:
-    """Files below a folder that SIGTERM would cut short: a machine's processes write them and none
-    handles the signal.
+def cut_short(machine: Path, *folders: Path) -> list[Path]:
+    """Files in or below these paths that SIGTERM would cut short: a machine's processes write them
+    and none handles the signal.
 
-    If one handles it, the program expects it. Logs, to which lines are appended, may end anywhere.
-    On a system without `/proc` there are no such files.
+    If one handles it, the program expects it. On a system without `/proc` there are no such files.
     """
-    folder = folder.resolve()
     pids = [pid for pid, mark in marked() if mark == machine and pid != os.getpid()]
     if any(_handles(pid, signal.SIGTERM) for pid in pids):
         return []
-    # The files that are open for writing, other than at their end.
+    written = files_being_written(machine)
+    roots = [folder.resolve() for folder in folders]
+    return [path for path in written if any(path.is_relative_to(root) for root in roots)]
+
+
+def files_being_written(machine: Path) -> list[Path]:
+    """The files that a machine's processes have open for writing. Logs, to which lines are
+    appended, may end anywhere."""
+    pids = [pid for pid, mark in marked() if mark == machine and pid != os.getpid()]
     written = []
     for handle in chain.from_iterable((_PROC / str(pid) / "fd").glob("*") for pid in pids):
         # The process may close the file, or end.
@@ -210,7 +216,7 @@ def cut_short(machine: Path, folder: Path) -> list[Path]:
             flags = int(opened.read_text().partition("flags:")[2].split()[0], 8)
             if flags & os.O_ACCMODE != os.O_RDONLY and not flags & os.O_APPEND:
                 written.append(path)
-    return [path for path in written if path.is_relative_to(folder)]
+    return written
 
 
 def _handles(pid: int, number: signal.Signals) -> bool:

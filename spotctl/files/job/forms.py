@@ -162,6 +162,10 @@ TYPE_GLOB = _text(
 LOCATION = _text(
     _LOCATION, f"a path, file:///PATH, {either([form_of(cloud) for _, cloud in _STORES])}"
 )
+KEPT_PLACE = _text(
+    r"(?![/~]|\.?/*$|(.*/)?\.\.(/|$))\S([^\x00]*\S)?",
+    "a file or folder in the job's folder, such as checkpoints/",
+)
 BUCKET = _text(_BUCKET, f"a bucket without a folder: {either(_BUCKETS)}")
 PART_NAME = _text(
     r"[A-Za-z][-A-Za-z0-9_]*", "a name of letters, digits, - and _ that begins with a letter"

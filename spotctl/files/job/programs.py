@@ -8,7 +8,7 @@ from typing import ClassVar
 from agileml.apps import BUILT_IN
 from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
-from spotctl.files.job.sections import MapOf, key
+from spotctl.files.job.sections import ListOf, MapOf, key
 from spotctl.files.job.values import CPU, RAY, Nodes
 
 
@@ -253,6 +253,13 @@ class Checkpoint:
         "How long it takes; seen by launch --rehearse, and measured as soon as one is written, if "
         "left out.",
         "20s",
+    )
+    keep: tuple[str, ...] = key(
+        ListOf(forms.KEPT_PLACE),
+        "Files and folders in the job's folder that the program saves to, also as globs; each "
+        "machine gets their newest content before the program starts.",
+        ["checkpoints/", "model.npz"],
+        default=(),
     )
 
 

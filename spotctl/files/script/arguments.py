@@ -28,6 +28,7 @@ class Argument:
     required: bool = False
     is_switch: bool = False
     is_variable: bool = False
+    choices: tuple[object, ...] = ()
 
     @property
     def is_positional(self) -> bool:
@@ -54,7 +55,6 @@ def arguments_of(source: ScriptSource) -> tuple[Argument, ...]:
         *_declared(source),
         *_of_functions(source),
         *_of_dataclasses(source),
-        *(_OF_TORCHTITAN if uses_torchtitan(source) else ()),
         *_of_overrides(source),
         *_of_environment(source),
     ):
@@ -100,7 +100,9 @@ def _argument(words: list[str], call: ast.Call, *, is_positional: bool) -> Argum
     is_switch = is_stored or is_flag or is_pair
 
     python_name = name.lstrip("-").replace("-", "_")
-    return Argument(flag, python_name, default, required, is_switch)
+    choices = _constant(given.get("choices"))
+    chosen = tuple(choices) if isinstance(choices, list | tuple) else ()
+    return Argument(flag, python_name, default, required, is_switch, choices=chosen)
 
 
 def _of_functions(source: ScriptSource) -> Iterator[Argument]:
@@ -161,19 +163,6 @@ def _of_dataclasses(source: ScriptSource) -> Iterator[Argument]:
                 missing = option_of(value, "default", "default_factory") is None
                 value = option_of(value, "default")
             yield Argument(f"--{name}", name, _constant(value), missing)
-
-
-_OF_TORCHTITAN = (
-    Argument("--module", "module", required=True),
-    Argument("--config", "config", required=True),
-    Argument("--checkpoint.enable", "checkpoint_enable", required=True, is_switch=True),
-    Argument("--dump_folder", "dump_folder", "./outputs"),
-)
-
-
-def uses_torchtitan(source: ScriptSource) -> bool:
-    """Whether torchtitan reads the command line."""
-    return any(name.startswith("torchtitan.") for name in source.aliases.values())
 
 
 _OVERRIDING = re.compile(r"""\.(split|partition)\(["']=["']|\.from_cli\(|hydra\.main\(""")

@@ -14,7 +14,7 @@ from spotctl.files.job.conversions import span_text
 from spotctl.files.job.forms import JOB_NAME
 from spotctl.files.script.arguments import Argument
 from spotctl.files.script.places import GIVEN, Head, SaveCall, ScriptPlace
-from spotctl.files.script.reading import RESUMING, TrainingScript
+from spotctl.files.script.reading import RESUMING, UNFINISHED, TrainingScript
 from spotctl.home.cloud import cloud_of
 
 LOCAL = "local"
@@ -108,29 +108,34 @@ def command_of(
     the arguments that only a person can give."""
     # A word stands for the value of an argument without a default; a switch has none.
     required = dict[str, str]()
-    for argument in script.arguments:
+    for argument in script.arguments if not script.typed else ():
         if argument.required:
-            required[argument.name] = "" if argument.is_switch else argument.name.upper()
+            required[argument.name] = "" if argument.is_switch else _stand_in(argument)
 
-    data = _data_of(script)
-    given = _switches(script) | required
+    # What is typed stays as it is, and nothing else is said of it.
+    data = _data_of(script) if not script.typed else {}
+    given = (_switches(script) if not script.typed else {}) | required
     given |= {name: f'"$DATA_{name.upper()}"' for name in data}
-    if script.resumes:
+    resumes = script.resumes and not script.is_plain
+    if resumes:
         given |= dict(_argument_places(script, script.repeated_saves, CHECKPOINTS))
-    given |= _result_places(script)
-    if is_trial:
+    given |= _result_places(script) if not script.is_plain else {}
+    if is_trial and not script.typed:
         given |= _small_steps(script)
+    words_typed = {word.partition("=")[0] for word in script.typed}
+    typed = {each.name for each in script.arguments if each.flag.rstrip("=") in words_typed}
+    given = {name: value for name, value in given.items() if name not in typed}
 
     # Positionals keep their order.
     positional = [argument for argument in script.arguments if argument.is_positional]
     options = [argument for argument in script.arguments if not argument.is_positional]
-    words, variables = list[str](), list[str]()
+    words, variables = [shlex.quote(word) for word in script.typed], list[str]()
     for argument in (*positional, *options):
         if argument.name in given:
             place = variables if argument.is_variable else words
             place.append(argument.given(given[argument.name]))
-    if script.resumes:
-        for argument, resuming in _resumption(script, given):
+    if resumes:
+        for argument, resuming in _resumption(script, given | dict.fromkeys(typed, "")):
             (variables if argument.is_variable else words).append(resuming)
 
     start = ["env", *variables] if variables else []
@@ -140,9 +145,20 @@ def command_of(
         start.append("--nproc-per-node=$SPOTCTL_NPROC_PER_NODE")
     command = " ".join([*start, shlex.quote(str(script.path)), *words])
     text = " && ".join([command, *_copies(script)])
-    missing = tuple(given[name] for name in required if given[name].isupper())
+    missing = [given[name] for name in required if given.get(name) == name.upper()]
 
-    return text, data, missing
+    return text, data, tuple(missing)
+
+
+_WRITES = re.compile(r"(^|_)(out|output|save|log|ckpt|checkpoint|results?|work|run|exp)s?(_|$|dir)")
+
+
+def _stand_in(argument: Argument) -> str:
+    """The value of an argument that has to be given: a choice, a folder to write to, or a word that
+    a person replaces."""
+    if argument.choices:
+        return shlex.quote(str(argument.choices[0]))
+    return "outputs" if _WRITES.search(argument.name.lower()) else argument.name.upper()
 
 
 def _data_of(script: TrainingScript) -> dict[str, str]:
@@ -213,14 +229,18 @@ def _setup_and_run(script: TrainingScript, command: str, answers: ScriptAnswers)
 
 
 def _checkpoint(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]:
-    folder = "checkpoints"
+    # What the job's folder has would go to each machine.
+    folder = "stored-checkpoints" if "checkpoints/" in script.keep else "checkpoints"
     if not answers.is_local:
         folder = f"{_store(answers)}{job_name(script)}/checkpoints/"
     if script.resumes:
-        yield f"checkpoint: {{path: {_in_flow(folder)}}} # copies of what the script saves, for the next machine"
+        # Globs are plain text within quotes only.
+        places = ", ".join(map(_in_flow, script.keep))
+        keep = f", keep: [{places}]" if places else ""
+        yield f"checkpoint: {{path: {_in_flow(folder)}{keep}}} # copies of what the script saves, for the next machine"
     elif script.changes:
-        yield "# No checkpoint: each eviction starts the script from scratch. After the changes that spotctl init has"
-        yield f"# shown, run spotctl init {script.path} --force, or uncomment this:"
+        yield "# No checkpoint: each eviction starts the script from scratch. Change the lines that a trial shows, try"
+        yield f"# it again (spotctl init {script.path} --try --force), or uncomment this:"
         yield f"# checkpoint: {{path: {_in_flow(folder)}}}"
     else:
         yield "# No checkpoint: each eviction starts the script from scratch. Uncomment this if the script saves to"
@@ -348,7 +368,7 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
     checkpoint.
     """
     saved = [save.place for save in script.repeated_saves if save.place.head is not Head.UNKNOWN]
-    first = f"{CHECKPOINTS}/{_below(script, saved[0])}" if saved else f"{CHECKPOINTS}/*"
+    first = _path(script, saved[0]) if saved else f"{CHECKPOINTS}/*"
     for argument in script.arguments:
         is_asked_for = RESUMING.search(argument.name.lower()) and argument.default is not True
         if argument.name in given or not is_asked_for:
@@ -391,10 +411,8 @@ def _newest(
     load = next((place for place in named if place.tail), named[0])
     inner = load.tail
     wholes = [place for place in saved if inner and place.tail.endswith(inner)] or saved[:1]
-    paths = [f"{CHECKPOINTS}/{_below(script, place)}" for place in wholes]
+    paths = [_path(script, place) for place in wholes]
     path = " ".join(paths) or f"{CHECKPOINTS}/*"
-    if script.checks(load) and "*" not in path and not inner:
-        return argument.given(path)
 
     # In the order of their numbers: a copy of a checkpoint has new times on some stores.
     strip = f"s|{inner}$||; " if inner else ""
@@ -402,7 +420,11 @@ def _newest(
     return f"$(ls -d {path} 2>/dev/null | {newest})"
 
 
-_UNFINISHED = re.compile(r"(\.(tmp|temp|part|partial|new)|~)$")
+def _path(script: TrainingScript, place: ScriptPlace) -> str:
+    """The path of a save, in the folder of checkpoints or where the script has it."""
+    if place.head is Head.LITERAL:
+        return UNFINISHED.sub("", f"{place.name}{place.tail}")
+    return f"{CHECKPOINTS}/{_below(script, place)}"
 
 
 def _below(script: TrainingScript, place: ScriptPlace) -> str:
@@ -411,7 +433,7 @@ def _below(script: TrainingScript, place: ScriptPlace) -> str:
     whole = place.tail or (str(argument.default) if argument and argument.default else place.file)
     below = whole.strip("/") if place.tail else Path(whole).name or "*"
     # What is written under another name at first has this one in the end.
-    return _UNFINISHED.sub("", below)
+    return UNFINISHED.sub("", below)
 
 
 def _copies(script: TrainingScript) -> Iterator[str]:
@@ -424,13 +446,20 @@ def _copies(script: TrainingScript) -> Iterator[str]:
         switched = [test for test in tests if getattr(test, "attr", None) in switches]
         is_certain = len(switched) == len(tests)
         yield copy if is_certain else f"{{ {copy} || true; }}"
-    elif script.resumes and not _result_places(script):
+    elif script.resumes and (script.is_plain or not _result_places(script)):
         names = {_fixed_name(save.place) for save in script.repeated_saves} - {""}
         if script.uses_tools and names:
             # spotctl keeps the state of the loop, and not what the script itself saves in it. The
             # last machine may have had no reason to save.
             yield f"{{ cp -r {' '.join(map(shlex.quote, sorted(names)))} {RESULTS} || true; }}"
-        yield f"cp -r {CHECKPOINTS}/. {RESULTS}"
+        if script.keep:
+            # Their globs are the shell's.
+            places = (re.sub(r"([^\w./*-])", r"\\\1", place) for place in script.keep)
+            copy = f"cp -r {' '.join(places)} {RESULTS}"
+            is_certain = script.is_plain or len(script.keep) == 1
+            yield copy if is_certain else f"{{ {copy} || true; }}"
+        elif not script.is_plain or not script.typed:
+            yield f"cp -r {CHECKPOINTS}/. {RESULTS}"
 
 
 def _fixed_name(place: ScriptPlace) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from spotctl.files.script.arguments import Argument, command_functions, uses_torchtitan
+from spotctl.files.script.arguments import Argument, command_functions
 from spotctl.files.script.source import KERAS, LIGHTNING, TRANSFORMERS, ScriptSource, option_of
 
 _MAX_STEPS, _MAX_CALLERS = 30, 4
@@ -41,12 +41,6 @@ _CHOOSING = (
 )
 """Functions that list paths, or choose one: the place is that of their argument."""
 
-_SETTINGS = (
-    *("yaml.safe_load", "yaml.full_load", "yaml.load", "json.load", "tomllib.load", "tomli.load"),
-    "omegaconf.OmegaConf.load",
-)
-"""Functions that read a file of settings."""
-
 
 class Head(StrEnum):
     """The beginning of a path."""
@@ -54,10 +48,6 @@ class Head(StrEnum):
     ARGUMENT = "argument"
     VARIABLE = "variable"
     LITERAL = "literal"
-    EXPRESSION = "expression"
-    """An expression that a name was given, of which nothing else is known."""
-    SETTING = "setting"
-    """A setting of a file that the script reads."""
     UNKNOWN = "unknown"
 
 
@@ -76,8 +66,6 @@ class ScriptPlace:
     tail: str = ""
     literal: ast.expr | None = None
     """The expression that a change replaces."""
-    reader: ast.Call | None = None
-    """The call that read the settings file to which this setting belongs."""
 
     @property
     def file(self) -> str:
@@ -104,25 +92,7 @@ class Places:
             places += [place] if all(place != other for other in places) else []
 
         self._caller = 0
-        if all(place.head is Head.UNKNOWN for place in places):
-            return [self._below_name(node)]
         return places
-
-    def _below_name(self, node: ast.expr | None) -> ScriptPlace:
-        """A place below a folder of which only the name and the expression are known."""
-        while not isinstance(node, ast.Name):
-            match node:
-                case ast.BinOp(left=inner) | ast.Call(args=[inner, *_]):
-                    node = inner
-                case ast.JoinedStr(values=[ast.FormattedValue(value=inner), *_]):
-                    node = inner
-                case _:
-                    return _UNKNOWN
-
-        value = self._value(node)
-        if not isinstance(value, ast.BinOp | ast.Call | ast.Subscript | ast.Attribute):
-            return _UNKNOWN
-        return ScriptPlace(Head.EXPRESSION, self._source.code(value), "/*", value)
 
     def of(self, node: ast.expr | None, steps: int = 0) -> ScriptPlace:
         """The place that an expression means."""
@@ -181,18 +151,11 @@ class Places:
         return self._of_setting(node, steps)
 
     def _of_setting(self, node: ast.Subscript, steps: int) -> ScriptPlace:
-        """The place that the script gives to a setting, or the setting itself."""
+        """The place that the script gives to a setting."""
         code = ast.unparse(node)
         for other in self._source.nodes:
             if isinstance(other, ast.Assign) and ast.unparse(other.targets[0]) == code:
                 return self.of(other.value, steps + 1)
-
-        root: ast.expr = node
-        while isinstance(root, ast.Subscript | ast.Attribute):
-            root = root.value
-        reader = self._value(root) if isinstance(root, ast.Name) else None
-        if isinstance(reader, ast.Call) and self._source.called(reader) in _SETTINGS:
-            return ScriptPlace(Head.SETTING, self._source.code(node), reader=reader)
 
         return _UNKNOWN
 
@@ -377,8 +340,6 @@ def saves_of(source: ScriptSource, places: Places, framework: str) -> list[SaveC
     saves = [*_matching(source, places, _SAVES, own)]
     saves = [*_renamed(source, places, saves), *saves]
 
-    if uses_torchtitan(source):
-        saves += _of_torchtitan(source)
     # Folders that a Trainer or a callback saves to by itself.
     for call in source.calls:
         name, folder = source.called(call).rpartition(".")[2], ""
@@ -436,17 +397,7 @@ def loads_of(source: ScriptSource, places: Places) -> list[SaveCall]:
             loads.append(SaveCall(call, places.of(folder)))
 
     loads += _databases(source, places)
-    if uses_torchtitan(source):
-        loads += _of_torchtitan(source)
     return loads
-
-
-def _of_torchtitan(source: ScriptSource) -> list[SaveCall]:
-    """torchtitan saves and resumes by itself, in a folder of each step."""
-    return [
-        SaveCall(call, ScriptPlace(Head.ARGUMENT, "dump_folder", "/checkpoint/step-*"))
-        for call in source.calls[-1:]
-    ]
 
 
 def _databases(source: ScriptSource, places: Places) -> Iterator[SaveCall]:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -16,7 +16,6 @@ from spotctl.files.script.places import (
     Head,
     Places,
     SaveCall,
-    ScriptPlace,
     loads_of,
     of_machine,
     saves_of,
@@ -35,6 +34,9 @@ from spotctl.files.script.source import (
 
 RESUMING = re.compile(r"resume|checkpoint|ckpt|restore|restart|load(_|$)|init_from")
 """Names of arguments from which a script resumes, and of variables in small letters."""
+
+UNFINISHED = re.compile(r"(\.(tmp|temp|part|partial|new)|~)$")
+"""Ends of names under which a file is written at first."""
 
 _FITS = re.compile(r"\.fit$|(?i:trainer)\w*\.train$")
 
@@ -68,6 +70,12 @@ class TrainingScript:
     """The condition, false as the script is written, under which alone it loads what it saves."""
     seen: bool | None = None
     """Whether a trial saw that it resumes; None if it was not tried, or nothing was seen."""
+    keep: tuple[str, ...] = ()
+    """The places of its folder that the next machine needs."""
+    is_plain: bool = False
+    """Whether the job runs it without arguments for its checkpoint."""
+    typed: tuple[str, ...] = ()
+    """The words that the user gives it."""
 
     @cached_property
     def path(self) -> Path:
@@ -124,16 +132,6 @@ class TrainingScript:
                 if isinstance(side, ast.Constant) and isinstance(side.value, str):
                     words.add(side.value)
         return words
-
-    def checks(self, place: ScriptPlace) -> bool:
-        """Whether the script looks if a file is there before it loads the file."""
-        tests = re.findall(
-            r"(?:exists|isfile|is_file|isdir|is_dir)\(\s*([\w.]*)|([\w.]+)\.(?:exists|is_file|is_dir)\(",
-            self.source.text,
-        )
-        return any(
-            place.name in (part.rpartition(".")[2] or part for part in parts) for parts in tests
-        )
 
 
 _OUTSIDE = re.compile(r"(?:[/~]|\.\./)[\w.@+~-]*(?:/[\w.@+~-]+)+/?|\.\./[\w.@+~-]+")
@@ -201,23 +199,31 @@ def read_script(path: Path, folder: Path, text: str | None = None) -> TrainingSc
         changes,
         uses_tools,
         condition,
+        keep=() if uses_tools else tuple(dict.fromkeys(filter(None, map(_kept, saves)))),
     )
+
+
+def _kept(save: SaveCall) -> str:
+    """The place of the script's folder that a save is in, as it is written; empty if it is
+    another."""
+    name = f"{save.place.name}{save.place.tail}".removeprefix("./")
+    if save.place.head is not Head.LITERAL or not re.fullmatch(r"\w[\w./*-]*", name):
+        return ""
+    folder, slash, _ = name.partition("/")
+    return f"{folder}/" if slash else UNFINISHED.sub("", name)
 
 
 @dataclass(frozen=True, slots=True)
 class _LoadSwitch:
-    """A load for another value of a constant, `if mode == "resume"` after `mode = "scratch"`, or of
-    a setting.
+    """A load for another value of a constant, `if mode == "resume"` after `mode = "scratch"`.
 
-    `chooses` is the constant's text in the script, or the setting, which `reader` reads from a
-    file.
+    `chooses` is the constant's text in the script.
     """
 
     load: SaveCall
     condition: str
     chooses: ast.expr
     wanted: str
-    reader: ast.Call | None = None
 
 
 def _switch(load: SaveCall, source: ScriptSource, places: Places) -> _LoadSwitch | None:
@@ -233,8 +239,6 @@ def _switch(load: SaveCall, source: ScriptSource, places: Places) -> _LoadSwitch
             place, condition = places.of(chooses), ast.unparse(outer.test)
             if place.literal is not None and wanted not in ("True", f'"{place.name}"'):
                 return _LoadSwitch(load, condition, place.literal, wanted)
-            if place.reader is not None:
-                return _LoadSwitch(load, condition, chooses, wanted, place.reader)
         below = outer
 
     return None
@@ -287,15 +291,13 @@ def _changes(
     switches: Sequence[_LoadSwitch],
 ) -> Iterator[Change]:
     repeated = [save for save in saves if not _is_after(source, save.call, loop)]
-    places = [save.place for save in repeated]
-    is_kept = all(place.head in _MOVABLE or of_machine(place) for place in places)
     change = FRAMEWORK_CHANGES.get(framework)
     if change is not None:
         already = framework == KERAS and any(of_machine(save.place) for save in saves)
         if not already:
             yield from change(source, framework)
-    elif repeated and (loads or switches) and is_kept:
-        yield from _kept_changes(source, places, switches)
+    elif repeated and (loads or switches):
+        yield from _switched(source, switches)
     elif loop is not None and loop.states:
         # The loop of a script that does not resume is wrapped.
         assert isinstance(loop.node, ast.For)
@@ -305,72 +307,22 @@ def _changes(
         yield from _replaced(source, items, f"resuming({given})")
 
 
-def _kept_changes(
-    source: ScriptSource, places: Sequence[ScriptPlace], switches: Sequence[_LoadSwitch]
-) -> Iterator[Change]:
-    """Sends what the script saves under a fixed name to the folder that spotctl keeps, and loads it
-    from there.
-    """
-    fixed = [place for place in places if place.literal is not None]
-    texts: dict[ast.expr, str] = {}
-    for place in fixed:
-        if place.literal is not None:
-            texts[place.literal] = _kept_place(place, fixed, source)
-
-    readers: dict[str, ast.Call] = {}
-    for place in places:
-        if place.reader is not None:
-            readers[place.name] = place.reader
-    kept = 'os.environ.get("SPOTCTL_CHECKPOINT_DIR") or'
-    lines = [(call, f"{name} = {kept} {name}") for name, call in readers.items()]
-
+def _switched(source: ScriptSource, switches: Sequence[_LoadSwitch]) -> Iterator[Change]:
+    """Has the script load what it saved, if that is there."""
     for switch in switches:
-        place, chosen = switch.load.place, source.code(switch.chooses)
-        tail = f' + "{place.tail}"' if place.tail else ""
-        exists = f"os.path.exists({_kept_place(place, fixed, source)}{tail})"
-        if switch.reader is None:
-            texts[switch.chooses] = f"{switch.wanted} if {exists} else {chosen}"
-        else:
-            lines.append((switch.reader, f"if {exists}: {chosen} = {switch.wanted}"))
-
-    if texts or lines:
+        place = switch.load.place
+        if place.head is not Head.LITERAL or "*" in place.tail:
+            continue
         yield from _with_os(source)
-    yield from _all_replaced(source, texts)
-    for call, line in lines:
-        yield _line_below(source, call, line)
+        exists = f'os.path.exists("{place.name}{place.tail}")'
+        chosen = source.code(switch.chooses)
+        yield from _replaced(source, switch.chooses, f"{switch.wanted} if {exists} else {chosen}")
 
 
 REPLACE, INSERT = "replace", "insert"
 
 
-_MOVABLE = (*GIVEN, Head.LITERAL, Head.EXPRESSION, Head.SETTING)
-"""Where a path begins that an argument, or a change of one line, sends to where the next machine
-looks."""
-
 _FOLDER = 'os.environ.get("SPOTCTL_CHECKPOINT_DIR", ".")'
-
-
-def _kept_place(place: ScriptPlace, fixed: Sequence[ScriptPlace], source: ScriptSource) -> str:
-    """A fixed file or folder as an expression in the folder that spotctl keeps: the only folder is
-    that one.
-    """
-    if place.head is Head.EXPRESSION:
-        chosen = f'os.environ.get("SPOTCTL_CHECKPOINT_DIR") or {place.name}'
-        path = "pathlib.Path"
-        for name, full in source.aliases.items():
-            if full == "pathlib.Path":
-                path = name
-                break
-        return f"{path}({chosen})" if f"{path}(" in place.name else chosen
-    if place.head is Head.SETTING:
-        return place.name
-    if place.head is not Head.LITERAL:
-        return _FOLDER
-
-    is_folder = "/" in place.tail or place.name.endswith("/")
-    if is_folder and len({other.name for other in fixed}) == 1:
-        return f'os.environ.get("SPOTCTL_CHECKPOINT_DIR", "{place.name}")'
-    return f'{_FOLDER} + "/{place.name.lstrip("./")}"'
 
 
 def applied(text: str, changes: Sequence[Change]) -> str:
@@ -503,36 +455,6 @@ def _replaced(source: ScriptSource, node: ast.expr, text: str) -> list[Change]:
     changes = [Change(first, REPLACE, f"{before}{joined}{after}")]
     changes += [Change(line, REPLACE, "") for line in range(first + 1, last + 1)]
     return changes
-
-
-def _all_replaced(source: ScriptSource, texts: Mapping[ast.expr, str]) -> Iterator[Change]:
-    """The lines that change when expressions are replaced; several may share a line."""
-    by_line: dict[int, list[ast.expr]] = {}
-    for node in sorted(texts, key=attrgetter("lineno", "col_offset")):
-        by_line.setdefault(node.lineno, []).append(node)
-
-    for line, nodes in by_line.items():
-        if len(nodes) == 1:
-            yield from _replaced(source, nodes[0], texts[nodes[0]])
-            continue
-        code = source.lines[line - 1].encode()
-        for node in reversed(nodes):
-            behind = code[node.end_col_offset or 0 :]
-            code = code[: node.col_offset] + texts[node].encode() + behind
-        yield Change(line, REPLACE, code.decode())
-
-
-def _line_below(source: ScriptSource, call: ast.Call, line: str) -> Change:
-    """A line after the statement with a call, and after the `with` in which it stands."""
-    statements = (outer for outer in source.above(call) if isinstance(outer, ast.stmt))
-    statement = next(statements)
-    for outer in statements:
-        if not isinstance(outer, ast.With):
-            break
-        statement = outer
-
-    last = statement.end_lineno or statement.lineno
-    return Change(last + 1, INSERT, " " * statement.col_offset + line)
 
 
 def _changed_line(source: ScriptSource, line: int, begin: int, end: int, text: str) -> Change:

@@ -266,6 +266,7 @@ class CommandWorkload(Workload):
                 self._save_time() / second,
                 LONGEST_INTERVAL / second,
                 self._command.nodes.is_range,
+                checkpoint.keep,
             )
 
         task = NodeTask(

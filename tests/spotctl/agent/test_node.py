@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.checkpoints.stored import CheckpointSync, StoredCheckpoints, have_ended
+from spotctl.agent.checkpoints.copying import CheckpointSync
+from spotctl.agent.checkpoints.stored import StoredCheckpoints, have_ended
 from spotctl.agent.container.payload import NODE, CheckpointPolicy, NodeTask
 from spotctl.agent.container.processes import MARK
 from spotctl.agent.layout import TASK_VARIABLE
@@ -110,6 +111,49 @@ def test_a_file_that_a_program_dies_in_writing_does_not_become_the_checkpoint(
     assert (tmp_path / "next" / "model.pt").read_text() == kept
 
 
+def test_kept_places_of_the_jobs_folder_are_there_on_the_next_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = "mkdir -p ckpt; read n <ckpt/n || n=0; echo $((n + 1)) >ckpt/n; cat ckpt/n >>../seen"
+    for number in range(3):
+        work = tmp_path / f"job-{number}"
+        work.mkdir()
+        monkeypatch.chdir(work)
+        assert node(tmp_path, counts, keep=("ckpt/",)).run() == 0
+    assert (tmp_path / "seen").read_text().split() == ["1", "2", "3"]
+
+
+def test_what_a_program_that_failed_wrote_last_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert node(tmp_path, "echo whole >state", keep=("state",)).run() == 0
+    assert node(tmp_path, "echo ha >state; exit 3", keep=("state",)).run() == 3
+    assert node(tmp_path, "cp state found", keep=("state",)).run() == 0
+    assert (tmp_path / "found").read_text() == "whole\n"
+
+
+def test_a_kept_file_that_a_program_dies_in_writing_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert node(tmp_path, "echo whole >state", keep=("state",)).run() == 0
+    usual = CheckpointSync.look
+
+    def warns(sync: CheckpointSync) -> bool:
+        if (tmp_path / "state").read_text() == "ha\n":
+            signal.raise_signal(signal.SIGTERM)
+            return False
+        return usual(sync)
+
+    monkeypatch.setattr(CheckpointSync, "look", warns)
+    assert node(tmp_path, "exec >state; echo ha; sleep 1000", keep=("state",)).run() == (
+        SAVED_AND_ENDED
+    )
+    assert node(tmp_path, "cp state found", keep=("state",)).run() == 0
+    assert (tmp_path / "found").read_text() == "whole\n"
+
+
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_program_without_a_checkpoint_leaves_a_mark_too(tmp_path: Path, code: int) -> None:
     assert node(tmp_path, f"exit {code}", keeps=False).run() == code
@@ -135,7 +179,9 @@ def become(task: NodeTask, run: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
 
 
-def node(folder: Path, run: str, *, keeps: bool = True) -> CommandNode:
-    policy = CheckpointPolicy(str(folder / "kept"), None, None, 1.0, 60.0) if keeps else None
+def node(folder: Path, run: str, *, keeps: bool = True, keep: tuple[str, ...] = ()) -> CommandNode:
+    policy = None
+    if keeps:
+        policy = CheckpointPolicy(str(folder / "kept"), None, None, 1.0, 60.0, keep=keep)
     task = NodeTask("r.1", run=run, checkpoint=policy, marks=str(folder / "kept"))
     return CommandNode(task, {MARK: str(folder / "machine"), "PATH": "/bin:/usr/bin"})

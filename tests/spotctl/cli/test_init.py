@@ -67,3 +67,23 @@ class TestInit:
         assert spotctl("init", tmp_path / "a.yaml", "--json").json == {
             "file": str(tmp_path / "a.yaml")
         }
+
+
+@pytest.mark.parametrize("words", [["train.py", "--", "--lr", "3"], ["python train.py --lr 3"]])
+def test_a_scripts_arguments_become_part_of_its_command(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import sys\nprint(sys.argv)\n")
+    first, *others = words
+    assert spotctl("init", first, "j.yaml", "--yes", *others).code == 0
+    assert "train.py --lr 3" in Path("j.yaml").read_text()
+
+
+def test_a_command_without_a_script_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = spotctl("init", "python -m package --lr 3", "j.yaml")
+    assert (ended.code, "is no file; give init the script" in ended.err) == (2, True)
+    assert not [*tmp_path.iterdir()]

@@ -106,8 +106,12 @@ def test_a_trainer_needs_a_network(name: str, approved: Approved) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("train.py", "--try", "--allow", "disk"), ("job.yaml", "--try")],
-    ids=["allow", "a job file"],
+    [
+        ("train.py", "--try", "--allow", "disk"),
+        ("job.yaml", "--try"),
+        ("job.yaml", "--", "--lr", "1"),
+    ],
+    ids=["allow", "a job file", "words for a script"],
 )
 def test_a_trial_that_cannot_be_is_refused(words: tuple[str, ...], approved: Approved) -> None:
     Path("train.py").write_text(FRESH)
@@ -118,7 +122,7 @@ def test_a_trial_that_cannot_be_is_refused(words: tuple[str, ...], approved: App
 def test_a_script_that_needs_a_value_is_not_tried() -> None:
     Path("train.py").write_text(TYPER)
     tried = spotctl("init", "train.py", "--json", "--try").json["script"]["tried"]
-    assert tried == {
-        "verdict": "not seen",
-        "saw": "the command lacks a value that only you know: CORPUS",
-    }
+    assert tried["verdict"] == "not seen"
+    assert tried["saw"] == (
+        "its arguments CORPUS are yours to give: add -- and what you type after the script"
+    )

@@ -3,12 +3,15 @@ rented."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from spotctl.files.job.reader import load
 from spotctl.home.errors import BadRequest
+from spotctl.trials import rehearsal
 from spotctl.trials.rehearsal import rehearse
 from spotctl.trials.starts import TrialTerms
 from tests.spotctl.command_line import spotctl
@@ -81,3 +84,45 @@ def test_containers_are_not_rehearsed(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "image: {container: docker.io/library/python:3.12}\n")
     with pytest.raises(BadRequest, match="--rehearse runs no containers"):
         rehearse(load(path), tmp_path / "cache", TrialTerms(), print)
+
+
+@dataclass
+class Importing:
+    """A start that imports modules, or works."""
+
+    imports: bool
+
+    def is_importing(self) -> bool:
+        return self.imports
+
+
+def test_time_of_imports_does_not_count_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said = [0.0], list[str]()
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    ground = SimpleNamespace(spec=None, terms=TrialTerms(60.0))
+    trial = rehearsal._CommandTrial(ground, said.append)  # type: ignore[arg-type]
+    counted = []
+    for imports, until in ((True, 30.0), (False, 40.0), (True, 1000.0)):
+        now[0] = until
+        trial._count(Importing(imports), [])  # type: ignore[arg-type]
+        trial._checked = until
+        counted.append(trial._time())
+    assert counted == [0.0, 10.0, 1000.0 - 4 * 60.0]
+    assert len(said) == 1
+
+
+def test_time_without_a_processor_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, waits = [0.0], tmp_path / "7" / "schedstat"
+    waits.parent.mkdir()
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr(rehearsal, "_PROC", tmp_path)
+    ground = SimpleNamespace(spec=None, terms=TrialTerms(60.0))
+    trial = rehearsal._CommandTrial(ground, print)  # type: ignore[arg-type]
+    for seconds, waited in ((1.0, 0.0), (11.0, 8.0)):
+        waits.write_text(f"5 {round(waited * 1e9)} 3\n")
+        now[0] = seconds
+        trial._count(Importing(False), [7, 8])  # type: ignore[arg-type]
+        trial._checked = seconds
+    assert trial._time() == 3.0

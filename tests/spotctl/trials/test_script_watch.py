@@ -13,6 +13,9 @@ from tests.spotctl.files.script.test_reading_layouts import HONEST, LIARS
 
 pytestmark = pytest.mark.usefixtures("few_windows")
 
+SWITCHED_OFF = ("yaml_config",)
+"""Scripts whose settings say that they start again."""
+
 NEEDS = {"safetensors_pair": "safetensors", "typer_flag": "typer", "click_flag": "click"}
 
 
@@ -23,6 +26,9 @@ def test_each_layout_is_seen_to_resume(name: str, folder: Path) -> None:
     pytest.importorskip(NEEDS.get(name, "torch"))
     bring(name, folder)
     tried = spotctl("init", f"{name}.py", "--json", "--try").json["script"]["tried"]
+    if name in SWITCHED_OFF:
+        assert tried["verdict"] in ("restarted", "not seen"), tried
+        return
     # A busy computer may be too slow for what a trial waits for: that is not seen, and no restart.
     assert tried["verdict"] in ("resumed", "not seen"), tried
     assert tried["verdict"] == "not seen" or re.search(r"continued at \w+ \d+", tried["saw"])

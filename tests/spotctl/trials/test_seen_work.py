@@ -214,7 +214,9 @@ def test_saves_that_the_next_machine_lacks_are_no_saves(tmp_path: Path) -> None:
     text = torch_script(WHOLE).replace('os.environ["SPOTCTL_CHECKPOINT_DIR"]', '"."')
     found = seen(tmp_path, text)
     assert found == Judgement(
-        Verdict.RESTARTED, "saved state.pt.new in its folder, which the next machine lacks"
+        Verdict.RESTARTED,
+        "saved state.pt.new in its folder, which the next machine lacks; keep it: "
+        "checkpoint.keep names files and folders",
     )
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agileml.runtime.blob_store import FileBlobStore
+from spotctl.agent.checkpoints.copying import CheckpointSync
 from spotctl.agent.checkpoints.local import CheckpointPlanReader
 from spotctl.agent.checkpoints.stored import (
-    CheckpointSync,
     StoredCheckpoints,
     discard_checkpoints,
     have_ended,

@@ -14,6 +14,7 @@ from spotctl.agent.checkpoints.stored import (
     discard_checkpoints,
     forget_ended,
     have_ended,
+    links_of,
     note_ended,
     note_finished,
 )
@@ -164,10 +165,11 @@ def test_a_restored_checkpoint_has_the_times_and_the_links_by_which_programs_fin
     (folder / "outside").symlink_to("/usr")
     (folder / "absolute").symlink_to(folder / "epoch_9")
     names = [name for name, *_ in listing(folder)]
+    more = {"times": [changed for _, _, changed, _ in listing(folder)], "links": links_of(folder)}
     assert names == [f"epoch_{epoch}/{name}" for epoch in (10, 9) for name in (".metadata", "part")]
     checkpoints = StoredCheckpoints(path, 0)
     checkpoints.put_files("run.1", 1, folder, names)
-    checkpoints.put_record(CheckpointRecord("run.1", 1, 0.1, 6, 60.0), names, folder)
+    checkpoints.put_record(CheckpointRecord("run.1", 1, 0.1, 6, 60.0), names, more)
     new = tmp_path / "next"
     assert StoredCheckpoints(path, 0).restore(new) is not None
     assert [str((new / name).readlink()) for name in ("latest", "absolute")] == [

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.checkpoints.stored import CheckpointRecord, CheckpointSync, StoredCheckpoints
+from spotctl.agent.checkpoints.copying import CheckpointSync
+from spotctl.agent.checkpoints.stored import CheckpointRecord, StoredCheckpoints
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.container.processes import MARK
 from spotctl.agent.data import stores, transfer

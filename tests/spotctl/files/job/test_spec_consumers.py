@@ -188,6 +188,7 @@ found = {"run": sys.argv[1], "workdir": os.path.basename(os.getcwd()), "setup": 
 found |= {"env": os.environ["SHARED"], "data": os.listdir(os.environ["DATA_IN"])}
 for name in ("OUTPUT_OUT", "SPOTCTL_CHECKPOINT_DIR"):
     pathlib.Path(os.environ[name], "kept").write_text("kept")
+pathlib.Path(f"{sys.argv[1]}.pt").write_text("kept")
 print(json.dumps(found))
 """
 LAUNCHED = """\
@@ -199,7 +200,7 @@ setup: {setup}
 env: {{SHARED: {letter}}}
 data: {{in: in-{letter}}}
 outputs: {{out: out-{letter}}}
-checkpoint: {{path: checkpoint-{letter}}}
+checkpoint: {{path: checkpoint-{letter}, keep: ['{letter}.*']}}
 tags: {{team: {letter}}}
 notify: {{webhook: "https://example.com/{letter}"}}
 resources: {{clouds: [local], types: [c4.2xlarge]}}
@@ -213,6 +214,7 @@ EXECUTED = (
     "data",
     "outputs",
     "checkpoint.path",
+    "checkpoint.keep",
     "tags",
     "notify.webhook",
 )
@@ -240,7 +242,9 @@ def test_a_launched_command_and_its_reports_read(
     printed = next(line for line in spotctl("logs", "job").out.splitlines() if "workdir" in line)
     found = json.loads(printed.partition(": ")[2])
     found["outputs"] = (tmp_path / f"out-{letter}" / "kept").exists()
-    found["checkpoint.path"] = bool([*(tmp_path / f"checkpoint-{letter}").rglob("*.record")])
+    records = [*(tmp_path / f"checkpoint-{letter}").rglob("*.record")]
+    found["checkpoint.path"] = bool(records)
+    found["checkpoint.keep"] = f".kept/{letter}.pt".encode() in records[-1].read_bytes()
     found["tags"] = f"team={letter}" in spotctl("report", "cost", "--by", "tag", "--json").out
     found["notify.webhook"] = webhooks
     assert found == {
@@ -251,6 +255,7 @@ def test_a_launched_command_and_its_reports_read(
         "data": [letter],
         "outputs": True,
         "checkpoint.path": True,
+        "checkpoint.keep": True,
         "tags": True,
         "notify.webhook": [f"https://example.com/{letter}"],
     }

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.files.script.reading import applied
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.files.script.test_reading import CONSTANT, FOLDER, RESULT, TYPER, job, script
+from tests.spotctl.files.script.test_reading import FOLDER, RESULT, TYPER, job
 
 pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.usefixtures("few_windows")]
 
@@ -60,41 +59,3 @@ def test_arguments_of_other_parsers_keep_the_checkpoint(text: str, command: str)
     assert ended.json["script"]["resumes"]
     assert ended.json["script"]["fill_in"] == ["CORPUS"]
     assert job().program.run == f"python train.py {command}"  # type: ignore[union-attr]
-
-
-def test_two_constants_on_one_line_are_changed_together() -> None:
-    joined = CONSTANT.replace('"out"\ninit_from', '"out"; init_from')
-    [change] = script(joined).changes
-    assert change.line == 4
-    assert script(applied(joined, [change])).resumes
-
-
-SETTINGS = """\
-import json
-import torch
-
-def train():
-    with open("settings.json") as file:
-        settings = json.load(file)
-    if settings["train"]["mode"] == "resume":
-        checkpoint = torch.load(settings["train"]["out"] + "/ckpt.pt")
-    while True:
-        model.train()
-        torch.save(checkpoint, settings["train"]["out"] + "/ckpt.pt")
-        loss.backward()
-"""
-
-
-def test_settings_from_a_file_are_changed_where_they_are_read() -> None:
-    found = script(SETTINGS)
-    assert not found.resumes
-    texts = [change.text for change in found.changes]
-    out = 'settings["train"]["out"]'
-    assert texts == [
-        "import os",
-        f'    {out} = os.environ.get("SPOTCTL_CHECKPOINT_DIR") or {out}',
-        f'    if os.path.exists({out} + "/ckpt.pt"): settings["train"]["mode"] = "resume"',
-    ]
-    changed = applied(SETTINGS, found.changes)
-    assert changed.index(texts[1]) < changed.index(texts[2]) < changed.index("    if settings")
-    assert script(changed).resumes

@@ -40,5 +40,5 @@ def test_a_script_without_a_loop_is_told_what_to_do() -> None:
     )
     ended = spotctl("init", "train.py")
     assert ended.out.startswith("train.py saves nothing while it trains: each eviction")
-    assert "Change train.py by hand, as spotctl knows no lines that would help" in ended.out
+    assert "spotctl init train.py --try --force runs it here, and sees whether" in ended.out
     assert job().program.run == f"python train.py && cp -r m {RESULT}"  # type: ignore[union-attr]

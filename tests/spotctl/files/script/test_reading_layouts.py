@@ -4,38 +4,24 @@ what a trial sees.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from spotctl.files.job.reader import load
-from spotctl.files.script.reading import Change, applied
+from spotctl.files.script.reading import applied, read_script
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.files.layout_scripts_run import SCRIPTS, bring
 
 pytestmark = pytest.mark.usefixtures("few_windows")
 
 FOLDER = '"$SPOTCTL_CHECKPOINT_DIR"'
-CHANGES = {
-    "ddpm_toy": 1,
-    "distributed_checkpoint": 1,
-    "env_switch": 1,
-    "init_from": 2,
-    "init_from_for": 2,
-    "init_from_while": 2,
-    "lit_autoencoder": 2,
-    "newest_glob": 1,
-    "no_save": 2,
-    "partial_fit": 1,
-    "safetensors_pair": 1,
-    "savez_arrays": 3,
-    "sharded": 1,
-    "stream_sgd": 1,
-    "titan_train": 1,
-    "train_gpt": 2,
-    "yaml_config": 2,
-}
+CHANGES = {"init_from": 1, "init_from_for": 1, "init_from_while": 1, "no_save": 2, "train_gpt": 1}
 """The lines to change; the others need none."""
+
+UNREAD = ("titan_train", "yaml_config")
+"""Only a trial shows where these save."""
 
 ARGUMENTS = {
     "epoch_folders": f"--output_dir {FOLDER} $(ls -d {FOLDER}/epoch_*/training.bin 2>/dev/null | sort -V |"
@@ -57,11 +43,11 @@ ARGUMENTS = {
     "trainer_class": f"--out {FOLDER}",
 }
 VARIABLES = {
-    "ddpm_toy": f"$(ls -d {FOLDER}/*/ckpt_*.pt >/dev/null 2>&1 && echo RESUME=latest)",
+    "ddpm_toy": "$(ls -d runs/*/ckpt_*.pt >/dev/null 2>&1 && echo RESUME=latest)",
     "env_file": f"CKPT={FOLDER}/model.joblib",
     "env_path": f"OUT_DIR={FOLDER} $(ls -d {FOLDER}/step-*.pt 2>/dev/null | sort -V |"
     " sed -n '$ {s|^|RESUME_FROM=|; p}')",
-    "env_switch": f"$(ls -d {FOLDER}/last.pt >/dev/null 2>&1 && echo RESUME=1)",
+    "env_switch": "$(ls -d out/last.pt >/dev/null 2>&1 && echo RESUME=1)",
 }
 LIARS = {
     "liar_database": r"continued at part \d+, but",
@@ -85,14 +71,14 @@ def test_lines_and_arguments_make_each_layout_resume_as_far_as_it_is_read(
     name: str, folder: Path
 ) -> None:
     path = bring(name, folder)
-    script = spotctl("init", f"{name}.py", "--json").json["script"]
-    assert len(script["changes"]) == CHANGES.get(name, 0), script["changes"]
-    path.write_text(applied(path.read_text(), [Change(**change) for change in script["changes"]]))
+    changes = read_script(path, folder).changes
+    assert len(changes) == CHANGES.get(name, 0), changes
+    path.write_text(applied(path.read_text(), changes))
     again = spotctl("init", f"{name}.py", "--json", "--force").json["script"]
-    assert (again["resumes"], again["changes"]) == (True, [])
+    assert (again["resumes"], again["changes"]) == (name not in UNREAD, [])
     run = load(Path("job.yaml")).program.run  # type: ignore[union-attr]
     env = f"env {VARIABLES[name]} " if name in VARIABLES else ""
     assert (
-        run.partition(" && cp ")[0].rstrip()
+        re.split(" && (cp|{) ", run)[0].rstrip()
         == f"{env}python {name}.py {ARGUMENTS.get(name, '')}".rstrip()
     )

@@ -1,0 +1,175 @@
+"""Ordinary scripts, which know nothing of spotctl: tried unchanged, and what is kept of what they
+write.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spotctl.files.job.programs import Command
+from spotctl.files.job.reader import load
+from tests.spotctl.command_line import Ended, spotctl
+
+pytestmark = [pytest.mark.usefixtures("few_windows", "folder"), pytest.mark.slow]
+
+LOOP = """
+import argparse, os, pickle, random, sys, time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", default="{out}")
+parser.add_argument("--kind", required={required}, choices=["small", "large"])
+given = parser.parse_args()
+path = os.path.expanduser(given.out)
+os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+model, begin = [0.0] * 8, 0
+if os.path.exists(path):
+    {load}
+for epoch in range(begin, 3000):
+    end = time.process_time() + 0.02
+    while time.process_time() < end:
+        model = [weight + random.random() for weight in model]
+    {skip}
+    if epoch % 10 == 0:
+        with open(path, "wb") as file:
+            pickle.dump((model, epoch + 1), file)
+        {more}
+"""
+LOADS = "model, begin = pickle.load(open(path, 'rb'))"
+SAMPLE = "os.makedirs('samples', exist_ok=True); open(f'samples/{epoch}.bin', 'wb').write(bytes(9))"
+
+
+def script(
+    load: str = LOADS,
+    out: str = "checkpoints/latest.pkl",
+    skip: str = "",
+    more: str = "",
+    required: bool = False,
+) -> None:
+    text = LOOP.format(load=load, out=out, skip=skip, more=more, required=required)
+    Path("train.py").write_text(text)
+
+
+def tried(*words: str) -> tuple[Ended, dict[str, Any]]:
+    ended = spotctl("init", "train.py", "--json", "--try", *words)
+    return ended, ended.json["script"]
+
+
+def job() -> Command:
+    program = load(Path("job.yaml")).program
+    assert isinstance(program, Command)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("out", "more", "keep"),
+    [
+        ("checkpoints/latest.pkl", "", ["checkpoints/"]),
+        ("model.pkl", "print(epoch, file=open('metrics.csv', 'a'))", ["model.pkl"]),
+        ("runs/one/state.pkl", SAMPLE, ["runs/"]),
+    ],
+    ids=["a folder", "a file beside a log", "samples that nothing reads"],
+)
+def test_a_script_resumes_unchanged_with_what_it_needs(
+    out: str, more: str, keep: list[str]
+) -> None:
+    script(out=out, more=more)
+    ended, about = tried()
+    assert ended.code == 0, ended.err
+    assert about["tried"]["verdict"] == "resumed", about
+    assert about["tried"]["keep"] == keep
+    assert (about["resumes"], about["changes"]) == (True, [])
+    assert job().checkpoint is not None
+    assert list(job().checkpoint.keep) == keep  # type: ignore[union-attr]
+
+
+def test_what_is_typed_after_the_script_is_tried_and_written() -> None:
+    script(required=True)
+    ended, about = tried("--", "--kind", "small", "--out", "my run/state.pkl")
+    assert ended.code == 0, ended.err
+    assert about["tried"]["keep"] == ["my run/"], about
+    assert job().run.startswith("python train.py --kind small --out 'my run/state.pkl' && ")
+    assert job().run.endswith(r'cp -r my\ run/ "$OUTPUT_MODEL"')
+
+
+def test_a_script_that_reads_only_how_far_it_was_has_computed_all_again() -> None:
+    script("begin = 0; done = pickle.load(open(path, 'rb'))[1]", skip="pass", out="state.pkl")
+    text = Path("train.py").read_text()
+    text = text.replace("model, begin = [0.0] * 8, 0", "model, begin, done = [0.0] * 8, 0, 0")
+    text = text.replace("random.random()", "1.0").replace(
+        "    pass", "    if epoch < done: continue"
+    )
+    Path("train.py").write_text(text)
+    _, about = tried()
+    assert about["tried"]["verdict"] == "restarted", about
+    assert "took as long as for all the work before" in about["tried"]["saw"]
+    assert (about["resumes"], about["changes"], job().checkpoint) == (False, [], None)
+
+
+def test_a_script_that_takes_any_checkpoint_for_its_end_has_ended_early() -> None:
+    script("print('already trained'); sys.exit(0)")
+    _, about = tried()
+    assert about["tried"]["verdict"] == "restarted", about
+    assert "ended early, once it had its save: already trained" in about["tried"]["saw"]
+    assert job().checkpoint is None
+
+
+def test_a_script_that_fails_by_itself_gets_no_checkpoint_and_a_status() -> None:
+    Path("train.py").write_text("raise ValueError('no data in here')\n")
+    ended, about = tried()
+    assert (ended.code, about["tried"]["verdict"], about["resumes"]) == (1, "failed", None)
+    assert "ValueError: no data in here" in about["tried"]["saw"]
+    assert job().checkpoint is None
+    said = spotctl("init", "train.py", "--try", "--force")
+    assert said.code == 1
+    assert "change" not in said.out
+
+
+def test_a_place_outside_of_the_folder_is_named_and_not_seen_unless_an_argument_moves_it() -> None:
+    script(out="/var/tmp/spotctl-test/state.pkl")
+    _, about = tried()
+    assert about["tried"]["verdict"] in ("failed", "not seen"), about
+    assert "/var/tmp/spotctl-test" in about["tried"]["saw"]
+    assert (about["resumes"], about["changes"], job().checkpoint) == (None, [], None)
+    _, about = tried("--force", "--", "--out", "state.pkl")
+    assert (about["tried"]["verdict"], about["tried"]["keep"]) == ("resumed", ["state.pkl"])
+
+
+ASIDE = """
+import copy, os, queue, threading, time
+import torch
+
+saves = queue.Queue(maxsize=1)
+
+def write():
+    while True:
+        torch.save(saves.get(), "state.pt.new")
+        os.replace("state.pt.new", "state.pt")
+
+threading.Thread(target=write, daemon=True).start()
+net = torch.nn.Linear(30, 30)
+optimizer = torch.optim.Adam(net.parameters())
+step = 0
+if os.path.exists("state.pt"):
+    state = torch.load("state.pt")
+    net.load_state_dict(state["net"]); optimizer.load_state_dict(state["optimizer"])
+    step = state["step"]
+while step < 20000:
+    optimizer.zero_grad()
+    (net(torch.randn(16, 30))).square().mean().backward()
+    optimizer.step()
+    step += 1
+    time.sleep(0.005)
+    if step % 100 == 0:
+        whole = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+        saves.put(copy.deepcopy(whole))
+"""
+
+
+def test_saves_in_a_thread_are_those_of_the_step_that_they_were_taken_at() -> None:
+    pytest.importorskip("torch")
+    Path("train.py").write_text(ASIDE)
+    _, about = tried()
+    assert about["tried"]["verdict"] == "resumed", about
