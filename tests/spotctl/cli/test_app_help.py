@@ -66,7 +66,8 @@ def test_help_of_one_screen_lists_what_is_needed_daily() -> None:
 
 
 def test_the_surface_is_small() -> None:
-    """Decided with the third house: a command or an option more needs another one less. `plan
+    """Decided with the third house: a command or an option more needs another one less, or an issue
+    that names it, as the four of `launch` that replace keys of a file. `plan
     --check` has none: only there a plan may ask a cloud."""
     everything = list(commands())
     options = [
@@ -76,7 +77,7 @@ def test_the_surface_is_small() -> None:
         if option.param_type_name == "option" and option.name != "help"
     ]
     assert len(everything) <= 50
-    assert len(options) <= 282
+    assert len(options) <= 286
     assert not [option.name for option in options if option.hidden]
 
 
