@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from stat import S_ISREG
 
+from agileml.runtime.ground import move
 from spotctl.agent.container.processes import files_being_written
 from spotctl.agent.data.transfer import FolderListing, listing
 
@@ -100,7 +101,7 @@ class KeptPlaces:
         for path in self.paths(kept):
             target = self._work / path.relative_to(kept)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(path, target)
+            move(path, target)
         shutil.rmtree(kept)
 
 

@@ -128,7 +128,7 @@ def test_what_a_program_that_failed_wrote_last_is_not_kept(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert node(tmp_path, "echo whole >state", keep=("state",)).run() == 0
-    assert node(tmp_path, "echo ha >state; exit 3", keep=("state",)).run() == 3
+    assert node(tmp_path, "exec >state; echo ha; exit 3", keep=("state",)).run() == 3
     assert node(tmp_path, "cp state found", keep=("state",)).run() == 0
     assert (tmp_path / "found").read_text() == "whole\n"
 
