@@ -33,7 +33,7 @@ name: {name}
 kind: command
 run: "echo image $TOY_IMAGE, badge $TOY_BADGE; cat hello.txt"
 resources: {{clouds: [toy], types: ["block.*"]}}
-hours: 15m
+hours: 15m on block.2
 {more}
 """
 SETTINGS = """\

@@ -17,7 +17,7 @@ from spotctl.agent.container.processes import marked
 from spotctl.files.job.reader import load
 from spotctl.home.errors import BadRequest
 from spotctl.trials.rehearsal import rehearse
-from spotctl.trials.seen_work import Judgement, Verdict
+from spotctl.trials.seen_work import Judgement, Verdict, WorkMark, judged
 from spotctl.trials.starts import TrialTerms
 from tests.spotctl.launches import command
 
@@ -291,3 +291,27 @@ def test_nothing_survives_the_end_of_the_trial(tmp_path: Path, number: signal.Si
     trial.wait()
     while running(str(tmp_path)) or any((tmp_path / "tmp").iterdir()):
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "spent", "verdict"),
+    [
+        (1.0, 0.5, Verdict.RESUMED),
+        (4.0, 2.0, Verdict.RESTARTED),
+        (4.0, 0.5, Verdict.NOT_SEEN),
+        (1.0, 2.0, Verdict.NOT_SEEN),
+    ],
+)
+def test_work_done_again_in_silence_is_seen_by_both_clocks_or_is_a_doubt(
+    seconds: float, spent: float, verdict: Verdict
+) -> None:
+    """A script without steps saves each second, and has used half a second of a processor."""
+
+    def save(step: int, at: float, used: float) -> WorkMark:
+        return WorkMark("save", at, "state.json", {"step": ("bound", step)}, (), used)
+
+    first = [WorkMark("start", 0.0)]
+    first += [save(step, 1.0 + step, 0.5 + step / 2) for step in range(4)]
+    after = [WorkMark("start", 100.0), WorkMark("load", 101.0, "state.json", spent=0.5)]
+    after += [save(4, 101.0 + seconds, 0.5 + spent)]
+    assert judged(first, first, 4.5, after).verdict is verdict
