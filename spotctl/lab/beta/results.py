@@ -198,7 +198,7 @@ def scores_view(scored: Mapping[str, Calibration], width: int) -> Group:
             f"{better} both constant shares; methods used at {scores.origins} origins: {relied}"
         )
         if not scores.crossed:
-            verdict = "no bid was crossed, as every method predicted"
+            verdict = f"no bid was crossed; Brier score given the present: {scores.brier:.4f}"
         verdicts.append(Text(f"{bid}: {verdict}"))
 
     return Group(table(SCORES, rows, width), *verdicts)

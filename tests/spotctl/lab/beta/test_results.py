@@ -42,10 +42,12 @@ def test_calibrate_scores_against_both_plain_shares(tmp_path: Path) -> None:
     assert restless["against_own_share"]["low"] > 0
     assert restless["brier"] < restless["brier_own_share"]
     assert sum(band["starts"] for band in restless["reliability"]) == restless["starts"]
-    assert (never["bid"], never["brier"], never["beats_both"]) == ("on-demand", 0.0, False)
+    # One model of all bids expects a few crossings even of the highest.
+    assert (never["bid"], never["beats_both"]) == ("on-demand", False)
+    assert never["brier"] < 0.001
     assert picture.read_bytes().startswith(b"\x89PNG")
     text = spotctl("lab", "beta", "calibrate", "aws", *words).out
     assert (
         "0.00001: better than both constant shares; methods used at 4 origins: present at 4" in text
     )
-    assert "on-demand: no bid was crossed, as every method predicted" in text
+    assert "on-demand: no bid was crossed; Brier score given the present: 0.0001" in text
