@@ -28,7 +28,6 @@ from spotctl.files.script.job_text import (
     job_text,
 )
 from spotctl.files.script.reading import (
-    FRAMEWORK_CHANGES,
     REPLACE,
     Change,
     TrainingScript,
@@ -98,13 +97,12 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
     if json_:
         about = {
             "path": str(script.path),
-            "framework": script.libraries.framework,
+            "framework": script.framework,
             "resumes": None if is_unknown else script.resumes,
             "tried": None if seen is None else as_json(TRIED, seen),
             "cost": cost,
             # What was not tried is not proposed.
             "changes": () if seen is None else script.changes,
-            "start_again": () if seen is None else list(_start_again(script)),
             "fill_in": list(fill_in),
             "assumed": answers.assumed,
         }
@@ -198,7 +196,7 @@ def _tried(
 
     by_switch = replace(script, changes=(), seen=True, keep=())
     has_switch = command_of(by_switch, "python") != command_of(plain, "python")
-    ways = [by_switch] if script.saves_in_time and has_switch else []
+    ways = [by_switch] if (script.saves or script.uses_tools) and has_switch else []
     for way in [*ways, *([script] if script.changes else [])]:
         seen = _trial(session, request, way)
         if seen.verdict is Verdict.RESUMED:
@@ -245,7 +243,7 @@ def _write_job(
         with_changes = " with the changes that it proposes" if script.changes else ""
         tried = f"which has tried it{with_changes}: {seen.verdict}."
         text = text.replace(
-            f"which has read the script ({script.libraries.framework}) and not run it.", tried, 1
+            f"which has read the script ({script.framework}) and not run it.", tried, 1
         )
 
     if script.folder != request.job.parent.resolve():
@@ -333,7 +331,6 @@ SCRIPT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("tried", "what a trial saw; null if the script was not tried", of=TRIED),
     Column("cost", "what an eviction costs it; null if it resumes"),
     Column("changes", "changes to the script so that evictions lose no work", each=CHANGE),
-    Column("start_again", "plain values that start again after an eviction"),
     Column("fill_in", "values that you have to fill in by hand"),
     Column("assumed", "true if nothing was asked"),
 )
@@ -351,11 +348,6 @@ WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     *TASK_WRITTEN[1:],
 )
 """The JSON of `spotctl init`; without a script, only the first."""
-
-
-def _start_again(script: TrainingScript) -> Sequence[str]:
-    uses_loop = any("resuming(" in change.text for change in script.changes)
-    return script.loop.values if uses_loop and script.loop is not None else ()
 
 
 def _report(
@@ -380,17 +372,18 @@ def _report(
             "starts, and try again"
         )
         return
-    session.say(f"{script.path} {_lack(script)}: {cost}")
     if seen is None:
         session.say(
+            f"{script.path} does not resume, as far as reading it shows: {cost}",
             f"spotctl init {script.path} --try --force runs it here, and sees whether it resumes "
-            "and what the next machine needs"
+            "and what the next machine needs",
         )
         return
 
     session.say(
+        f"{script.path} does not resume: {cost}",
         f"So that evictions lose no work, change {counted(len(script.changes), 'line')} of "
-        f"{script.path}:"
+        f"{script.path}:",
     )
     for change in sorted(script.changes, key=attrgetter("line")):
         place = (
@@ -400,26 +393,6 @@ def _report(
         )
         session.out.print(f"  {place}:", markup=False, soft_wrap=True)
         session.out.print(change.text, markup=False, soft_wrap=True)
-
-    if values := _start_again(script):
-        session.say(
-            f"These start again after an eviction, unless you keep them in a dict for resuming(): "
-            f"{', '.join(values)}"
-        )
-
-
-def _lack(script: TrainingScript) -> str:
-    if script.seen is False or script.libraries.framework in FRAMEWORK_CHANGES:
-        return "does not resume"
-    if not script.saves_in_time:
-        return "saves nothing while it trains" if script.saves else "has no save that is recognized"
-    if not script.can_load:
-        only = script.load_condition
-        return f"loads what it saves only if {only}" if only else "never loads what it saves"
-
-    if script.changes:
-        return "saves where the next machine does not look"
-    return "saves and loads in an unknown place"
 
 
 def _next(request: ScriptRequest, answers: ScriptAnswers, *, is_proposed: bool) -> str:

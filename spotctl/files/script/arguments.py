@@ -34,22 +34,17 @@ class Argument:
     def is_positional(self) -> bool:
         return not self.flag.startswith("-") and not self.flag.endswith("=")
 
-    @property
-    def before_value(self) -> str:
-        """The words in front of the value on a command line."""
-        if self.is_positional:
-            return ""
-        if self.flag.endswith("="):
-            return self.flag
-        return f"{self.flag} "
-
     def given(self, value: str) -> str:
         """The words that give the argument a value on a command line."""
-        return self.flag if self.is_switch else f"{self.before_value}{value}"
+        if self.is_switch:
+            return self.flag
+        if self.is_positional or self.flag.endswith("="):
+            return value if self.is_positional else f"{self.flag}{value}"
+        return f"{self.flag} {value}"
 
 
-def arguments_of(source: ScriptSource) -> tuple[Argument, ...]:
-    """All arguments, in the order of the script; the first definition of a name counts."""
+def arguments_of(source: ScriptSource) -> dict[str, Argument]:
+    """All arguments by their names, in the order of the script; the first definition counts."""
     arguments: dict[str, Argument] = {}
     for argument in (
         *_declared(source),
@@ -60,7 +55,7 @@ def arguments_of(source: ScriptSource) -> tuple[Argument, ...]:
     ):
         arguments.setdefault(argument.name, argument)
 
-    return tuple(arguments.values())
+    return arguments
 
 
 def _declared(source: ScriptSource) -> Iterator[Argument]:
@@ -86,17 +81,17 @@ def _argument(words: list[str], call: ast.Call, *, is_positional: bool) -> Argum
     long_flags = [word for word in flags if word.startswith("--")]
     flag = max(long_flags or flags, key=len).partition("/")[0]
     named = [word for word in words if word.isidentifier()] or [flag]
-    name = _text(given.get("dest")) or named[0]
+    name = str(_constant(given.get("dest")) or named[0])
     default = _constant(given.get("default"))
 
-    is_optional = "default" in given or _text(given.get("nargs")) in ("?", "*")
+    is_optional = "default" in given or _constant(given.get("nargs")) in ("?", "*")
     is_demanded = _constant(given.get("required")) is True
     required = is_demanded or (is_positional and not is_optional)
 
     # click writes `--resume/--fresh`.
     is_pair = default is not True and any("/" in word for word in flags)
     is_flag = _constant(given.get("is_flag")) is True
-    is_stored = _text(given.get("action")) == "store_true"
+    is_stored = _constant(given.get("action")) == "store_true"
     is_switch = is_stored or is_flag or is_pair
 
     python_name = name.lstrip("-").replace("-", "_")
@@ -107,7 +102,12 @@ def _argument(words: list[str], call: ast.Call, *, is_positional: bool) -> Argum
 
 def _of_functions(source: ScriptSource) -> Iterator[Argument]:
     """Parameters of the functions that typer and fire make a command of."""
-    names = command_functions(source)
+    commands = list[ast.expr]()
+    for call in source.calls:
+        if source.called(call) in ("typer.run", "fire.Fire"):
+            commands += call.args[:1]
+    names = {command.id for command in commands if isinstance(command, ast.Name)}
+
     uses_typer = "typer" in source.text and "click" not in source.aliases.values()
     for function in source.functions.values():
         is_command = function.name in names
@@ -132,16 +132,6 @@ def _of_functions(source: ScriptSource) -> Iterator[Argument]:
             value = None if missing else _constant(default)
             # typer makes `--resume/--no-resume` of it, and fire takes both forms.
             yield Argument(flag, parameter.arg, value, missing, is_switch=value is False)
-
-
-def command_functions(source: ScriptSource) -> set[str]:
-    """The functions that a call of typer or fire makes a command of."""
-    names = set[str]()
-    for call in source.calls:
-        first = call.args[0] if call.args else None
-        if isinstance(first, ast.Name) and source.called(call) in ("typer.run", "fire.Fire"):
-            names.add(first.id)
-    return names
 
 
 def _of_dataclasses(source: ScriptSource) -> Iterator[Argument]:
@@ -222,8 +212,12 @@ def _of_environment(source: ScriptSource) -> Iterator[Argument]:
                 reads.append((name, None))
 
     for name, default in reads:
-        variable = _text(name)
-        if variable.isidentifier() and not _OF_OTHERS.match(variable):
+        variable = str(_constant(name))
+        if (
+            isinstance(_constant(name), str)
+            and variable.isidentifier()
+            and not _OF_OTHERS.match(variable)
+        ):
             yield Argument(f"{variable}=", variable, _constant(default), is_variable=True)
 
 
@@ -232,8 +226,3 @@ def _constant(node: ast.AST | None) -> object:
         return ast.literal_eval(node) if isinstance(node, ast.expr) else None
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
-
-
-def _text(node: ast.AST | None) -> str:
-    value = _constant(node)
-    return value if isinstance(value, str) else ""

@@ -3,6 +3,8 @@
 import ast
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from spotctl.files.script.reading import TrainingScript
@@ -27,6 +29,7 @@ _SIMPLE = (
     ast.operator,
     ast.cmpop,
     ast.boolop,
+    ast.expr_context,
     ast.unaryop,
 )
 """The parts of a condition that can be decided without running the script."""
@@ -181,33 +184,34 @@ class FlatProgram:
             return None
 
         defaults: dict[str, Any] = {}
-        for argument in self._script.arguments:
+        for argument in self._script.arguments.values():
             if not argument.required:
                 defaults[argument.name] = False if argument.is_switch else argument.default
 
-        class Defaults(ast.NodeTransformer):
-            def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-                if isinstance(node.value, ast.Name) and node.attr in defaults:
-                    return ast.copy_location(ast.Constant(defaults[node.attr]), node)
-                return node
-
-        filled = Defaults().visit(copy.deepcopy(test))
-        if not all(isinstance(node, _SIMPLE) for node in ast.walk(filled)):
+        # Each argument is an attribute of a name, such as args.
+        known = [node for node in nodes_of(ast.Attribute, test) if node.attr in defaults]
+        holders = [node.value for node in known if isinstance(node.value, ast.Name)]
+        decided = {*known, *holders}
+        if len(holders) < len(known) or not all(
+            isinstance(node, _SIMPLE) or node in decided for node in ast.walk(test)
+        ):
             return None
 
-        expression = ast.fix_missing_locations(ast.Expression(filled))
-        # Constants.
-        return bool(eval(compile(expression, "condition", "eval"), {"__builtins__": {}}))  # noqa: S307
+        names = dict.fromkeys((holder.id for holder in holders), SimpleNamespace(**defaults))
+        expression = ast.fix_missing_locations(ast.Expression(test))
+        code = compile(expression, "condition", "eval")
+        # Constants and defaults.
+        return bool(eval(code, {"__builtins__": {}, **names}))  # noqa: S307
 
 
+@dataclass
 class _Renamed(ast.NodeTransformer):
     """Replaces names by other names or values."""
 
-    def __init__(self, names: Mapping[str, ast.expr]) -> None:
-        self._names = names
+    names: Mapping[str, ast.expr]
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        new = self._names.get(node.id)
+        new = self.names.get(node.id)
         if new is None:
             return node
         new = copy.deepcopy(new)

@@ -33,6 +33,10 @@ _SMALL = {
     re.compile(r"batch_?size$"): 8,
 }
 """Arguments that a trial gives a smaller number, and the number."""
+_PLAIN_LINE = re.compile(r"[\w~](?:(?!: | #).)*")
+"""Lines that YAML reads as one text: without a mapping, a comment or a flow."""
+_PLAIN_WORD = re.compile(r"[\w/.~][\w/.~:@+-]*")
+"""A path that may stand between braces."""
 _RANKS = re.compile(
     r"[\"']LOCAL_RANK[\"']|[\"']WORLD_SIZE[\"']|\bimport deepspeed\b|\bimport torchtitan\b|\bfrom torchtitan"
 )
@@ -67,9 +71,6 @@ def job_text(
     """
     python = "python" if answers.is_local else _ENVIRONMENT
     command, data, missing = command_of(script, python, is_trial=is_trial)
-    # YAML reads it in another way where it looks like a mapping, a comment or a flow.
-    is_plain = re.search(r": | #|^[^\w~]", command) is None
-
     span = span_text(answers.span)
     assumed = []
     if answers.assumed:
@@ -81,14 +82,14 @@ def job_text(
         market = span_text(answers.span * answers.speed)
         hours = f"hours: {market} # market time if never evicted: {answers.speed} times {span}"
 
-    read = f"which has read the script ({script.libraries.framework}) and not run it."
+    read = f"which has read the script ({script.framework}) and not run it."
     lines = [
         f"# Written by spotctl init {script.path}, {read}",
         *assumed,
         "",
         f"name: {job_name(script)}",
         "kind: command",
-        *_setup_and_run(script, command if is_plain else _single_quoted(command), answers),
+        *_setup_and_run(script, _in_yaml(command, _PLAIN_LINE), answers),
         *_checkpoint(script, answers),
         *_outputs_and_data(script, command, data, answers),
         hours,
@@ -108,27 +109,29 @@ def command_of(
     the arguments that only a person can give."""
     # A word stands for the value of an argument without a default; a switch has none.
     required = dict[str, str]()
-    for argument in script.arguments if not script.typed else ():
+    for argument in script.arguments.values() if not script.typed else ():
         if argument.required:
             required[argument.name] = "" if argument.is_switch else _stand_in(argument)
 
     # What is typed stays as it is, and nothing else is said of it.
     data = _data_of(script) if not script.typed else {}
-    given = (_switches(script) if not script.typed else {}) | required
+    given = dict(required)
     given |= {name: f'"$DATA_{name.upper()}"' for name in data}
     resumes = script.resumes and not script.is_plain
     if resumes:
-        given |= dict(_argument_places(script, script.repeated_saves, CHECKPOINTS))
+        given |= dict(_argument_places(script, script.saves, CHECKPOINTS))
     given |= _result_places(script) if not script.is_plain else {}
     if is_trial and not script.typed:
         given |= _small_steps(script)
     words_typed = {word.partition("=")[0] for word in script.typed}
-    typed = {each.name for each in script.arguments if each.flag.rstrip("=") in words_typed}
+    typed = {
+        each.name for each in script.arguments.values() if each.flag.rstrip("=") in words_typed
+    }
     given = {name: value for name, value in given.items() if name not in typed}
 
     # Positionals keep their order.
-    positional = [argument for argument in script.arguments if argument.is_positional]
-    options = [argument for argument in script.arguments if not argument.is_positional]
+    positional = [argument for argument in script.arguments.values() if argument.is_positional]
+    options = [argument for argument in script.arguments.values() if not argument.is_positional]
     words, variables = [shlex.quote(word) for word in script.typed], list[str]()
     for argument in (*positional, *options):
         if argument.name in given:
@@ -166,8 +169,8 @@ def _data_of(script: TrainingScript) -> dict[str, str]:
     contain.
     """
     data: dict[str, str] = {}
-    saved = {save.place.name for save in (*script.saves, *script.loads)}
-    for argument in script.arguments:
+    saved = {save.place.name for save in (*script.saves, *script.final_saves, *script.loads)}
+    for argument in script.arguments.values():
         default = argument.default
         is_path = isinstance(default, str) and re.search(r"[/\w]", default)
         if argument.name in saved or not is_path:
@@ -189,17 +192,13 @@ def job_name(script: TrainingScript) -> str:
         return "training"
 
 
-def _in_flow(text: str) -> str:
-    """A path as it stands between braces."""
-    return text if re.fullmatch(r"[\w/.~][\w/.~:@+-]*", text) else _single_quoted(text)
-
-
-def _single_quoted(text: str) -> str:
-    return f"'{text.replace(chr(39), chr(39) * 2)}'"
+def _in_yaml(text: str, plain: re.Pattern[str]) -> str:
+    """A text as YAML reads it where only some texts can stand without quotes."""
+    return text if plain.fullmatch(text) else "'" + text.replace("'", "''") + "'"
 
 
 def _setup_and_run(script: TrainingScript, command: str, answers: ScriptAnswers) -> Iterator[str]:
-    install = script.libraries.install
+    install = script.install
     if not answers.is_local:
         yield "setup: | # on each machine, before the command"
         yield "  sudo apt-get -qq update && sudo apt-get -qq install -y python3-venv"
@@ -213,7 +212,7 @@ def _setup_and_run(script: TrainingScript, command: str, answers: ScriptAnswers)
     yield f"run: {command}"
 
     known = []
-    for argument in script.arguments:
+    for argument in script.arguments.values():
         is_option = not (argument.is_positional or argument.is_variable)
         if is_option and argument.default not in (None, "", False):
             words = " ".join(str(argument.default).split())
@@ -235,17 +234,18 @@ def _checkpoint(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]
         folder = f"{_store(answers)}{job_name(script)}/checkpoints/"
     if script.resumes:
         # Globs are plain text within quotes only.
-        places = ", ".join(map(_in_flow, script.keep))
+        places = ", ".join(_in_yaml(place, _PLAIN_WORD) for place in script.keep)
         keep = f", keep: [{places}]" if places else ""
-        yield f"checkpoint: {{path: {_in_flow(folder)}{keep}}} # copies of what the script saves, for the next machine"
+        what = "copies of what the script saves, for the next machine"
+        yield f"checkpoint: {{path: {_in_yaml(folder, _PLAIN_WORD)}{keep}}} # {what}"
     elif script.changes:
         yield "# No checkpoint: each eviction starts the script from scratch. Change the lines that a trial shows, try"
         yield f"# it again (spotctl init {script.path} --try --force), or uncomment this:"
-        yield f"# checkpoint: {{path: {_in_flow(folder)}}}"
+        yield f"# checkpoint: {{path: {_in_yaml(folder, _PLAIN_WORD)}}}"
     else:
         yield "# No checkpoint: each eviction starts the script from scratch. Uncomment this if the script saves to"
         yield "# $SPOTCTL_CHECKPOINT_DIR, and loads from there when it starts:"
-        yield f"# checkpoint: {{path: {_in_flow(folder)}}}"
+        yield f"# checkpoint: {{path: {_in_yaml(folder, _PLAIN_WORD)}}}"
 
 
 def _outputs_and_data(
@@ -254,7 +254,8 @@ def _outputs_and_data(
     has_results = RESULTS in command
     if has_results:
         folder = "results" if answers.is_local else f"{_store(answers)}{job_name(script)}/results/"
-        yield f"outputs: {{model: {_in_flow(folder)}}} # the files that the command leaves in $OUTPUT_MODEL"
+        what = "the files that the command leaves in $OUTPUT_MODEL"
+        yield f"outputs: {{model: {_in_yaml(folder, _PLAIN_WORD)}}} # {what}"
 
     if not data:
         return
@@ -266,7 +267,7 @@ def _outputs_and_data(
         places = {name: f"{_store(answers)}{name}/" for name in data}
         copied = f" # copies of {', '.join(data.values())}, made by you"
 
-    yield f"data: {{{', '.join(f'{name}: {_in_flow(path)}' for name, path in places.items())}}}{copied}"
+    yield f"data: {{{', '.join(f'{name}: {_in_yaml(path, _PLAIN_WORD)}' for name, path in places.items())}}}{copied}"
 
 
 def _resources(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]:
@@ -317,17 +318,10 @@ def first_region(cloud: str) -> str:
 CHECKPOINTS, RESULTS = '"$SPOTCTL_CHECKPOINT_DIR"', '"$OUTPUT_MODEL"'
 
 
-def _switches(script: TrainingScript) -> dict[str, str]:
-    """Switches without which the script does not save its result."""
-    tests = [test for save in script.final_saves for test in script.conditions(save)]
-    names = {test.attr for test in tests if isinstance(test, ast.Attribute)}
-    return {name: "" for name in names if name in script.by_name and script.by_name[name].is_switch}
-
-
 def _small_steps(script: TrainingScript) -> dict[str, str]:
     """Arguments with which the script saves within seconds."""
     small = {}
-    for argument in script.arguments:
+    for argument in script.arguments.values():
         given = argument.default
         for words, most in _SMALL.items():
             if words.search(argument.name) and type(given) is int and given > most:
@@ -337,12 +331,12 @@ def _small_steps(script: TrainingScript) -> dict[str, str]:
 
 def _result_places(script: TrainingScript) -> dict[str, str]:
     """Arguments that say where only the result is saved."""
-    used = {save.place.name for save in (*script.repeated_saves, *script.loads)}
+    used = {save.place.name for save in (*script.saves, *script.loads)}
     finals = [save for save in script.final_saves if save.place.name not in used]
     # The callback of spotctl keeps checkpoints, so the folder of a Trainer of Hugging Face is a
     # result.
     folder = {}
-    if "output_dir" in script.by_name and script.uses_tools:
+    if "output_dir" in script.arguments and script.uses_tools:
         folder["output_dir"] = RESULTS
     return folder | dict(_argument_places(script, finals, RESULTS))
 
@@ -351,7 +345,7 @@ def _argument_places(
     script: TrainingScript, saves: Sequence[SaveCall], folder: str
 ) -> Iterator[tuple[str, str]]:
     for place in (save.place for save in saves):
-        argument = script.by_name.get(place.name) if place.head in GIVEN else None
+        argument = script.arguments.get(place.name) if place.head in GIVEN else None
         if argument is not None:
             file = Path(str(argument.default or ""))
             is_folder = place.tail or not file.suffix
@@ -367,9 +361,9 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
     """The argument from which the script resumes, and the words that give it if there is a
     checkpoint.
     """
-    saved = [save.place for save in script.repeated_saves if save.place.head is not Head.UNKNOWN]
+    saved = [save.place for save in script.saves if save.place.head is not Head.UNKNOWN]
     first = _path(script, saved[0]) if saved else f"{CHECKPOINTS}/*"
-    for argument in script.arguments:
+    for argument in script.arguments.values():
         is_asked_for = RESUMING.search(argument.name.lower()) and argument.default is not True
         if argument.name in given or not is_asked_for:
             continue
@@ -416,24 +410,19 @@ def _newest(
 
     # In the order of their numbers: a copy of a checkpoint has new times on some stores.
     strip = f"s|{inner}$||; " if inner else ""
-    newest = f"sort -V | sed -n '$ {{{strip}s|^|{argument.before_value}|; p}}'"
+    newest = f"sort -V | sed -n '$ {{{strip}s|^|{argument.given('')}|; p}}'"
     return f"$(ls -d {path} 2>/dev/null | {newest})"
 
 
 def _path(script: TrainingScript, place: ScriptPlace) -> str:
     """The path of a save, in the folder of checkpoints or where the script has it."""
+    # What is written under another name at first has this one in the end.
     if place.head is Head.LITERAL:
         return UNFINISHED.sub("", f"{place.name}{place.tail}")
-    return f"{CHECKPOINTS}/{_below(script, place)}"
-
-
-def _below(script: TrainingScript, place: ScriptPlace) -> str:
-    """The path of a save below the folder of checkpoints."""
-    argument = script.by_name.get(place.name) if place.head in GIVEN else None
-    whole = place.tail or (str(argument.default) if argument and argument.default else place.file)
-    below = whole.strip("/") if place.tail else Path(whole).name or "*"
-    # What is written under another name at first has this one in the end.
-    return UNFINISHED.sub("", below)
+    argument = script.arguments.get(place.name) if place.head in GIVEN else None
+    name = Path(str(argument.default)).name if argument and argument.default else ""
+    below = place.tail.strip("/") or name or "*"
+    return f"{CHECKPOINTS}/{UNFINISHED.sub('', below)}"
 
 
 def _copies(script: TrainingScript) -> Iterator[str]:
@@ -441,13 +430,12 @@ def _copies(script: TrainingScript) -> Iterator[str]:
     finals = {name: save for save in script.final_saves if (name := _fixed_name(save.place))}
     if finals:
         copy = f"cp -r {' '.join(map(shlex.quote, sorted(finals)))} {RESULTS}"
-        switches = _switches(script)
-        tests = [test for save in finals.values() for test in script.conditions(save)]
-        switched = [test for test in tests if getattr(test, "attr", None) in switches]
-        is_certain = len(switched) == len(tests)
+        above = [outer for save in finals.values() for outer in script.source.above(save.call)]
+        conditions = [outer.test for outer in above if isinstance(outer, ast.If)]
+        is_certain = all("__name__" in ast.unparse(test) for test in conditions)
         yield copy if is_certain else f"{{ {copy} || true; }}"
     elif script.resumes and (script.is_plain or not _result_places(script)):
-        names = {_fixed_name(save.place) for save in script.repeated_saves} - {""}
+        names = {_fixed_name(save.place) for save in script.saves} - {""}
         if script.uses_tools and names:
             # spotctl keeps the state of the loop, and not what the script itself saves in it. The
             # last machine may have had no reason to save.

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -38,15 +37,13 @@ _METHODS = {
 
 @dataclass(frozen=True, slots=True)
 class TrainingLoop:
-    """The outermost loop that trains, the names of what it changes, and plain values that start
-    again with it.
+    """The outermost loop that trains, and the names of what it changes.
 
-    A `while` loop has neither: nothing says where it stands.
+    A `while` loop has none: nothing says where it stands.
     """
 
     node: ast.For | ast.While
     states: tuple[str, ...]
-    values: tuple[str, ...]
     scope: ScriptScope
 
 
@@ -81,9 +78,8 @@ def loop_of(source: ScriptSource) -> TrainingLoop | None:
 
     _, best = min(ranked, key=itemgetter(0))
     scope = source.scope(best)
-    if isinstance(best, ast.While):
-        return TrainingLoop(best, (), (), scope)
-    return TrainingLoop(best, _states(source, best, scope), _values(best, scope), scope)
+    states = () if isinstance(best, ast.While) else _states(source, best, scope)
+    return TrainingLoop(best, states, scope)
 
 
 def _training_functions(source: ScriptSource) -> set[str]:
@@ -117,7 +113,9 @@ def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[st
         for node in nodes_of(ast.Assign, place):
             is_before = place is not scope or node.lineno < loop.lineno
             if is_before and source.scope(node) is place:
-                before |= {target.id: node.value for target in _names(node.targets)}
+                for target in node.targets:
+                    names = target.elts if isinstance(target, ast.Tuple) else [target]
+                    before |= {each.id: node.value for each in names if isinstance(each, ast.Name)}
 
     # Their methods show that they hold a training's state.
     held = set[str]()
@@ -132,33 +130,3 @@ def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[st
         if is_made or name in held:
             states.append(name)
     return tuple(states)
-
-
-def _names(targets: list[ast.expr]) -> Iterator[ast.Name]:
-    for target in targets:
-        parts = target.elts if isinstance(target, ast.Tuple) else [target]
-        yield from (part for part in parts if isinstance(part, ast.Name))
-
-
-def _values(loop: ast.For, scope: ScriptScope) -> tuple[str, ...]:
-    """Plain values, such as the best accuracy so far, that are given before the loop and changed in
-    it.
-    """
-    changed, read = set[str](), set[str]()
-    for node in nodes_of(ast.Assign, *loop.body):
-        changed |= {target.id for target in _names(node.targets)}
-    for added in nodes_of(ast.AugAssign, *loop.body):
-        if isinstance(added.target, ast.Name):
-            changed.add(added.target.id)
-            read.add(added.target.id)
-    for name in nodes_of(ast.Name, *loop.body):
-        if isinstance(name.ctx, ast.Load):
-            read.add(name.id)
-
-    given: dict[str, ast.expr] = {}
-    for node in nodes_of(ast.Assign, scope):
-        if node.lineno < loop.lineno:
-            given |= {target.id: node.value for target in _names(node.targets)}
-
-    carried = sorted(changed & read & given.keys())
-    return tuple(each for each in carried if not isinstance(given[each], ast.Call))

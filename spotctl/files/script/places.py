@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from spotctl.files.script.arguments import Argument, command_functions
-from spotctl.files.script.source import KERAS, LIGHTNING, TRANSFORMERS, ScriptSource, option_of
+from spotctl.files.script.arguments import Argument
+from spotctl.files.script.source import KERAS, ScriptSource, option_of
 
 _MAX_STEPS, _MAX_CALLERS = 30, 4
 _ARGUMENT_HOLDERS = ("args", "arguments", "opt", "opts", "options", "hparams", "config", "cfg")
@@ -67,22 +67,17 @@ class ScriptPlace:
     literal: ast.expr | None = None
     """The expression that a change replaces."""
 
-    @property
-    def file(self) -> str:
-        """The last part of the path, with `*` for what is not known."""
-        whole = f"{self.name if self.head is Head.LITERAL else ''}/{self.tail}".rstrip("/")
-        return whole.rpartition("/")[2]
-
 
 _UNKNOWN = ScriptPlace(Head.UNKNOWN)
 
 
+@dataclass
 class Places:
     """Follows an expression to the place that it means."""
 
-    def __init__(self, source: ScriptSource, arguments: Mapping[str, Argument]) -> None:
-        self._source, self._arguments = source, arguments
-        self._caller = 0
+    _source: ScriptSource
+    _arguments: Mapping[str, Argument]
+    _caller: int = 0
 
     def all_of(self, node: ast.expr | None) -> list[ScriptPlace]:
         """The places that an expression means in a function, by its callers."""
@@ -113,20 +108,16 @@ class Places:
                     part.value if isinstance(part, ast.FormattedValue) else part for part in values
                 ]
                 place = self._joined(parts, steps + 1, "")
-            case ast.BoolOp(values=values):
-                place = self._first_known(values, steps + 1)
-            case ast.IfExp(body=body, orelse=other):
-                place = self._first_known([body, other], steps + 1)
+            case ast.BoolOp() | ast.IfExp():
+                values = node.values if isinstance(node, ast.BoolOp) else [node.body, node.orelse]
+                known = (self.of(value, steps + 1) for value in values)
+                place = next((each for each in known if each.head is not Head.UNKNOWN), _UNKNOWN)
             case ast.Name():
                 place = self._of_name(node, steps + 1)
             case ast.Call():
                 place = self._of_call(node, steps + 1)
 
         return place
-
-    def _first_known(self, choices: list[ast.expr], steps: int) -> ScriptPlace:
-        places = (self.of(choice, steps) for choice in choices)
-        return next((place for place in places if place.head is not Head.UNKNOWN), _UNKNOWN)
 
     def _of_item(self, node: ast.Attribute | ast.Subscript, steps: int) -> ScriptPlace:
         if isinstance(node, ast.Attribute):
@@ -143,21 +134,16 @@ class Places:
         if not isinstance(name, str):
             # One of several paths, such as the newest.
             return self.of(node.value, steps + 1)
-        if self._source.dotted(node.value) == "os.environ":
-            return ScriptPlace(Head.VARIABLE, name)
-        if name in self._arguments:
-            return ScriptPlace(Head.ARGUMENT, name)
+        is_variable = self._source.dotted(node.value) == "os.environ"
+        if is_variable or name in self._arguments:
+            return ScriptPlace(Head.VARIABLE if is_variable else Head.ARGUMENT, name)
 
-        return self._of_setting(node, steps)
-
-    def _of_setting(self, node: ast.Subscript, steps: int) -> ScriptPlace:
-        """The place that the script gives to a setting."""
-        code = ast.unparse(node)
+        # What the script gives to a setting.
+        code, given = ast.unparse(node), list[ast.expr]()
         for other in self._source.nodes:
             if isinstance(other, ast.Assign) and ast.unparse(other.targets[0]) == code:
-                return self.of(other.value, steps + 1)
-
-        return _UNKNOWN
+                given.append(other.value)
+        return self.of(given[0], steps + 1) if given else _UNKNOWN
 
     def _of_call(self, call: ast.Call, steps: int) -> ScriptPlace:
         called = self._source.called(call)
@@ -197,28 +183,28 @@ class Places:
         return replace(first, tail=tail)
 
     def _of_name(self, name: ast.Name, steps: int) -> ScriptPlace:
-        place = self.of(self._value(name), steps + 1)
-        if place.head is not Head.UNKNOWN:
+        place, scope = self.of(self._value(name), steps + 1), self._source.scope(name)
+        if place.head is not Head.UNKNOWN or isinstance(scope, ast.Module):
             return place
-
-        scope = self._source.scope(name)
-        if isinstance(scope, ast.Module):
-            return _UNKNOWN
-        if name.id not in [parameter.arg for parameter in _parameters(scope)]:
+        known = scope.args
+        ordered = [arg.arg for arg in (*known.posonlyargs, *known.args, *known.kwonlyargs)]
+        if name.id not in ordered:
             return _UNKNOWN
 
-        # Functions whose parameters are the arguments: of click, typer and fire.
-        commands = command_functions(self._source)
-        for command, function in self._source.functions.items():
-            if function.decorator_list:
-                commands.add(command)
-        if name.id in self._arguments and scope.name in commands:
+        # click, typer and fire give the arguments to a function that the script itself gives none.
+        callers = self._source.calls_of(scope.name)
+        if name.id in self._arguments and not any(call.args or call.keywords for call in callers):
             return ScriptPlace(Head.ARGUMENT, name.id)
-        return self._of_parameter(scope, name.id, steps)  # type: ignore[arg-type]
+        return self._of_parameter(scope, name.id, ordered, steps)
 
-    def _of_parameter(self, function: ast.FunctionDef, name: str, steps: int) -> ScriptPlace:
+    def _of_parameter(
+        self,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        name: str,
+        ordered: Sequence[str],
+        steps: int,
+    ) -> ScriptPlace:
         """The place that callers pass for a parameter, or that of its default."""
-        ordered = [arg.arg for arg in _parameters(function)]
         position = ordered.index(name) - (ordered[0] == "self")
         # A class is called in place of its __init__.
         owner, called = self._source.parents.get(function), function.name
@@ -248,9 +234,20 @@ class Places:
         best: tuple[bool, int] | None = None
         value: ast.expr | None = None
         for node in self._source.nodes:
-            given = _binding(node, name.id)
+            targets, given = list[ast.expr | None](), None
+            match node:
+                case ast.Assign():
+                    targets, given = [*node.targets], node.value
+                case ast.NamedExpr() | ast.AnnAssign():
+                    targets, given = [node.target], node.value
+                case ast.withitem():
+                    targets, given = [node.optional_vars], node.context_expr
+
+            is_given = any(isinstance(each, ast.Name) and each.id == name.id for each in targets)
             line = getattr(node, "lineno", 0) or getattr(given, "lineno", 0)
-            if given is None or (line > name.lineno and self._source.scope(given) is scope):
+            if given is None or not is_given:
+                continue
+            if line > name.lineno and self._source.scope(given) is scope:
                 continue
             inner = self._source.scope(given)
             if inner is not scope and not isinstance(inner, ast.Module):
@@ -261,25 +258,8 @@ class Places:
         return value
 
 
-def _binding(node: ast.AST, name: str) -> ast.expr | None:
-    """The expression that a statement gives to a name."""
-    match node:
-        case ast.Assign(targets=targets, value=value):
-            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-                return value
-            return None
-        case ast.NamedExpr(target=ast.Name(id=target), value=value) if target == name:
-            return value
-        case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:
-            return value
-        case ast.withitem(context_expr=value, optional_vars=ast.Name(id=target)) if target == name:
-            return value
-    return None
-
-
-def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
-    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-
+_BY_NAME = 99
+"""The position of an argument that has none."""
 
 _SAVES: dict[str, tuple[int, str]] = {
     "torch.save": (1, "f"),
@@ -302,6 +282,10 @@ _SAVING_METHODS: dict[str, tuple[int, str]] = {
     "save_model": (0, "output_dir"),
     "save_state": (0, "output_dir"),
     "save_checkpoint": (0, "filepath save_dir"),
+    "ModelCheckpoint": (0, "dirpath filepath"),
+    "BackupAndRestore": (0, "backup_dir"),
+    "TrainingArguments": (0, "output_dir"),
+    "Seq2SeqTrainingArguments": (0, "output_dir"),
 }
 _LOADS: dict[str, tuple[int, str]] = {
     "torch.load": (0, "f"),
@@ -318,8 +302,11 @@ _LOADING_METHODS: dict[str, tuple[int, str]] = {
     "load_from_checkpoint": (0, "checkpoint_path"),
     "load_state": (0, "input_dir"),
     "load_checkpoint": (0, "load_dir"),
+    "BackupAndRestore": (0, "backup_dir"),
+    "fit": (_BY_NAME, "ckpt_path"),
+    "train": (_BY_NAME, "resume_from_checkpoint"),
 }
-_DATABASE = "sqlite3.connect"
+_DATABASE = {"sqlite3.connect": (0, "database")}
 _WRITES, _READS = re.compile(r"\b(INSERT|REPLACE|UPDATE)\b"), re.compile(r"\bSELECT\b")
 OWN_TOOLS = {"resuming", "SpotCallback", "LeaseIterator", "Gang"}
 """Tools of spotctl that save and resume."""
@@ -333,28 +320,22 @@ class SaveCall:
     place: ScriptPlace
 
 
-def saves_of(source: ScriptSource, places: Places, framework: str) -> list[SaveCall]:
-    """The calls that save, in the order of their lines."""
+def saves_and_loads(
+    source: ScriptSource, places: Places, framework: str
+) -> tuple[list[SaveCall], list[SaveCall]]:
+    """The calls that save, and those that load, in the order of their lines."""
     methods = _SAVING_METHODS | ({"save": (0, "filepath")} if framework == KERAS else {})
     own = {name: at for name, at in methods.items() if name not in source.functions}
     saves = [*_matching(source, places, _SAVES, own)]
     saves = [*_renamed(source, places, saves), *saves]
+    loads = [*_matching(source, places, _LOADS, _LOADING_METHODS)]
 
-    # Folders that a Trainer or a callback saves to by itself.
-    for call in source.calls:
-        name, folder = source.called(call).rpartition(".")[2], ""
-        if name in source.classes:
-            continue
-        if name == "ModelCheckpoint":
-            folder = "dirpath" if framework == LIGHTNING else "filepath"
-        elif name == "BackupAndRestore" and framework == KERAS:
-            folder = "backup_dir"
-        elif name.endswith("TrainingArguments") and framework == TRANSFORMERS:
-            folder = "output_dir"
-        if folder:
-            saves.append(SaveCall(call, places.of(_given(call, 0, folder))))
+    # A database in which the script keeps its state: it writes there, and reads what it wrote.
+    if _WRITES.search(source.text) and _READS.search(source.text):
+        databases = [*_matching(source, places, _DATABASE, {})]
+        saves, loads = saves or databases, loads + databases
 
-    return saves or list(_databases(source, places))
+    return saves, loads
 
 
 def _renamed(source: ScriptSource, places: Places, saves: Sequence[SaveCall]) -> Iterator[SaveCall]:
@@ -380,34 +361,6 @@ def _renamed(source: ScriptSource, places: Places, saves: Sequence[SaveCall]) ->
             yield SaveCall(call, before)
 
 
-def loads_of(source: ScriptSource, places: Places) -> list[SaveCall]:
-    """The calls that load."""
-    loads = [*_matching(source, places, _LOADS, _LOADING_METHODS)]
-    # The Trainers of Lightning and Hugging Face load by themselves, as the callback of Keras does.
-    for call in source.calls:
-        for keyword in call.keywords:
-            value = keyword.value
-            is_off = isinstance(value, ast.Constant) and not value.value
-            if keyword.arg in ("ckpt_path", "resume_from_checkpoint") and not is_off:
-                loads.append(SaveCall(call, places.of(value)))
-
-    for call in source.calls:
-        if source.called(call).endswith("BackupAndRestore"):
-            folder = _given(call, 0, "backup_dir")
-            loads.append(SaveCall(call, places.of(folder)))
-
-    loads += _databases(source, places)
-    return loads
-
-
-def _databases(source: ScriptSource, places: Places) -> Iterator[SaveCall]:
-    """Connections to databases in which the script keeps its state: it writes there, and reads what
-    it wrote.
-    """
-    if _WRITES.search(source.text) and _READS.search(source.text):
-        yield from _matching(source, places, {_DATABASE: (0, "database")}, {})
-
-
 def _matching(
     source: ScriptSource,
     places: Places,
@@ -419,18 +372,12 @@ def _matching(
         at = functions.get(name)
         if at is None and "." in name:
             at = methods.get(name.rpartition(".")[2])
-        if at is not None:
-            yield from (SaveCall(call, place) for place in places.all_of(_given(call, *at)))
+        if at is None:
+            continue
 
-
-def _given(call: ast.Call, position: int, name: str) -> ast.expr | None:
-    value = option_of(call, *name.split())
-    is_spread = any(isinstance(arg, ast.Starred) for arg in call.args)
-    if value is None and position < len(call.args) and not is_spread:
-        return call.args[position]
-    return value
-
-
-def of_machine(place: ScriptPlace) -> bool:
-    """Whether a path is one of spotctl's, which outlives a machine."""
-    return place.head is Head.VARIABLE and place.name.startswith(("SPOTCTL_", "OUTPUT_"))
+        position, option = at
+        given = option_of(call, *option.split())
+        is_spread = any(isinstance(arg, ast.Starred) for arg in call.args)
+        if given is None and position < len(call.args) and not is_spread:
+            given = call.args[position]
+        yield from (SaveCall(call, place) for place in places.all_of(given))

@@ -2,9 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 
@@ -16,15 +15,11 @@ from spotctl.files.script.places import (
     Head,
     Places,
     SaveCall,
-    loads_of,
-    of_machine,
-    saves_of,
+    saves_and_loads,
 )
 from spotctl.files.script.source import (
-    KERAS,
     LIGHTNING,
     TRANSFORMERS,
-    Libraries,
     ScriptSource,
     libraries_of,
     nodes_of,
@@ -57,17 +52,20 @@ class TrainingScript:
     """A script as its job sees it. Paths are relative to `folder`, where the job runs it."""
 
     source: ScriptSource
+    path: Path
+    """The script, as a command in its folder names it."""
     folder: Path
-    libraries: Libraries
-    arguments: tuple[Argument, ...]
+    framework: str
+    install: str
+    """The words after `pip install` for its libraries."""
+    arguments: Mapping[str, Argument]
     saves: tuple[SaveCall, ...]
+    """Those while it trains."""
+    final_saves: tuple[SaveCall, ...]
     loads: tuple[SaveCall, ...]
-    loop: TrainingLoop | None
     changes: tuple[Change, ...]
     uses_tools: bool
     """Whether the script resumes with a tool of spotctl."""
-    load_condition: str = ""
-    """The condition, false as the script is written, under which alone it loads what it saves."""
     seen: bool | None = None
     """Whether a trial saw that it resumes; None if it was not tried, or nothing was seen."""
     keep: tuple[str, ...] = ()
@@ -77,51 +75,20 @@ class TrainingScript:
     typed: tuple[str, ...] = ()
     """The words that the user gives it."""
 
-    @cached_property
-    def path(self) -> Path:
-        """The script, as a command in its folder names it."""
-        return self.source.path.resolve().relative_to(self.folder)
-
     @property
     def resumes(self) -> bool:
         """Whether the script, as it is, goes on where its last save ended, with the arguments that
         a job gives it.
         """
-        if self.seen is not None and not self.changes:
+        if self.changes:
+            return False
+        if self.seen is not None:
             return self.seen
-        return not self.changes and self.saves_in_time and self.can_load
-
-    @property
-    def can_load(self) -> bool:
-        return self.uses_tools or bool(self.loads)
-
-    @property
-    def saves_in_time(self) -> bool:
-        """Whether it saves while it trains, and not only at its end."""
-        return self.uses_tools or bool(self.repeated_saves)
-
-    @property
-    def repeated_saves(self) -> tuple[SaveCall, ...]:
-        return tuple(
-            save for save in self.saves if not _is_after(self.source, save.call, self.loop)
-        )
-
-    @property
-    def final_saves(self) -> tuple[SaveCall, ...]:
-        return tuple(save for save in self.saves if _is_after(self.source, save.call, self.loop))
-
-    def conditions(self, save: SaveCall) -> list[ast.expr]:
-        """The conditions under which a save happens, other than that the script is run."""
-        tests = [outer.test for outer in self.source.above(save.call) if isinstance(outer, ast.If)]
-        return [test for test in tests if "__name__" not in self.source.code(test)]
-
-    @property
-    def by_name(self) -> dict[str, Argument]:
-        return {argument.name: argument for argument in self.arguments}
+        return self.uses_tools or bool(self.saves and self.loads)
 
     def compared(self, name: str) -> set[str]:
         """The words with which the script compares an argument."""
-        places = Places(self.source, self.by_name)
+        places = Places(self.source, self.arguments)
         words = set[str]()
         for compare in nodes_of(ast.Compare, self.source.tree):
             left = compare.left
@@ -161,45 +128,44 @@ def read_script(path: Path, folder: Path, text: str | None = None) -> TrainingSc
     if text is not None:
         source = ScriptSource(path, text, ast.parse(text, str(path)))
 
-    arguments, libraries = arguments_of(source), libraries_of(source, folder)
-    places = Places(source, {argument.name: argument for argument in arguments})
-    loop = loop_of(source)
-    saves = tuple(saves_of(source, places, libraries.framework))
+    arguments, loop = arguments_of(source), loop_of(source)
+    framework, install = libraries_of(source, folder)
+    places = Places(source, arguments)
+    saves, finals = list[SaveCall](), list[SaveCall]()
+    written, read = saves_and_loads(source, places, framework)
+    for save in written:
+        (finals if _is_after(source, save.call, loop) else saves).append(save)
 
-    loads, switches = list[SaveCall](), list[_LoadSwitch]()
-    for load in loads_of(source, places):
-        if not _resumes(load, saves, source, loop):
-            continue
-        switch = _switch(load, source, places)
-        if switch is None:
-            loads.append(load)
-        else:
-            switches.append(switch)
+    loads, switches = list[SaveCall](), list[list[Change]]()
+    for load in read:
+        if _resumes(load, (*saves, *finals), source, loop):
+            switch = _switched(load, source, places)
+            if switch is None:
+                loads.append(load)
+            else:
+                switches.append(switch)
 
-    imported = set[str]()
-    for name in source.aliases.values():
-        if name.startswith("spotctl."):
-            imported.add(name.rpartition(".")[2])
-    uses_tools = not OWN_TOOLS.isdisjoint(imported)
-
-    proposed = list[Change]()
+    own = [name for name in source.aliases.values() if name.startswith("spotctl.")]
+    uses_tools = not OWN_TOOLS.isdisjoint(name.rpartition(".")[2] for name in own)
+    changes, kept = list[Change](), list[str]()
     if not uses_tools:
-        proposed += _changes(source, libraries.framework, loop, saves, loads, switches)
-    changes = tuple(checked(source, proposed))
-    condition = switches[0].condition if switches and not loads else ""
+        switched = next(iter(switches), []) if saves and (loads or switches) else None
+        changes = _changes(source, framework, loop, switched)
+        kept += filter(None, map(_kept, (*saves, *finals)))
 
     return TrainingScript(
         source,
+        path.resolve().relative_to(folder),
         folder,
-        libraries,
+        framework,
+        install,
         arguments,
-        saves,
+        tuple(saves),
+        tuple(finals),
         tuple(loads),
-        loop,
-        changes,
+        tuple(changes),
         uses_tools,
-        condition,
-        keep=() if uses_tools else tuple(dict.fromkeys(filter(None, map(_kept, saves)))),
+        keep=tuple(dict.fromkeys(kept)),
     )
 
 
@@ -213,20 +179,10 @@ def _kept(save: SaveCall) -> str:
     return f"{folder}/" if slash else UNFINISHED.sub("", name)
 
 
-@dataclass(frozen=True, slots=True)
-class _LoadSwitch:
-    """A load for another value of a constant, `if mode == "resume"` after `mode = "scratch"`.
-
-    `chooses` is the constant's text in the script.
+def _switched(load: SaveCall, source: ScriptSource, places: Places) -> list[Change] | None:
+    """Has the script load what it saved, if that is there, where it loads for another value of a
+    constant only: `if mode == "resume"` after `mode = "scratch"`. None if there is no such load.
     """
-
-    load: SaveCall
-    condition: str
-    chooses: ast.expr
-    wanted: str
-
-
-def _switch(load: SaveCall, source: ScriptSource, places: Places) -> _LoadSwitch | None:
     below: ast.AST = load.call
     for outer in source.above(load.call):
         if isinstance(outer, ast.If) and below in outer.body:
@@ -236,9 +192,19 @@ def _switch(load: SaveCall, source: ScriptSource, places: Places) -> _LoadSwitch
                     left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str() as word)]
                 ):
                     chooses, wanted = left, f'"{word}"'
-            place, condition = places.of(chooses), ast.unparse(outer.test)
-            if place.literal is not None and wanted not in ("True", f'"{place.name}"'):
-                return _LoadSwitch(load, condition, place.literal, wanted)
+
+            value = places.of(chooses)
+            if value.literal is not None and wanted not in ("True", f'"{value.name}"'):
+                saved = load.place
+                if saved.head is not Head.LITERAL or "*" in saved.tail:
+                    return []
+                exists = f'os.path.exists("{saved.name}{saved.tail}")'
+                text = f"{wanted} if {exists} else {source.code(value.literal)}"
+                imports = {
+                    name.name for node in nodes_of(ast.Import, source.tree) for name in node.names
+                }
+                needs = [] if "os" in imports else [_import(source, "import os")]
+                return [*needs, *_replaced(source, value.literal, text)]
         below = outer
 
     return None
@@ -253,7 +219,8 @@ def _resumes(
     place = load.place
     if place.head is Head.UNKNOWN:
         return False
-    if of_machine(place) or (place.head in GIVEN and RESUMING.search(place.name.lower())):
+    is_stored = place.head is Head.VARIABLE and place.name.startswith(("SPOTCTL_", "OUTPUT_"))
+    if is_stored or (place.head in GIVEN and RESUMING.search(place.name.lower())):
         return True
     return any((place.head, place.name) == (save.place.head, save.place.name) for save in saves)
 
@@ -286,43 +253,33 @@ def _changes(
     source: ScriptSource,
     framework: str,
     loop: TrainingLoop | None,
-    saves: Sequence[SaveCall],
-    loads: Sequence[SaveCall],
-    switches: Sequence[_LoadSwitch],
-) -> Iterator[Change]:
-    repeated = [save for save in saves if not _is_after(source, save.call, loop)]
-    change = FRAMEWORK_CHANGES.get(framework)
-    if change is not None:
-        already = framework == KERAS and any(of_machine(save.place) for save in saves)
-        if not already:
-            yield from change(source, framework)
-    elif repeated and (loads or switches):
-        yield from _switched(source, switches)
-    elif loop is not None and loop.states:
+    switched: list[Change] | None,
+) -> list[Change]:
+    """The lines with which the script may resume, if it is still Python with them; `switched` are
+    those of a script that saves and loads, None of another.
+    """
+    changes = switched or []
+    if framework in (LIGHTNING, TRANSFORMERS):
+        changes = _trainer_changes(source, framework)
+    elif switched is None and loop is not None and loop.states:
         # The loop of a script that does not resume is wrapped.
         assert isinstance(loop.node, ast.For)
         items = loop.node.iter
         given = ", ".join([source.code(items), *loop.states])
-        yield _import(source, "from spotctl.integrations.loops import resuming")
-        yield from _replaced(source, items, f"resuming({given})")
+        changes = [
+            _import(source, "from spotctl.integrations.loops import resuming"),
+            *_replaced(source, items, f"resuming({given})"),
+        ]
 
-
-def _switched(source: ScriptSource, switches: Sequence[_LoadSwitch]) -> Iterator[Change]:
-    """Has the script load what it saved, if that is there."""
-    for switch in switches:
-        place = switch.load.place
-        if place.head is not Head.LITERAL or "*" in place.tail:
-            continue
-        yield from _with_os(source)
-        exists = f'os.path.exists("{place.name}{place.tail}")'
-        chosen = source.code(switch.chooses)
-        yield from _replaced(source, switch.chooses, f"{switch.wanted} if {exists} else {chosen}")
+    replaced = [change.line for change in changes if change.act == REPLACE]
+    try:
+        ast.parse(applied(source.text, changes))
+    except SyntaxError:
+        return []
+    return changes if len(set(replaced)) == len(replaced) else []
 
 
 REPLACE, INSERT = "replace", "insert"
-
-
-_FOLDER = 'os.environ.get("SPOTCTL_CHECKPOINT_DIR", ".")'
 
 
 def applied(text: str, changes: Sequence[Change]) -> str:
@@ -335,7 +292,7 @@ def applied(text: str, changes: Sequence[Change]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
+def _trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
     """Gives a Trainer of Lightning or Hugging Face the callback that saves, and the newest
     checkpoint.
     """
@@ -372,24 +329,6 @@ def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
     ]
 
 
-def keras_changes(source: ScriptSource, _: str) -> list[Change]:
-    """Gives `fit` the callback of Keras that saves after each epoch and resumes."""
-    starts = [call for call in source.calls if getattr(call.func, "attr", "") == "fit"]
-    if not starts:
-        return []
-
-    names = {full: name for name, full in reversed(source.aliases.items())}
-    tensorflow = names.get("tensorflow", "tensorflow")
-    keras = f"{tensorflow}.keras"
-    for name, full in source.aliases.items():
-        if full in ("keras", "tensorflow.keras"):
-            keras = name
-            break
-
-    backup = f"{keras}.callbacks.BackupAndRestore({_FOLDER})"
-    return [*_with_os(source), *_with_callback(source, starts[0], backup)]
-
-
 def _import(source: ScriptSource, line: str) -> Change:
     """A line after the last import at the top of the script."""
     body = source.tree.body
@@ -402,14 +341,6 @@ def _import(source: ScriptSource, line: str) -> Change:
     is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     above = (first.end_lineno or 1) + 1 if is_docstring else first.lineno
     return Change(above, INSERT, line)
-
-
-def _with_os(source: ScriptSource) -> list[Change]:
-    imported = set[str]()
-    for node in source.tree.body:
-        if isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
-    return [] if "os" in imported else [_import(source, "import os")]
 
 
 def _with_callback(source: ScriptSource, call: ast.Call, callback: str) -> list[Change]:
@@ -461,23 +392,3 @@ def _changed_line(source: ScriptSource, line: int, begin: int, end: int, text: s
     # The tree counts bytes.
     old = source.lines[line - 1].encode()
     return Change(line, REPLACE, (old[:begin] + text.encode() + old[end:]).decode())
-
-
-def checked(source: ScriptSource, changes: Sequence[Change]) -> list[Change]:
-    """The changes, if the script is still Python with them and no two replace the same line;
-    otherwise none.
-    """
-    replaced = [change.line for change in changes if change.act == REPLACE]
-    try:
-        ast.parse(applied(source.text, changes))
-    except SyntaxError:
-        return []
-    return list(changes) if len(set(replaced)) == len(replaced) else []
-
-
-FRAMEWORK_CHANGES = {
-    LIGHTNING: trainer_changes,
-    TRANSFORMERS: trainer_changes,
-    KERAS: keras_changes,
-}
-"""How scripts whose framework has the loop are changed."""

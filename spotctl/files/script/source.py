@@ -3,6 +3,7 @@ statements read, set and change.
 """
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,10 +54,6 @@ class ScriptSource:
             for node in self.nodes
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         }
-
-    @cached_property
-    def classes(self) -> set[str]:
-        return {node.name for node in self.nodes if isinstance(node, ast.ClassDef)}
 
     @cached_property
     def own_values(self) -> dict[str, ast.expr | None]:
@@ -220,17 +217,8 @@ _PRESENT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Libraries:
-    """The framework, what `pip install` takes, and the file that says so, if there is one."""
-
-    framework: str
-    install: str = ""
-    file: str = ""
-
-
-def libraries_of(source: ScriptSource, folder: Path) -> Libraries:
-    """The libraries of a script that runs in a folder."""
+def libraries_of(source: ScriptSource, folder: Path) -> tuple[str, str]:
+    """The framework of a script that runs in a folder, and what `pip install` takes for it."""
     imported = set[str]()
     for node in source.nodes:
         if isinstance(node, ast.Import):
@@ -249,10 +237,9 @@ def libraries_of(source: ScriptSource, folder: Path) -> Libraries:
     for place in places:
         requirements, project = place / "requirements.txt", place / "pyproject.toml"
         if requirements.is_file():
-            name = _relative(requirements, folder)
-            return Libraries(framework, f"-r {name}", name)
+            return framework, f"-r {os.path.relpath(requirements, folder)}"
         if project.is_file() and "[project]" in project.read_text("utf-8", "replace"):
-            return Libraries(framework, _relative(place, folder), "pyproject.toml")
+            return framework, os.path.relpath(place, folder)
 
     own = set[str]()
     for path in (path for place in places for path in place.glob("*")):
@@ -261,11 +248,7 @@ def libraries_of(source: ScriptSource, folder: Path) -> Libraries:
 
     missing = imported - _PRESENT - own
     names = sorted(_PACKAGES.get(name, name.replace("_", "-")) for name in missing)
-    return Libraries(framework, " ".join(names))
-
-
-def _relative(path: Path, folder: Path) -> str:
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+    return framework, " ".join(names)
 
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -377,10 +360,6 @@ def globals_of(function: ast.AST) -> set[str]:
     return {name for node in nodes_of(ast.Global, function) for name in node.names}
 
 
-def calls_in(block: Iterable[ast.AST]) -> list[ast.Call]:
-    return nodes_of(ast.Call, *block)
-
-
 def own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
     """The nodes of a statement, without those of loops in it, whose breaks are their own."""
     if isinstance(statement, LoopStatement):
@@ -403,7 +382,7 @@ def method_of(call: ast.Call) -> str:
 def has_backward(node: ast.AST) -> bool:
     if isinstance(node, Definition):
         return False
-    return "backward" in map(method_of, calls_in([node]))
+    return "backward" in map(method_of, nodes_of(ast.Call, node))
 
 
 def is_call_of(source: ScriptSource, node: ast.AST, *names: str) -> bool:

@@ -19,7 +19,6 @@ from spotctl.files.script.source import (
     LoopStatement,
     ScriptSource,
     Statements,
-    calls_in,
     globals_of,
     has_backward,
     is_call_of,
@@ -160,7 +159,7 @@ def _find_state(training: ScriptTraining) -> None:
     """The names of the optimizer, the scheduler and the network."""
     assert training.outer is not None
     stepped: dict[str, ast.Call] = {}
-    for call in calls_in([training.outer]):
+    for call in nodes_of(ast.Call, training.outer):
         match call.func:
             case ast.Attribute(ast.Name(name), "step"):
                 stepped.setdefault(name, call)
@@ -219,7 +218,8 @@ def _find_network(training: ScriptTraining, step: ast.Call) -> None:
 
     training.module = owners[0]
     modes = []
-    for call in calls_in(each for each in training.setup if isinstance(each, ast.Expr)):
+    expressions = (each for each in training.setup if isinstance(each, ast.Expr))
+    for call in nodes_of(ast.Call, *expressions):
         is_mode = method_of(call) in ("eval", "train")
         if is_mode and names_in([call.func]) == {training.module}:
             modes.append(call)
@@ -233,7 +233,9 @@ def _find_network(training: ScriptTraining, step: ast.Call) -> None:
 
 def _sets_train(training: ScriptTraining) -> bool:
     assert training.outer is not None
-    return any(method_of(call) == "train" and not call.args for call in calls_in([training.outer]))
+    return any(
+        method_of(call) == "train" and not call.args for call in nodes_of(ast.Call, training.outer)
+    )
 
 
 class _LoopReader:
@@ -400,7 +402,9 @@ class _LoopReader:
         if role in roles:
             if role == "clip":
                 (call,) = (
-                    call for call in calls_in([statement]) if method_of(call) == "clip_grad_norm_"
+                    call
+                    for call in nodes_of(ast.Call, statement)
+                    if method_of(call) == "clip_grad_norm_"
                 )
                 given = {key.arg: key.value for key in call.keywords}
                 norm = call.args[1] if len(call.args) > 1 else given.pop("max_norm", None)
@@ -460,14 +464,14 @@ class _LoopReader:
             wrong = set[str]()
             for store in stores:
                 depends = names_read(store) & (self.changed - candidates)
-                if depends or calls_in([store]):
+                if depends or nodes_of(ast.Call, store):
                     wrong |= names_set([store])
             if not wrong & candidates:
                 return candidates
             candidates -= wrong
 
     def _is_counted(self, test: ast.expr) -> bool:
-        source, calls = self.training.source, calls_in([test])
+        source, calls = self.training.source, nodes_of(ast.Call, test)
         lengths = all(is_call_of(source, call, "len", "min", "max", "int") for call in calls)
         return lengths and not names_in([test]) & (self.changed - self.counters)
 
@@ -548,8 +552,10 @@ class _QuietCode:
             isinstance(node, ast.Delete | ast.Yield | ast.Await) for node in ast.walk(statement)
         ):
             return False
-        evaluated = any(method_of(call) == "eval" for call in calls_in([statement]))
-        return all(self._allows_call(call, evaluated, protected) for call in calls_in([statement]))
+        evaluated = any(method_of(call) == "eval" for call in nodes_of(ast.Call, statement))
+        return all(
+            self._allows_call(call, evaluated, protected) for call in nodes_of(ast.Call, statement)
+        )
 
     def _stores_in_containers(self, root: ast.AST) -> bool:
         """Whether parts are set of lists, dicts and sets only."""
@@ -622,8 +628,12 @@ class _QuietCode:
             return True
 
         self._open.add(function.name)
-        evaluated = any(method_of(call) == "eval" for call in calls_in(function.body))
-        modes = [call for call in calls_in(function.body) if method_of(call) in ("eval", "train")]
+        evaluated = any(method_of(call) == "eval" for call in nodes_of(ast.Call, *function.body))
+        modes = [
+            call
+            for call in nodes_of(ast.Call, *function.body)
+            if method_of(call) in ("eval", "train")
+        ]
         try:
             if names_set(function.body) & globals_of(function):
                 return False
@@ -632,7 +642,8 @@ class _QuietCode:
                     for name in names_set([each]):
                         self._values.setdefault(name, []).append(each.value)
             quiet = all(
-                self._allows_call(call, evaluated, set()) for call in calls_in(function.body)
+                self._allows_call(call, evaluated, set())
+                for call in nodes_of(ast.Call, *function.body)
             )
             return quiet and self._stores_in_containers(function)
         finally:

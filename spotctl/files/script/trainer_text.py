@@ -15,6 +15,7 @@ from spotctl.files.script.source import Definition, names_in, names_read, names_
 from spotctl.files.script.trainer_loop import SEEDS, ScriptTraining, slice_of
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
+_AT_THE_TOP = (*_IMPORTS, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _PLAIN_CALLS = re.compile(
     r"^(SimpleNamespace|torch\.device|torch\.cuda\.is_available|int|float|str|len|min|max)$"
 )
@@ -62,7 +63,7 @@ class TrainerText:
         self.problems: list[str] = []
         self._parts = self._slices()
         self._shared = self._shared_statements()
-        own = names_set([*filter(_is_top, self._in_order(ast.stmt)), *self._shared])
+        own = names_set([*self._in_order(_AT_THE_TOP), *self._shared])
         functions = "network", "dataset", "objective", "optimizer", "schedule"
 
         # The script may have a function or a class of such a name.
@@ -193,7 +194,7 @@ class TrainerText:
         plain = {"SimpleNamespace", "len", "int", "float"}
         for each in self._in_order(ast.stmt):
             given = names_set([each])
-            if _is_top(each) or id(each) in shared:
+            if isinstance(each, _AT_THE_TOP) or id(each) in shared:
                 plain |= given
             elif isinstance(each, ast.Assign) and names_read(each) <= plain:
                 called = map(training.source.called, nodes_of(ast.Call, each.value))
@@ -203,7 +204,9 @@ class TrainerText:
                     plain |= given
 
         return [
-            each for each in self._in_order(ast.stmt) if id(each) in shared and not _is_top(each)
+            each
+            for each in self._in_order(ast.stmt)
+            if id(each) in shared and not isinstance(each, _AT_THE_TOP)
         ]
 
     def _in_order(self, kind: type | tuple[type, ...] | object) -> list[ast.stmt]:
@@ -242,7 +245,8 @@ class TrainerText:
         body = [
             each
             for each in self._parts[name]
-            if not _is_top(each) and not any(each is other for other in self._shared)
+            if not isinstance(each, _AT_THE_TOP)
+            and not any(each is other for other in self._shared)
         ]
 
         for each in body:
@@ -266,10 +270,6 @@ class TrainerText:
                     # The script sums this many gradients; the trainer takes their mean.
                     node.value = ast.BinOp(node.value, ast.Mult(), ast.Constant(times))
             yield from textwrap.indent(ast.unparse(statement), "    ").splitlines()
-
-
-def _is_top(each: ast.stmt) -> bool:
-    return isinstance(each, (*_IMPORTS, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
 
 
 def _parses_arguments(value: ast.expr, script: TrainingScript) -> bool:

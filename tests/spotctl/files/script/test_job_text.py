@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.usefixtures("few_wi
 def test_what_machines_install(folder: Path) -> None:
     text = "import cv2\nimport yaml\nimport os\nfrom helpers import x\nimport torch\n"
     (folder / "helpers.py").touch()
-    assert script(text).libraries.install == "opencv-python-headless pyyaml torch"
+    assert script(text).install == "opencv-python-headless pyyaml torch"
     (folder / "pyproject.toml").write_text("[project]\nname = 'x'\n")
-    assert script(text).libraries.install == "."
+    assert script(text).install == "."
     (folder / "requirements.txt").write_text("torch\n")
-    assert script(text).libraries.install == "-r requirements.txt"
+    assert script(text).install == "-r requirements.txt"
 
 
 def test_data_outside_of_the_folder_is_brought_to_the_machines(tmp_path: Path) -> None:

@@ -39,6 +39,6 @@ def test_a_script_without_a_loop_is_told_what_to_do() -> None:
         "import joblib, sklearn.svm\n\nm = sklearn.svm.SVC().fit(x, y)\njoblib.dump(m, 'm')\n"
     )
     ended = spotctl("init", "train.py")
-    assert ended.out.startswith("train.py saves nothing while it trains: each eviction")
+    assert ended.out.startswith("train.py does not resume, as far as reading it shows: each")
     assert "spotctl init train.py --try --force runs it here, and sees whether" in ended.out
     assert job().program.run == f"python train.py && cp -r m {RESULT}"  # type: ignore[union-attr]

@@ -107,24 +107,6 @@ def test_the_lines_to_change_are_those_of_the_script_and_untried_ones_are_not_pr
         (9, "insert", "from spotctl.integrations.loops import resuming"),
         (69, "replace", "    for epoch in resuming(range(1, args.epochs + 1), model):"),
     ]
-    assert found.loop is not None
-    assert found.loop.values == ("best_val_loss", "lr")
-
-
-def test_keras_gets_the_callback_of_keras() -> None:
-    text = (
-        "from tensorflow import keras\n\nm = keras.Model()\nm.fit(a, b, "
-        "callbacks=[stop])\nm.save('m.keras')\n"
-    )
-    found = script(text)
-    backup = 'keras.callbacks.BackupAndRestore(os.environ.get("SPOTCTL_CHECKPOINT_DIR", "."))'
-    assert [line.text for line in found.changes] == [
-        "import os",
-        f"m.fit(a, b, callbacks=[{backup}, stop])",
-    ]
-    again = script(applied(text, found.changes))
-    assert again.resumes
-    assert [save.place.name for save in again.final_saves] == ["m.keras"]
 
 
 def test_a_change_that_would_break_the_script_is_not_proposed() -> None:

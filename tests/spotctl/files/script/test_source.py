@@ -48,7 +48,6 @@ def test_the_scope_of_a_call_is_its_function_and_above_it_is_the_class(tmp_path:
     scope = source.scope(source.calls[-1])
     assert isinstance(scope, ast.FunctionDef)
     assert scope.name == "save"
-    assert source.classes == {"Trainer"}
     assert source.scope(source.tree.body[0]) is source.tree
 
 
