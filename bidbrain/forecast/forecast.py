@@ -307,7 +307,7 @@ without a deadline may take."""
 MAX_WAIT = 2
 """Without a deadline and a value of time, a job may take this multiple of its `hours`, if waiting
 or slower machines make it cheaper."""
-LONGEST_COMPARED = 2000.0
+LONGEST_COMPARED = 1000.0
 """Hours of a job beyond which only its usual strategy, the rival and on demand are compared: its
 plays run over more time than is known of most markets, and take seconds each."""
 

@@ -35,12 +35,12 @@ _DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
 # A job of more than eight hours looks about this many times while nothing happens, and more often
 # near its deadline.
 _LOOKS, _MIN_PAUSE, _LONGEST_LOOK = 96, 5 * MINUTE, 30 * MINUTE
-# A job of more than a thousand hours looks even less often: by a thousandth of the hours beyond,
+# A job of more than 600 hours looks even less often: by a 600th of the hours beyond them,
 # also where an hour is paid up. Of its bill, an hour paid in vain, or a start so much later on a
 # cheaper market, is less than a plan shows, and its plays would take thousands of decisions each.
-_VERY_LONG, _LOOKS_BEYOND = 1000 * HOUR, 1000
-# A job that is not done after this multiple of its expected length plus these hours counts as
-# unfinished.
+_VERY_LONG, _LOOKS_BEYOND = 600 * HOUR, 600
+# A job that is not done after this multiple of its expected length plus these hours, nor these hours
+# after its deadline, counts as unfinished.
 _UNFINISHED_AFTER, _UNFINISHED_AFTER_LEAST = 3, 6 * HOUR
 CLOCKS_AT_RISK, _CLOCK_OF_UNKNOWN_LENGTH = 2, MINUTE
 """Finished clocks that may be lost with all machines: checkpoints are written while the next clock
@@ -53,9 +53,6 @@ another plan; at most the second, where few plays of that one are further than t
 _COMPUTER_SECONDS, _COMPUTER_SPREAD = 5.0, 0.15
 """Seconds by which work on this computer may differ from the job file's word, and the greatest
 share of its length."""
-_MAX_SLOWDOWN = 1.25
-"""A plan that takes this much longer is not chosen for its lower cost."""
-
 
 _PLAYED = WeakKeyDictionary[FirstDecision, Forecast]()
 """The forecasts of plans by their first decisions: a plan is the same if only the turns of other
@@ -150,6 +147,9 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
     else:
         unfinished = _UNFINISHED_AFTER * plan.cost.estimate.hours
         longest = round(unfinished * HOUR) + _UNFINISHED_AFTER_LEAST
+        if decider.deadline is not None:
+            # A job that waits rents nothing until its guard does.
+            longest = max(longest, decider.deadline - plan.at + _UNFINISHED_AFTER_LEAST)
 
     overheads = replace(decider.overheads, startup=startup)
     budget_usd = plan.demand.budget_usd if pays_for_speed else None
@@ -302,12 +302,17 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
 
     with_one = forecast_of(kept)
     without = forecast_of(bare)
+    worth = kept.demand.value_of_time_usd or 0.0
+    usd, bare_usd = (each.usd.median + worth * each.hours.median for each in (with_one, without))
     if without.usd.median > with_one.usd.median * (1 - _MATTERS):
         return (
             f"without one it would cost {usd_text(without.usd.median)}, and all machines may be "
             "lost at once"
         )
-    if without.hours.median > with_one.hours.median * _MAX_SLOWDOWN:
+    hurries = kept.demand.aim is not Aim.LEAST_COST
+    if bare_usd > usd * (1 - _MATTERS) or (
+        hurries and without.hours.median > with_one.hours.median
+    ):
         return (
             f"without one it would take {without.hours.median:.1f} h instead of "
             f"{with_one.hours.median:.1f} h"

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from spotctl.planning.forecast import forecast_of
 from spotctl.show.plans.summary import summary
-from tests.spotctl.planning.drawn_jobs import PLACES, Case, Prices, drawn
+from tests.spotctl.planning.drawn_jobs import PLACES, Case, Prices, case_of, drawn
 from tests.spotctl.planning.properties import PROPERTIES, coarse_plays, costs_no_more, plan_of
 
 _ANY = TypeVar("_ANY")
@@ -90,3 +90,15 @@ def test_a_job_waits_while_spot_machines_cost_nearly_as_much_as_on_demand(
     text = dict(summary(plan))
     assert text["machines"].startswith("at the latest 1 x a.large")
     assert "; waits while spot machines are dear, but not beyond" in text["time"]
+
+
+def test_a_job_that_waits_is_played_until_its_guard_rents_machines() -> None:
+    """It waits for twelve of fifteen hours: plays that ended before had no bill at all."""
+    with coarse_plays():
+        assert PROPERTIES["physical"](case_of(3, 6, small=True))
+
+
+def test_a_slower_training_without_a_reliable_machine_is_weighed_by_the_value_of_its_time() -> None:
+    """Ten cents an hour, and half the cost in twice the time."""
+    with coarse_plays():
+        assert PROPERTIES["another-type"](case_of(3, 2, small=True))
