@@ -82,6 +82,7 @@ def plan(
         # Imported here, so that a refused file costs none of it.
         from spotctl.cli.doctor_checks import FINDINGS, report
         from spotctl.clouds.doctor import exit_code
+        from spotctl.run.start.earlier_runs import continued
         from spotctl.run.start.launch_plans import explained, stored_plans
         from spotctl.run.start.live_markets import on_one_market
         from spotctl.show.columns import as_json
@@ -98,7 +99,7 @@ def plan(
 
         check_picture(plot)
 
-    specs, shared = on_one_market(specs)
+    specs, shared = on_one_market(continued(specs, session.settings, session.remark))
     with waiting(session, what):
         planned = stored_plans(specs, session.settings, at, hours)
     if explain:

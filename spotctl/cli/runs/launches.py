@@ -34,13 +34,13 @@ from spotctl.run.start.admission import (
     check_launchable,
     check_machine_packages,
     checked,
-    continued,
     far_data,
     misplaced_buckets,
     refuse,
     stored_data,
 )
 from spotctl.run.start.concurrent_runs import Launched, begin_late
+from spotctl.run.start.earlier_runs import continued
 from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
 from spotctl.run.start.live_markets import on_one_market
 from spotctl.run.turn.live_strategy import expectation
@@ -96,7 +96,7 @@ def prepare(
 
     concurrent_runs.check_together(specs)
     if not fresh:
-        session.remark(*filter(None, (continued(spec, session.settings) for spec in specs)))
+        specs = continued(specs, session.settings, session.remark)
     specs, remarks = on_one_market(specs)
     session.remark(*remarks)
     moves = not attached and remote_runner.moves(specs, session)

@@ -95,6 +95,12 @@ def store_packages(spec: JobSpec) -> tuple[str, ...]:
     return ()
 
 
+def checkpoint_place(spec: JobSpec) -> str | None:
+    """The path or location where a command keeps its checkpoint."""
+    path = paths_of(spec).get(("checkpoint", "path"))
+    return None if path is None else path.rstrip("/")
+
+
 def written_places(spec: JobSpec) -> set[str]:
     """The locations in object stores below which the job's machines and its launches write."""
     places = {path for loc, path in paths_of(spec).items() if loc[0] != "data"}

@@ -42,7 +42,7 @@ from spotctl.files.job.checks import launch_problems
 from spotctl.files.job.data_places import (
     bucket_at,
     bucket_of,
-    paths_of,
+    checkpoint_place,
     store_packages,
     stored_folders,
 )
@@ -50,7 +50,6 @@ from spotctl.files.job.spec import ANY, JobSpec, ProgramKind
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG, installation_id
-from spotctl.home.paths import Paths
 from spotctl.log.state import covers
 from spotctl.log.statuses import not_ended
 from spotctl.log.store import EventLog
@@ -78,12 +77,6 @@ def check_launchable(spec: JobSpec) -> None:
                 raise BadRequest(f"{spec.name}: {error}") from error
 
 
-def checkpoint_place(spec: JobSpec) -> str | None:
-    """The path or location where a command keeps its checkpoint."""
-    path = paths_of(spec).get(("checkpoint", "path"))
-    return None if path is None else path.rstrip("/")
-
-
 def check_checkpoint_is_free(spec: JobSpec, log: EventLog) -> None:
     """Refuses a place for checkpoints where the run of another job, which has not ended, keeps its
     own.
@@ -99,37 +92,6 @@ def check_checkpoint_is_free(spec: JobSpec, log: EventLog) -> None:
                 f" keeps its checkpoint; write another path, or stop that run (spotctl stop "
                 f"{began.job})"
             )
-
-
-def continued(spec: JobSpec, settings: Settings) -> str:
-    """A sentence about the earlier run at whose end a job begins; empty if it begins at nothing."""
-    paths, place = Paths(settings.home), checkpoint_place(spec)
-    at = f"the checkpoint at {place}"
-    if place is None:
-        if not paths.kept(spec.name).exists():
-            return ""
-        at, whose = "the last state", f" of job {spec.name}"
-    else:
-        from spotctl.agent.checkpoints.stored import has_checkpoint
-
-        try:
-            if not has_checkpoint(place, LAUNCHER):
-                return ""
-        except AgentError:
-            # What keeps it from being read is refused when the run begins.
-            return ""
-        with EventLog(paths.log) as log:
-            began = [
-                f" of run {run} of job {began.job}"
-                for run, began in log.runs().items()
-                if (began.spec.get("checkpoint") or {}).get("path", "").rstrip("/") == place
-            ]
-        whose = began[-1] if began else " of an earlier run"
-
-    return (
-        f"{spec.name}: begins at {at}{whose}; the plan counts the whole work (--fresh begins from "
-        "scratch)"
-    )
 
 
 def refuse(obstacles: Sequence[Finding]) -> None:

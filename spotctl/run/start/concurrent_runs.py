@@ -15,6 +15,7 @@ from threading import Thread
 from types import MappingProxyType
 
 from pricing_data.units import SECOND
+from spotctl.files.job.data_places import checkpoint_place
 from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec, check_planned_together
@@ -36,7 +37,7 @@ from spotctl.log.store import EventLog
 from spotctl.planning.values import JobPlan
 from spotctl.run.following import RunEnd, RunObserver
 from spotctl.run.start import runs
-from spotctl.run.start.admission import check_launchable, checkpoint_place
+from spotctl.run.start.admission import check_launchable
 from spotctl.run.start.live_markets import begin_market
 from spotctl.run.start.shared_queue import SharedQueue, queue_of
 

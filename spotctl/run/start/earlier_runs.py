@@ -1,11 +1,14 @@
-"""The earlier runs of a job in the event log, and what was measured in each."""
+"""The earlier runs of a job in the event log, what was measured in each, and the work that the last
+has left."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from math import ceil
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +16,11 @@ from bidbrain.eviction.hazard import Evidence
 from bidbrain.eviction.survival import Exposure
 from bidbrain.gavel.estimator import MIN_JOBS
 from pricing_data.market import Market
-from pricing_data.units import HOUR
-from spotctl.files.job.reader import written
+from pricing_data.units import HOUR, MINUTE
+from spotctl.agent.errors import AgentError
+from spotctl.files.job.conversions import span_text
+from spotctl.files.job.data_places import checkpoint_place
+from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.home.paths import Paths
 from spotctl.log import store
@@ -27,6 +33,7 @@ from spotctl.log.ledger_reader import events_of, stored_prices
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED, LogRow, RunState
 from spotctl.planning.facts import MAX_RUNS, OVERHEADS, Learned, Observed, learn, most_machines
+from spotctl.run.environment import LAUNCHER
 
 if TYPE_CHECKING:
     from pricing_data.library import Library
@@ -37,6 +44,8 @@ _MAX_OTHERS = 24
 _SAME_WORK = ("kind", "app", "args", "run", "nodes", "data")
 """Keys that must be equal for two runs to be comparable: with another program or other arguments, a
 clock differs."""
+_SAME_HOURS = 0.01
+"""Hours of work that differ by a smaller part are those of the same work."""
 
 
 def learn_from_runs(
@@ -286,3 +295,84 @@ def _evidence(state: RunState) -> Iterator[Evidence]:
         for market, exposure in seen.items()
         if exposure.evictions or not market.is_synthetic
     )
+
+
+# -- the work that is left ---------------------------------------------------------------------------
+
+
+def continued(
+    specs: Sequence[JobSpec], settings: Settings, say: Callable[[str], None]
+) -> list[JobSpec]:
+    """The jobs with the hours of work that are left for them; of each earlier run at whose end one
+    begins, something is said."""
+    after = list[JobSpec]()
+    for spec in specs:
+        begins_at = _earlier_end(spec, settings)
+        after.append(spec)
+        if begins_at is None:
+            continue
+
+        where, left = begins_at
+        work = "the plan counts the whole work"
+        if spec.hours is not None and left is not None:
+            work = f"{left / spec.hours.span:.0%} of {span_text(spec.hours.span)} of work are left"
+            after[-1] = replace(spec, hours=replace(spec.hours, span=left))
+        fresh = "spotctl launch --fresh begins from scratch"
+        say(f"{spec.name}: begins at {where}; {work} ({fresh})")
+
+    return after
+
+
+def _earlier_end(spec: JobSpec, settings: Settings) -> tuple[str, int | None] | None:
+    """The checkpoint or state at which a job begins, and the work that was left there, if that is
+    known; None if the job begins from scratch."""
+    paths, place = Paths(settings.home), checkpoint_place(spec)
+    if place is None:
+        is_kept = not spec.on_ray and paths.kept(spec.name).exists()
+        return (f"the last state of job {spec.name}", None) if is_kept else None
+
+    from spotctl.agent.checkpoints.stored import has_checkpoint
+
+    try:
+        if not has_checkpoint(place, LAUNCHER):
+            return None
+    except AgentError:
+        # What keeps it from being read is refused when the run begins.
+        return None
+
+    states = _runs_at(place, paths)
+    whose = "an earlier run"
+    if states and (last := states[-1].began) is not None:
+        whose = f"run {states[-1].run} of job {last.job}"
+    return f"the checkpoint at {place} of {whose}", _hours_left(spec, states, settings)
+
+
+def _runs_at(place: str, paths: Paths) -> list[RunState]:
+    """The runs that kept their checkpoint in a place, the oldest first."""
+    if not store.exists(paths.log):
+        return []
+    with store.EventLog(paths.log) as log:
+        return [
+            fold(log.of_run(run))
+            for run, began in log.runs().items()
+            if (began.spec.get("checkpoint") or {}).get("path", "").rstrip("/") == place
+        ]
+
+
+def _hours_left(spec: JobSpec, states: Sequence[RunState], settings: Settings) -> int | None:
+    """The hours of a job's work that the last of earlier runs has left; None if it was another
+    work, is done, or is unknown."""
+    whole = left = None
+    for state in states:
+        assert state.began is not None
+        hours = restored(state.began.spec, settings.home).hours
+        if hours is None or spec.hours is None or hours.on != spec.hours.on:
+            return None
+
+        # A run that began with what the one before it had left goes on with the same work.
+        if left is None or abs(hours.span - left) > _SAME_HOURS * left:
+            whole = hours.span
+        share = None if state.ended is None else state.ended.facts.get("work_left")
+        left = None if share is None else max(ceil(hours.span * share / MINUTE), 1) * MINUTE
+
+    return left if spec.hours is not None and whole == spec.hours.span else None

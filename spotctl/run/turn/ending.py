@@ -124,17 +124,14 @@ class EndOfRun:
             elif left:
                 names = ", ".join(f"{resource.kind} {resource.id}" for resource in left)
                 message += f"; {names} could not be removed: run spotctl gc"
+            if outcome != DONE and (share_left := work_left()) is not None:
+                recorded["work_left"] = share_left
             if stop.outcome == BUDGET:
                 # The work that is left, its checkpoint, and the dollars that would finish the job.
-                share_left = work_left()
+                share_left = recorded.get("work_left")
                 more = None if share_left is None else self._budget.to_finish(share_left)
-                known = {"work_left": share_left, "to_finish_usd": more}
-                unfinished: dict[str, Any] = {
-                    name: value for name, value in known.items() if value is not None
-                }
-                unfinished["checkpoint"] = recorded.get("checkpoint")
-                recorded = {**recorded, **unfinished}
-                message = f"{message}{unfinished_text(unfinished)}"
+                recorded |= {} if more is None else {"to_finish_usd": more}
+                message = f"{message}{unfinished_text(recorded)}"
             if left_plan := self._left_plan():
                 recorded["left_plan"] = left_plan
             if costs is not None:

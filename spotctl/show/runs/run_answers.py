@@ -89,7 +89,7 @@ RUN_END: tuple[Column[Any], ...] = (
     Column(
         "outputs", "where the outputs of a command are kept, by name", named="place of this output"
     ),
-    Column("work_left", "share of the work that is left, if the budget ended the run"),
+    Column("work_left", "share of the work that is left, if the run ended before it was done"),
     Column("to_finish_usd", "estimated cost of that rest"),
     Column(
         "left_plan",

@@ -460,3 +460,24 @@ class TestLaunches:
         place = tmp_path / "kept"
         assert re.search(rf"other: begins at the checkpoint at {place} of run counting-\w+", said)
         assert "begins at" not in spotctl("launch", job, "--dry-run", "--fresh").err
+
+    def test_a_plan_counts_the_work_that_an_earlier_run_has_left(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A script fails after 15 saves, then after 15 more; with other hours, it is other work."""
+        monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
+        saves = "for n in $(seq 15); do echo $n > $SPOTCTL_CHECKPOINT_DIR/n; sleep 0.2; done"
+        text = JOB.format(run=f"'{saves}; exit 3'") + "checkpoint: {path: kept}\nhours: 20h\n"
+        job = tmp_path / "job.yaml"
+        job.write_text(text)
+        left = [100]
+        for _ in range(2):
+            assert spotctl("launch", job, "--yes").code == 1
+            planned = " ".join(spotctl("plan", job).err.split())
+            assert (said := re.search(r"; (\d+)% of 20h of work are left", planned)) is not None
+            left.append(int(said[1]))
+        assert left[2] < left[1] < left[0]
+
+        job.write_text(text.replace("20h", "30h"))
+        planned = spotctl("plan", job, "--json")
+        assert "the plan counts the whole work" in " ".join(planned.err.split())
