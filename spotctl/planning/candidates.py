@@ -527,7 +527,7 @@ def length_of(
         return JobLength(f"{parallel.updates:,} updates", units=float(parallel.updates))
 
     if user_hours is None and spec.hours is not None:
-        user_hours = spec.hours.span / HOUR
+        user_hours = spec.hours.span * spec.hours.left / HOUR
     if user_hours is not None:
         return JobLength(
             f"{_hours(user_hours)} of all machines, {hours_from}", hours=user_hours, longest=longest

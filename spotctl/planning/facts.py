@@ -377,6 +377,7 @@ def job_of(
     instead = ""
     if spec.hours is not None:
         instead = f", instead of {spec.hours.span / HOUR:g} in the job file"
+        measured *= spec.hours.left
     return Job(spec, deadline, measured, place, f"as earlier runs took{instead}", profiles, saving)
 
 

@@ -253,8 +253,12 @@ def _on_fewer_markets(
     if not _is_open(plan) or plan.cost.estimate.hours > LONGEST_COMPARED:
         return plan
 
-    waits = bool(plan.decider.usual_prices)
-    same = AllocatedJob(plan.job, plan.demand, plan.share, plan.decision.strategy, waits)
+    # A plan that waits for several zones or types need not wait for the best of them.
+    ways = (True, False) if plan.decider.usual_prices else (False,)
+    allocated = [
+        AllocatedJob(plan.job, plan.demand, plan.share, plan.decision.strategy, waits)
+        for waits in ways
+    ]
     best = plan
     tried = set[str]()
     while len(tried) < _MAX_TRIALS:
@@ -268,13 +272,14 @@ def _on_fewer_markets(
         before = best
         for option in options:
             fewer = replace(option, left_out=left_out)
-            try:
-                rival = _affordable_plan(same, fewer, facts, columns)
-            except (OverBudget, NotInTime):
-                continue
-            if not is_beaten(rival, best) and merits_of(rival) < merits_of(best):
-                best = rival
-                first = fewer
+            for same in allocated:
+                try:
+                    rival = _affordable_plan(same, fewer, facts, columns)
+                except (OverBudget, NotInTime):
+                    continue
+                if not is_beaten(rival, best) and merits_of(rival) < merits_of(best):
+                    best = rival
+                    first = fewer
 
             # Other kinds of machines are compared where this one is cheaper without.
             if best is before:

@@ -134,15 +134,20 @@ def read_span(written: object) -> int:
 def read_work_time(written: object) -> WorkTime:
     """
     >>> read_work_time("4h on c4.2xlarge")
-    WorkTime(span=14400000000, on='c4.2xlarge')
+    WorkTime(span=14400000000, on='c4.2xlarge', left=1.0)
+    >>> read_work_time("4h, 0.25 left")
+    WorkTime(span=14400000000, on=None, left=0.25)
     """
-    span, _, machine = str(written).partition(" on ")
-    return WorkTime(read_span(span if machine else written), machine.strip() or None)
+    whole, _, left = str(written).removesuffix(" left").partition(", ")
+    span, _, machine = whole.partition(" on ")
+    of_text = isinstance(written, str)
+    return WorkTime(read_span(span if of_text else written), machine or None, float(left or 1.0))
 
 
 def work_time_text(work: WorkTime) -> str:
-    span = span_text(work.span)
-    return span if work.on is None else f"{span} on {work.on}"
+    on = "" if work.on is None else f" on {work.on}"
+    left = "" if work.left == 1 else f", {work.left:.6f} left"
+    return f"{span_text(work.span)}{on}{left}"
 
 
 def read_deadline(written: object) -> Within | ByClock:

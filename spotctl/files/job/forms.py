@@ -262,7 +262,7 @@ SPAN = _text(
     conversions.span_text,
 )
 WORK_TIME = _text(
-    rf"{conversions.SPAN_PATTERN}( on {_TYPE})?",
+    rf"{conversions.SPAN_PATTERN}( on {_TYPE})?(, 0\.[0-9]{{1,6}} left)?",
     "a number with a unit, and maybe the type of machine that takes it: 8h, or 8h on c6i.2xlarge",
     conversions.read_work_time,
     conversions.work_time_text,

@@ -100,11 +100,13 @@ class Accelerators:
 @dataclass(frozen=True, slots=True)
 class WorkTime:
     """How long all machines of a job work for it, if they are of the type `on` and none is evicted;
-    of a type that a plan names, if that is None.
+    of a type that a plan names, if that is None. `left` is the share of it that an earlier run has
+    left.
     """
 
     span: int
     on: str | None = None
+    left: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

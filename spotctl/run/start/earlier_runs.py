@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from math import ceil
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from bidbrain.eviction.hazard import Evidence
 from bidbrain.eviction.survival import Exposure
 from bidbrain.gavel.estimator import MIN_JOBS
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE
+from pricing_data.units import HOUR
 from spotctl.agent.errors import AgentError
 from spotctl.files.job.conversions import span_text
 from spotctl.files.job.data_places import checkpoint_place
@@ -44,8 +43,8 @@ _MAX_OTHERS = 24
 _SAME_WORK = ("kind", "app", "args", "run", "nodes", "data")
 """Keys that must be equal for two runs to be comparable: with another program or other arguments, a
 clock differs."""
-_SAME_HOURS = 0.01
-"""Hours of work that differ by a smaller part are those of the same work."""
+_LEAST_LEFT = 0.001
+"""The least share of its work for which a job is planned."""
 
 
 def learn_from_runs(
@@ -151,7 +150,9 @@ def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None
         if isinstance(logged.event, Checkpointed) and not logged.event.rank:
             save_seconds.append(logged.event.seconds)
 
-    is_done = state.ended.outcome == DONE
+    # One that went on with the work of another did only what that one had left.
+    begun = "" if state.began is None else str(state.began.spec.get("hours", ""))
+    is_done = state.ended.outcome == DONE and not begun.endswith(" left")
     hours = sum(row.end - row.begin for row in working) / HOUR
     return Observed(
         state.ended.wall_us,
@@ -315,15 +316,15 @@ def continued(
         where, left = begins_at
         work = "the plan counts the whole work"
         if spec.hours is not None and left is not None:
-            work = f"{left / spec.hours.span:.0%} of {span_text(spec.hours.span)} of work are left"
-            after[-1] = replace(spec, hours=replace(spec.hours, span=left))
+            work = f"{left:.0%} of {span_text(spec.hours.span)} of work are left"
+            after[-1] = replace(spec, hours=replace(spec.hours, left=left))
         fresh = "spotctl launch --fresh begins from scratch"
         say(f"{spec.name}: begins at {where}; {work} ({fresh})")
 
     return after
 
 
-def _earlier_end(spec: JobSpec, settings: Settings) -> tuple[str, int | None] | None:
+def _earlier_end(spec: JobSpec, settings: Settings) -> tuple[str, float | None] | None:
     """The checkpoint or state at which a job begins, and the work that was left there, if that is
     known; None if the job begins from scratch."""
     paths, place = Paths(settings.home), checkpoint_place(spec)
@@ -344,7 +345,7 @@ def _earlier_end(spec: JobSpec, settings: Settings) -> tuple[str, int | None] | 
     whose = "an earlier run"
     if states and (last := states[-1].began) is not None:
         whose = f"run {states[-1].run} of job {last.job}"
-    return f"the checkpoint at {place} of {whose}", _hours_left(spec, states, settings)
+    return f"the checkpoint at {place} of {whose}", _share_left(spec, states, settings)
 
 
 def _runs_at(place: str, paths: Paths) -> list[RunState]:
@@ -359,20 +360,14 @@ def _runs_at(place: str, paths: Paths) -> list[RunState]:
         ]
 
 
-def _hours_left(spec: JobSpec, states: Sequence[RunState], settings: Settings) -> int | None:
-    """The hours of a job's work that the last of earlier runs has left; None if it was another
+def _share_left(spec: JobSpec, states: Sequence[RunState], settings: Settings) -> float | None:
+    """The share of a job's work that the last of earlier runs has left; None if it was another
     work, is done, or is unknown."""
-    whole = left = None
-    for state in states:
-        assert state.began is not None
-        hours = restored(state.began.spec, settings.home).hours
-        if hours is None or spec.hours is None or hours.on != spec.hours.on:
-            return None
+    if not states or states[-1].began is None or states[-1].ended is None or spec.hours is None:
+        return None
 
-        # A run that began with what the one before it had left goes on with the same work.
-        if left is None or abs(hours.span - left) > _SAME_HOURS * left:
-            whole = hours.span
-        share = None if state.ended is None else state.ended.facts.get("work_left")
-        left = None if share is None else max(ceil(hours.span * share / MINUTE), 1) * MINUTE
-
-    return left if spec.hours is not None and whole == spec.hours.span else None
+    hours = restored(states[-1].began.spec, settings.home).hours
+    share = states[-1].ended.facts.get("work_left")
+    if hours is None or share is None or replace(hours, left=1.0) != spec.hours:
+        return None
+    return max(round(hours.left * float(share), 6), _LEAST_LEFT)
