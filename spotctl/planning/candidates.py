@@ -276,9 +276,6 @@ def _demand(
 
     in_units = all(rate.in_units for rate in rates.values())
     work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
-    kept = None
-    if isinstance(spec.program, Command):
-        kept = spec.program.checkpoint
     fits = {facts.snapshot.kinds[kind].type for kind in np.flatnonzero(nu)}
     nu = nu[list(columns.numbers)]
     runs = np.flatnonzero(nu > 0)
@@ -308,7 +305,7 @@ def _demand(
         value_of_time_usd = spec.value_of_time / NANOS_PER_DOLLAR
     aim = aim_of(spec.objective, is_unknown=work.assumed)
     roams = may_roam(spec) and not work.assumed
-    saved_gb = None if kept is None or kept.size is None else kept.size / GB
+    saves, save_time, saved_gb = saves_of(job)
     own_startup = None
     if facts.overheads.startup == OVERHEADS.startup:
         own_startup = local_startup(spec)
@@ -327,8 +324,8 @@ def _demand(
         aim=aim,
         gang=gang,
         roams=roams,
-        saves=kept is not None,
-        save_time=save_time(job),
+        saves=saves,
+        save_time=save_time,
         saved_gb=saved_gb,
         reservations=named,
         reserved=tuple(held_counts),
@@ -410,17 +407,24 @@ def market_speed(spec: JobSpec) -> float:
     return spec.local.speed if spec.is_local else 1.0
 
 
-def save_time(job: Job) -> int | None:
-    """How long a checkpoint took in earlier runs, takes by the job file or its rehearsal, or takes
-    by its size, in microseconds of the market's clock; None if nothing is known."""
+def saves_of(job: Job) -> tuple[bool, int | None, float | None]:
+    """Whether a job saves checkpoints; how long one took in earlier runs, takes by the job file or
+    its rehearsal, or takes by its size, in microseconds of the market's clock; and how many GB it
+    has. None: nothing is known."""
     program = job.spec.program
     kept = program.checkpoint if isinstance(program, Command) else None
+    if kept is None:
+        return False, None, None
+
+    size = job.save_bytes if kept.size is None else kept.size
+    saved_gb = None if size is None else size / GB
+    takes = kept.takes
     if job.save_seconds is not None:
-        return round(job.save_seconds * SECOND * market_speed(job.spec))
-    if kept is None or (kept.takes is None and kept.size is None):
-        return None
-    takes = transfer_time((kept.size or 0) / GB) if kept.takes is None else kept.takes
-    return round(takes * market_speed(job.spec))
+        takes = round(job.save_seconds * SECOND)
+    elif takes is None and kept.size is not None:
+        takes = transfer_time(kept.size / GB)
+    time = None if takes is None else round(takes * market_speed(job.spec))
+    return True, time, saved_gb
 
 
 def local_startup(spec: JobSpec) -> int | None:

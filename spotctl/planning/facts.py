@@ -69,7 +69,7 @@ class Learned:
     if n machines do n^(1 + s) times the work of one (phi is n^s; 0 is linear scaling). `startup`
     and `eviction` are in microseconds, and `remarks` tell the user how they were measured. `hours`
     is how long all its machines need for a job whose work is not counted in clocks. `save_seconds`
-    is what a checkpoint of a command takes.
+    is what a checkpoint of a command takes, and `save_bytes` how large it is.
     """
 
     runs: int
@@ -83,6 +83,7 @@ class Learned:
     hours: float | None
     evidence: tuple[Evidence, ...]
     save_seconds: float | None = None
+    save_bytes: float | None = None
 
     def per_hour(self, name: str, size: float) -> float:
         """Clocks per hour of one machine of a type among `size`: the measured figure, scaled by
@@ -123,7 +124,7 @@ class Observed:
     """One run. `clocks` and `hours` are by the number of spot machines that worked together, and
     hours also by type. `startups` (from allocation to first work) and `losses` (work repeated after
     an eviction) are durations in microseconds. `machine_hours` counts spot machines at work.
-    `saves` are the seconds that its checkpoints took."""
+    `saves` are the seconds that its checkpoints took, and their bytes."""
 
     wall_ended: int
     done: bool
@@ -133,7 +134,7 @@ class Observed:
     startups: tuple[float, ...]
     losses: tuple[float, ...]
     evidence: tuple[Evidence, ...]
-    saves: tuple[float, ...] = ()
+    saves: tuple[tuple[float, int], ...] = ()
 
 
 def learn(
@@ -160,7 +161,7 @@ def learn(
     size, speeds = _speeds(known, vcpus, scaling)
     startups = [span for run in known for span in run.startups]
     losses = [span for run in known for span in run.losses]
-    saves = [span for run in known for span in run.saves]
+    saves = [save for run in known for save in run.saves]
     evidence = chain.from_iterable(run.evidence for run in known)
 
     remarks = [*_remarks("start-up", startups, startup)]
@@ -178,7 +179,8 @@ def learn(
         remarks=tuple(remarks),
         hours=median(done) if done else None,
         evidence=tuple(evidence),
-        save_seconds=median(saves) if saves else None,
+        save_seconds=median(seconds for seconds, _ in saves) if saves else None,
+        save_bytes=median(size for _, size in saves) if saves else None,
     )
 
 
@@ -359,7 +361,9 @@ def job_of(
     `profiles` describe a model that is split over devices.
     """
     place = place or place_of(spec, at)
-    saving = None if learned is None else learned.save_seconds
+    saving = size = None
+    if learned is not None:
+        saving, size = learned.save_seconds, learned.save_bytes
     stop = None
     if isinstance(spec.program, Training):
         stop = spec.program.stop
@@ -372,13 +376,22 @@ def job_of(
     states_its_end = states_its_end or (parallel is not None and parallel.updates is not None)
     measured = None if hours or learned is None or states_its_end else learned.hours
     if measured is None:
-        return Job(spec, deadline, hours, place, profiles=profiles, save_seconds=saving)
+        return Job(
+            spec,
+            deadline,
+            hours,
+            place,
+            profiles=profiles,
+            save_seconds=saving,
+            save_bytes=size,
+        )
 
     instead = ""
     if spec.hours is not None:
         instead = f", instead of {spec.hours.span / HOUR:g} in the job file"
         measured *= spec.hours.left
-    return Job(spec, deadline, measured, place, f"as earlier runs took{instead}", profiles, saving)
+    source = f"as earlier runs took{instead}"
+    return Job(spec, deadline, measured, place, source, profiles, saving, size)
 
 
 def place_of(spec: JobSpec, at: int) -> tuple[str, str] | None:

@@ -95,7 +95,7 @@ class Job:
 
     `place` is the cloud and region that a job which already runs must stay in; `hours_from` says
     where `hours` come from. `profiles` describe the model that is split over the machines' devices.
-    `save_seconds` is what a checkpoint took in earlier runs. `reserved` is the job's part of
+    `save_seconds` is what a checkpoint took in earlier runs, and `save_bytes` its size. `reserved` is the job's part of
     reservations that other jobs name, too; None: all of them.
     """
 
@@ -106,6 +106,7 @@ class Job:
     hours_from: str = SPECIFIED
     profiles: tuple[ModelProfile, ...] = ()
     save_seconds: float | None = None
+    save_bytes: float | None = None
     reserved: tuple[Reservation, ...] | None = None
 
 
@@ -121,7 +122,7 @@ class Demand:
 
     A gang that `saves` has a checkpoint path, without which spotctl cannot sync its checkpoints.
     `save_time` is how long a checkpoint takes, in microseconds of the market's clock, if earlier
-    runs or its size tell, and `saved_gb` how large it is, as the job file says. A job that `roams`
+    runs or its size tell, and `saved_gb` how large it is. A job that `roams`
     may move between regions. `reservations` are those that have not ended, with the machines that
     the job may use of each, and `reserved` these machines by kind, on top of all quotas; empty if
     there are none. `times` are what a launch takes around its work, and `startup` microseconds what

@@ -145,10 +145,10 @@ def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None
         if is_work and not row.reliable:
             working.append(row)
 
-    save_seconds = list[float]()
+    saves = list[tuple[float, int]]()
     for logged in events:
         if isinstance(logged.event, Checkpointed) and not logged.event.rank:
-            save_seconds.append(logged.event.seconds)
+            saves.append((logged.event.seconds, logged.event.bytes))
 
     # One that went on with the work of another did only what that one had left.
     begun = "" if state.began is None else str(state.began.spec.get("hours", ""))
@@ -162,7 +162,7 @@ def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None
         tuple(_startups(state)),
         tuple(_losses(state)),
         tuple(_evidence(state)),
-        tuple(save_seconds),
+        tuple(saves),
     )
 
 

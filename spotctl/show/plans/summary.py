@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from math import ceil, isfinite
 from operator import attrgetter
 
+from rich.filesize import decimal
+
 from bidbrain.forecast.values import Spread
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.known_spells import UNSEEN
@@ -18,7 +20,7 @@ from spotctl.files.job.values import CLOSE
 from spotctl.log.boots import MAX_SILENT_MACHINES
 from spotctl.planning.explain import launch_moment
 from spotctl.planning.forecast import finish_by, forecast_of, turns_to_spot
-from spotctl.planning.values import JobPlan
+from spotctl.planning.values import GB, JobPlan
 from spotctl.show.phrases import (
     EVIDENCE,
     chance,
@@ -235,7 +237,9 @@ def _evictions(plan: JobPlan) -> str:
         effect = "each starts the command from scratch"
     else:
         every = span_words(interval.every)
-        effect = f"the command restarts from its newest checkpoint, saved every {every}"
+        gb = plan.demand.saved_gb
+        size = "" if gb is None else f" ({decimal(round(gb * GB))})"
+        effect = f"the command restarts from its newest checkpoint{size}, saved every {every}"
 
     return f"{odds}; {effect}"
 

@@ -22,7 +22,7 @@ from bidbrain.strategies.base import Offer, Overheads, Rent
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.files.job.reader import loads
 from spotctl.home.config import Settings
-from spotctl.planning.candidates import save_time
+from spotctl.planning.candidates import saves_of
 from spotctl.planning.cost import beta_of, checkpoints_of, estimate, first_hour
 from spotctl.planning.facts import Observed, learn
 from spotctl.planning.fleet import past_of
@@ -217,7 +217,7 @@ def test_the_cost_is_the_measured_one_in_market_time_or_what_is_affordable(
     every: str, measured: float | None, cost: int
 ) -> None:
     job = command(every, measured)
-    found = checkpoints_of(job.spec.program, save_time(job))
+    found = checkpoints_of(job.spec.program, saves_of(job)[1])
     assert found is not None
     assert found.cost == pytest.approx(cost, abs=1)
 
@@ -225,11 +225,11 @@ def test_the_cost_is_the_measured_one_in_market_time_or_what_is_affordable(
 def test_runs_measure_what_their_checkpoints_take() -> None:
     runs = [
         Observed(wall, True, 1.0, {}, {}, (), (), (), saves)
-        for wall, saves in enumerate([(3.0, 5.0), (4.0,), ()])
+        for wall, saves in enumerate([((3.0, 10), (5.0, 30)), ((4.0, 20),), ()])
     ]
     learned = learn(runs, {}, 1, MINUTE, MINUTE)
     assert learned is not None
-    assert learned.save_seconds == 4.0
+    assert (learned.save_seconds, learned.save_bytes) == (4.0, 20)
 
 
 def on_demand_plan(folder: Path, job: str) -> JobPlan:

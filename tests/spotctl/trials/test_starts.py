@@ -11,7 +11,7 @@ import pytest
 from pricing_data.units import SECOND
 from spotctl.files.job.programs import Command
 from spotctl.files.job.reader import load
-from spotctl.planning.candidates import save_time
+from spotctl.planning.candidates import saves_of
 from spotctl.planning.values import Job
 from spotctl.trials.rehearsal import rehearse
 from spotctl.trials.starts import TrialTerms
@@ -64,4 +64,4 @@ def test_a_command_is_planned_with_the_checkpoints_that_it_wrote(tmp_path: Path)
         ].program
         == stated
     ), "the file's stays"
-    assert save_time(Job(replace(again, program=stated))) == 7 * SECOND * again.local.speed
+    assert saves_of(Job(replace(again, program=stated)))[1] == 7 * SECOND * again.local.speed
