@@ -119,15 +119,18 @@ def parse_usd(
     text: str, what: str = "price", most: int = MAX_USD_PER_HOUR, unit: str = " per hour"
 ) -> int:
     """Nano-dollars of a decimal price, or with `unit` empty of an amount of money; finer digits are
-    rounded half to even. `what` names it in an error.
+    rounded half to even. An amount may be written as in a job file. `what` names it in an error.
 
-    >>> parse_usd("0.0162"), parse_usd("25000.5", "--max-cost", MAX_USD, unit="")
+    >>> parse_usd("0.0162"), parse_usd("25000.5 USD", "--max-cost", MAX_USD, unit="")
     (16200000, 25000500000000)
     """
-    if not _DECIMAL.fullmatch(text.strip()):
+    number = text.strip()
+    if not unit:
+        number = number.removesuffix("USD").strip()
+    if not _DECIMAL.fullmatch(number):
         raise BadInput(f"{what} {text!r} is not a decimal number of US dollars{unit}")
 
-    dollars = Decimal(text.strip())
+    dollars = Decimal(number)
     if not dollars.is_finite() or not 0 < dollars <= most:
         raise BadInput(f"{what} {text!r} is not above 0 and at most {most} US dollars{unit}")
 

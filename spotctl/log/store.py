@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from spotctl.log.queue import JobsQueued, QueueRow
     from spotctl.log.state import LogRow
 
-CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
+CURE = "'spotctl log check' shows the damage; status, stop and gc work without the log"
 WAIT_MS = 10_000
 _LOCKED_PAUSE = 0.005
 

@@ -67,7 +67,7 @@ def _changed(file: YamlFile, given: GivenOptions, name: str, point: Mapping[str,
         changes["name"] = name
         options["name",] = "--name"
     if given.budget:
-        changes["budget"] = f"{given.budget} USD"
+        changes["budget"] = f"{given.budget.removesuffix('USD').strip()} USD"
         options["budget",] = f"--budget {given.budget}"
 
     variables = dict(_pairs("--env", given.env, "LR=1e-3"))

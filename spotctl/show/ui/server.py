@@ -122,7 +122,8 @@ class BegunCommands:
     def remarks(self) -> list[str]:
         """A line for each command that is under way, and the last line of each that failed."""
         lines = list[str]()
-        for words, (process, said) in self._begun.items():
+        # Another thread may begin a command meanwhile.
+        for words, (process, said) in tuple(self._begun.items()):
             if process.poll() is None:
                 lines.append(f"spotctl {words} is under way")
             elif process.returncode:

@@ -36,7 +36,7 @@ def jobs(tmp_path: Path, text: str, **given: str | tuple[str, ...]) -> list[JobS
 
 
 def test_given_keys_replace_those_of_the_file(tmp_path: Path) -> None:
-    (spec,) = jobs(tmp_path, COMMAND, name="other", budget="2.50", env=("lr=0x10", "NEW=a=b"))
+    (spec,) = jobs(tmp_path, COMMAND, name="other", budget="2.50 USD", env=("lr=0x10", "NEW=a=b"))
     assert (spec.name, spec.budget) == ("other", 2_500_000_000)
     assert spec.env == {"SEED": "007", "lr": "0x10", "NEW": "a=b"}
 
