@@ -6,6 +6,9 @@ machine."""
 
 MACHINE_FILE = f"{ROOT}/machine.json"
 
+SEARCH_PATH = f"{ROOT}/path"
+"""The PATH of the start-up script: in a container, that of its image."""
+
 BUNDLES = f"{ROOT}/bundles"
 """Archives that launchers copied, each unpacked in a folder named by its SHA-256."""
 

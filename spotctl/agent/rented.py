@@ -22,6 +22,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -108,6 +109,15 @@ def main(words: Sequence[str]) -> int:
     return 0 if is_up else 1
 
 
+def search_path(usual: str) -> str:
+    """The PATH of payloads: the agent's Python, what the machine's image has on its own, and the
+    usual folders."""
+    paths = [str(Path(layout.PYTHON).parent)]
+    with suppress(OSError):
+        paths += Path(layout.SEARCH_PATH).read_text().strip().split(":")
+    return ":".join(dict.fromkeys(filter(None, (*paths, *usual.split(":")))))
+
+
 def _lock(path: Path) -> int | None:
     """Takes the service's lock and returns its descriptor; None while a service runs.
 
@@ -142,7 +152,7 @@ def _become_service(start: AgentStart, lock: int, up: int) -> NoReturn:
         module = ["-E", "-s", "-S", "-m", "spotctl.agent.rented"]
         words = [sys.executable, *module, str(lock), str(up), str(given)]
         # What payloads inherit, instead of the ssh session's environment.
-        user, python = pwd.getpwuid(os.getuid()), Path(layout.PYTHON).parent
+        user = pwd.getpwuid(os.getuid())
         variables = {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "LANG": "C.UTF-8",
@@ -155,7 +165,7 @@ def _become_service(start: AgentStart, lock: int, up: int) -> NoReturn:
             layout.PYTHON_VARIABLE: f"{sys.version_info.major}.{sys.version_info.minor}",
             **start.secrets,
         }
-        variables["PATH"] = f"{python}:{variables['PATH']}"
+        variables["PATH"] = search_path(variables["PATH"])
         os.execve(sys.executable, words, variables)  # noqa: S606
     # A fork must not continue in its parent's code, whatever happens.
     except BaseException:  # noqa: BLE001

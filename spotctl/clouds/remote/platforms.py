@@ -31,6 +31,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pricing_data.atomic_write import atomic_write
+from spotctl.agent import layout
 from spotctl.clouds.errors import Unusable
 
 MIN_PYTHON = (3, 11)
@@ -152,6 +153,7 @@ print(*sys.version_info[:2], platform.machine(), libc[0] or "-", libc[1] or "-")
 """A program that prints the platform of the Python that runs it."""
 
 PROBE = f"""
+if [ -r {layout.SEARCH_PATH} ]; then PATH=$(cat {layout.SEARCH_PATH}):$PATH; fi
 for name in python3 {" ".join(f"python{major}.{minor}" for major, minor in reversed(PYTHONS))}; do
   path=$(command -v $name) || continue
   echo "python $path $($path -I -S -c {shlex.quote(REPORT)})"

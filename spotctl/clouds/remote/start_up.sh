@@ -9,6 +9,9 @@ mkdir -p $root
   chmod 700 /var/lib/cloud/scripts/per-boot/spotctl
 say() { echo "spotctl: $*" 2>/dev/null >/dev/console || :; }
 
+# No ssh session has the PATH of a container's image, which may alone lead to its Python.
+echo "$PATH" >$root/path
+
 # A lease that was renewed before this boot stands.
 mkdir -p $root/agent
 if [ ! -s $root/agent/lease ]; then

@@ -201,7 +201,9 @@ def _setup_and_run(script: TrainingScript, command: str, answers: ScriptAnswers)
     install = script.install
     if not answers.is_local:
         yield "setup: | # on each machine, before the command"
-        yield "  sudo apt-get -qq update && sudo apt-get -qq install -y python3-venv"
+        # Fresh images update themselves for minutes, and have the lock meanwhile.
+        yield '  apt="sudo apt-get -qqy -o DPkg::Lock::Timeout=300"'
+        yield "  $apt update && $apt install python3-venv"
         yield "  python3 -m venv ~/env"
         if install:
             yield f"  ~/env/bin/pip install -q {install}"

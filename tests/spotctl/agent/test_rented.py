@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent import layout
+from spotctl.agent.rented import search_path
 from spotctl.clouds.errors import NotFound, ProviderError, Unanswered
 from spotctl.clouds.link import AgentLink
 from tests.cloud.namespaces import Namespaces, namespaces
@@ -45,6 +46,16 @@ def is_gone(link: AgentLink) -> bool:
     except Unanswered:
         return False
     return False
+
+
+def test_payloads_have_the_path_of_the_image_after_the_agents_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "SEARCH_PATH", str(tmp_path / "path"))
+    python, usual = str(Path(layout.PYTHON).parent), "/usr/bin:/bin"
+    assert search_path(usual) == f"{python}:{usual}"
+    (tmp_path / "path").write_text("/opt/conda/bin:/usr/bin\n")
+    assert search_path(usual) == f"{python}:/opt/conda/bin:/usr/bin:/bin"
 
 
 def entered(one: Rented, *command: str) -> tuple[int, str]:

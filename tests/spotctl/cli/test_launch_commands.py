@@ -474,8 +474,7 @@ class TestLaunches:
         for _ in range(2):
             assert spotctl("launch", job, "--yes").code == 1
             planned = " ".join(spotctl("plan", job).err.split())
-            assert (said := re.search(r"; (\d+)% of 20h of work are left", planned)) is not None
-            left.append(int(said[1]))
+            left += map(int, re.findall(r"; (\d+)% of 20h of work are left", planned))
         assert left[2] < left[1] < left[0]
 
         job.write_text(text.replace("20h", "30h"))

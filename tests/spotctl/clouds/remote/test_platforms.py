@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.tags import Tag, cpython_tags
 
+from spotctl.agent import layout
 from spotctl.clouds.remote.platforms import (
     PROBE,
     MachinePlatform,
@@ -102,6 +103,19 @@ def test_the_probe_succeeds_wherever_the_last_python_that_it_looks_for_is_missin
     words, path = ["/bin/sh", "-c", PROBE], {"PATH": str(tmp_path)}
     probe = subprocess.run(words, capture_output=True, text=True, env=path, check=False)
     assert (probe.returncode, len(pythons_in(probe.stdout.splitlines()))) == (0, 1)
+
+
+def test_the_probe_finds_a_python_that_only_the_image_leads_to(tmp_path: Path) -> None:
+    """No ssh session has the PATH of an image, such as /opt/conda/bin."""
+    (tmp_path / "conda").mkdir()
+    (tmp_path / "conda" / "python3").symlink_to(sys.executable)
+    (tmp_path / "path").write_text(f"{tmp_path / 'conda'}:/bin\n")
+    words = ["/bin/sh", "-c", PROBE.replace(layout.SEARCH_PATH, str(tmp_path / "path"))]
+    probe = subprocess.run(
+        words, capture_output=True, text=True, env={"PATH": "/nowhere:/bin"}, check=True
+    )
+    found = [path for path, _ in pythons_in(probe.stdout.splitlines())]
+    assert str(tmp_path / "conda" / "python3") in found
 
 
 def test_a_machine_without_python_has_none() -> None:
