@@ -149,8 +149,15 @@ _UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-
 _NVIDIA = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 _DEBIAN_NAMES = {"x86_64": "amd64", "arm64": "arm64"}
 
-MIN_DISK_GIB = 30
-"""Room for the image, Python packages and some data."""
+MIN_DISK_GIB, GPU_DISK_GIB = 30, 150
+"""Room for the image, Python packages and some data; PyTorch alone has 10 GiB with its libraries,
+and the image with drivers 75."""
+_WITH_GPUS = re.compile(r"(p|g|gr)\d")
+
+
+def usual_disk_gib(instance_type: str) -> int:
+    """The disk of a machine whose job names no size."""
+    return GPU_DISK_GIB if _WITH_GPUS.match(instance_type) else MIN_DISK_GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +203,7 @@ class MachineImage:
 
     def __init__(self, row: Row, hardware: Ec2Hardware) -> None:
         self.id: str = row["ImageId"]
+        self._type = hardware.name
         if row.get("Architecture", hardware.architecture) != hardware.architecture:
             cure = "name another image, or leave it out"
             problem = (
@@ -214,7 +222,7 @@ class MachineImage:
     def disk_gib(self, wanted: int | None) -> int:
         """The size of the disk. BadRequest: the image does not fit on the requested size."""
         if wanted is None:
-            return max(self.least_gib, MIN_DISK_GIB)
+            return max(self.least_gib, usual_disk_gib(self._type))
         if wanted < self.least_gib:
             cure = "set at least that much"
             problem = f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; {cure}"

@@ -22,7 +22,6 @@ from spotctl.clouds.aws.inventory import machine_of, needs_spot_request, order_o
 from spotctl.clouds.aws.orders import (
     CLOUD,
     DISK_TYPE,
-    MIN_DISK_GIB,
     REQUEST,
     TOKEN,
     Row,
@@ -33,6 +32,7 @@ from spotctl.clouds.aws.orders import (
     parts_of,
     pool_of,
     request_hash,
+    usual_disk_gib,
 )
 from spotctl.clouds.aws.permissions import INTERRUPTION, TRIAL_ROLE
 from spotctl.clouds.aws.session import AwsSession
@@ -177,7 +177,7 @@ class AwsProvider(RentingProvider):
         """See `CloudProvider`. An image of the user's own may need a larger disk than the job
         names.
         """
-        lists, gib = self._prices.lists(), disk_gib or MIN_DISK_GIB
+        lists, gib = self._prices.lists(), disk_gib or usual_disk_gib(market.instance_type)
         return holdings_of(
             market, lists, DISK_TYPE, gib, spot=spot, public_ip=self._settings.public_ip
         )

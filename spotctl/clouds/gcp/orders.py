@@ -25,7 +25,7 @@ from urllib.parse import unquote
 from pricing_data.catalog import NVIDIA_OLD, driver_of
 from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.gcp.cloud import GcpMachineSettings
-from spotctl.clouds.gcp.machine_types import gpu_name
+from spotctl.clouds.gcp.machine_types import gpu_name, split_type
 from spotctl.clouds.provider import EndReason, MachineRequest, fingerprint
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
@@ -34,7 +34,9 @@ _UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"
 _WITH_DRIVERS = "projects/ubuntu-os-accelerator-images/global/images/family/ubuntu-accelerator-2404-{}-with-nvidia-580"
 """Ubuntu, because its cloud-init runs `user-data`; 24.04, because spotctl needs Python 3.11."""
 
-SMALLEST_WITH_DRIVERS_GIB = 50
+SMALLEST_WITH_DRIVERS_GIB, GPU_DISK_GIB = 50, 150
+"""The image with drivers needs the first; the second has room for PyTorch and its libraries, too."""
+_WITH_GPUS = re.compile(r"[ag]\d")
 # Series that have no persistent disks, only Hyperdisk, as of November 2026; so have all bare-metal
 # types: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
 _HYPERDISK_ONLY = frozenset("a3-ultragpu a4 a4x c4 c4a c4d g4 h4d m4 n4 n4a n4d x4".split())
@@ -156,7 +158,9 @@ def _disk(
         "auto_delete": True,
         "initialize_params": {
             "source_image": image,
-            "disk_size_gb": max(request.disk_gib or settings.disk_gib, smallest),
+            "disk_size_gb": max(
+                request.disk_gib or usual_disk_gib(request.market.instance_type, settings), smallest
+            ),
             "disk_type": f"zones/{zone}/diskTypes/{disk_type(hardware.type)}",
             "labels": dict(labels),
         },
@@ -165,6 +169,13 @@ def _disk(
     if settings.kms_key:
         disk["disk_encryption_key"] = {"kms_key_name": settings.kms_key}
     return disk
+
+
+def usual_disk_gib(instance_type: str, settings: GcpMachineSettings) -> int:
+    """The disk of a machine whose job names no size."""
+    name, attached = split_type(instance_type)
+    has_gpus = attached is not None or _WITH_GPUS.match(name) is not None
+    return max(settings.disk_gib, GPU_DISK_GIB if has_gpus else 0)
 
 
 def disk_type(machine_type: str) -> str:

@@ -273,7 +273,8 @@ class GcpProvider(RentingProvider):
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         name, _ = split_type(market.instance_type)
-        disk, wanted = orders.disk_type(name), disk_gib or self._settings.disk_gib
+        disk = orders.disk_type(name)
+        wanted = disk_gib or orders.usual_disk_gib(market.instance_type, self._settings)
         # Counted as that which an image with drivers needs.
         gib = max(wanted, orders.SMALLEST_WITH_DRIVERS_GIB)
         return holdings_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,6 +35,12 @@ def test_a_disk_is_billed_by_its_size(tmp_path: Any) -> None:  # noqa: ANN401 - 
     settings = Settings(home=tmp_path)
     assert held(AWS, settings, disk_gib=100).disk == pytest.approx(100 * 0.08 / HOURS * 1e9, abs=1)
     assert held(AWS, settings).disk == pytest.approx(30 * 0.08 / HOURS * 1e9, abs=1)
+    for gpus in ("p3.2xlarge", "g4dn.xlarge"):
+        with_gpus = held(replace(AWS, instance_type=gpus), settings)
+        assert with_gpus.disk == pytest.approx(150 * 0.08 / HOURS * 1e9, abs=1)
+    for gpus in ("n1-standard-8+1-nvidia-tesla-t4", "g2-standard-4", "a3-highgpu-8g"):
+        with_gpus = held(replace(GCP, instance_type=gpus), settings)
+        assert with_gpus.disk == pytest.approx(150 * 0.1 / HOURS * 1e9, abs=1)
     assert held(GCP, settings, disk_gib=200).disk == pytest.approx(200 * 0.1 / HOURS * 1e9, abs=1)
     assert held(AZURE, settings).disk <= held(AZURE, settings, disk_gib=500).disk
 

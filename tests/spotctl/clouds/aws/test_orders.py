@@ -160,12 +160,13 @@ def test_gpus_whose_driver_no_image_of_aws_has() -> None:
         parameter_for(Ec2Hardware("mac1.metal", ""))
 
 
-def test_a_disk_is_as_large_as_the_image_needs() -> None:
+def test_a_disk_has_room_for_the_image_and_for_the_libraries_of_gpus() -> None:
     disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75}}
     row = {"ImageId": "ami-1", "RootDeviceName": "/dev/sda1", "BlockDeviceMappings": [disk]}
     image = MachineImage(row, Ec2Hardware("g4dn.xlarge", "x86_64", ("T4",)))
-    assert image.disk_gib(None) == 75
-    assert image.disk_gib(200) == 200
+    assert (image.disk_gib(None), image.disk_gib(200)) == (150, 200)
+    plain = MachineImage(row, Ec2Hardware("c5.xlarge", "x86_64"))
+    assert plain.disk_gib(None) == 75
     with pytest.raises(BadRequest, match="disk_gib is 20, but image ami-1 needs 75"):
         image.disk_gib(20)
 
