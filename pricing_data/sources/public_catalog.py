@@ -8,7 +8,7 @@ unknown, so markets are watched at the moment of a look only.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.errors import BadInput, NoAnswer
+from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
+from pricing_data.errors import BadInput, NoAnswer, UnknownPrice
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.series import WatchRecord
@@ -36,13 +36,13 @@ _PRICES = ("Price", "SpotPrice")
 _ZONE = "AvailabilityZone"
 # The catalog has this in place of a price that its authors could not find.
 _UNKNOWN_USD = 700.0
-_RENAMED = {"RTXPRO6000": "RTX-PRO-6000"}
+_RENAMED = {"H100-MEGA": "H100", "RTXPRO6000": "RTX-PRO-6000"}
 _CURE = "fetch again later; spotctl prices best shows what is known without it"
 
 NO_GPUS = ("", 0)
 OwnGpus = Callable[[str], tuple[str, int] | None]
-"""The GPUs of a machine type that the catalog prices separately, by the catalog's name; None if
-there are some, but not which."""
+"""The GPUs of a machine type, which the catalog prices separately, by the catalog's name; None if it
+has some, but it is unknown which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,13 @@ class _Prices:
 def read_catalog(
     file: CatalogFile,
     request: FetchRequest,
+    known: Catalog,
     *,
     by_zone: bool,
     gpus_of: OwnGpus | None = None,
-    known: Container[str] = (),
 ) -> FetchedRows:
-    """The prices of a file, and the machine types that are not `known` yet.
+    """The spot prices of a file, and the on-demand prices and machine types that are news to the
+    `known` ones.
 
     `by_zone` says that the cloud prices zones separately. `gpus_of` is for clouds whose rows of
     machines lack the price of their GPUs, which have rows of their own. Raises NoAnswer for a file
@@ -122,21 +123,24 @@ def read_catalog(
     for row in _rows(file):
         if not row.type or not _is_wanted(row, request):
             continue
-        whole, gpus = row, NO_GPUS if gpus_of is None else gpus_of(row.type)
-        if gpus != NO_GPUS:
-            name, count = gpus or NO_GPUS
-            part = apart.get((name, str(count), row.zone))
-            whole = _with_gpus(row, part)
+        gpus = NO_GPUS if gpus_of is None else gpus_of(row.type)
+        if gpus is None:
+            prices.left_out += 1
+            continue
+        name, count = gpus
+        whole = row if not name else _with_gpus(row, apart.get((name, str(count), row.zone)))
+        if name:
+            whole = whole._replace(accelerator=name, accelerators=str(count))
 
         zone: str | None = NO_ZONE
         if by_zone:
             zone = row.zone or NO_ZONE if file.version >= FIRST_WITH_ZONE_IDS else None
         prices.add(whole, zone)
-        if row.type not in prices.types and row.type not in known:
+        if row.type not in prices.types and not known.knows(file.cloud, row.type):
             with suppress(BadInput, ValueError):
-                prices.types[row.type] = _machine(file.cloud, row)
+                prices.types[row.type] = _machine(file.cloud, whole)
 
-    return _fetched(file, prices)
+    return _fetched(file, prices, known)
 
 
 def _is_wanted(row: _Row, request: FetchRequest) -> bool:
@@ -162,7 +166,7 @@ def _machine(cloud: str, row: _Row) -> InstanceType:
     return InstanceType(cloud, row.type, int(float(row.vcpus)), float(row.memory), name, int(count))
 
 
-def _fetched(file: CatalogFile, prices: _Prices) -> FetchedRows:
+def _fetched(file: CatalogFile, prices: _Prices, known: Catalog) -> FetchedRows:
     cloud, at = file.cloud, file.as_of
     spot = dict[Market, int]()
     for (region, zone, name), price in prices.spot.items():
@@ -174,17 +178,21 @@ def _fetched(file: CatalogFile, prices: _Prices) -> FetchedRows:
     markets, count = tuple(spot), len(spot)
     codes, times = np.arange(count, dtype=np.int64), np.full(count, at, dtype=np.int64)
     batch = PriceBatch(markets, codes, times, np.fromiter(spot.values(), np.int64, count))
-    listed = tuple(
-        OnDemandPrice(cloud, region, name, LINUX, at, price, file.source)
-        for (region, name), price in prices.on_demand.items()
-    )
+    listed = []
+    for (region, name), price in prices.on_demand.items():
+        # These prices hardly ever change: each look would add as many rows again.
+        with suppress(UnknownPrice, BadInput):
+            if known.on_demand(Market(cloud, region, NO_ZONE, name)).price == price:
+                continue
+        listed.append(OnDemandPrice(cloud, region, name, LINUX, at, price, file.source))
+
     seen = WatchRecord((Span(at, at),))
     missing = f"; {counted(prices.left_out, 'row')} without a spot price" if prices.left_out else ""
     note = f"{cloud}: {file}: {counted(count, 'spot price')}{missing}"
     return FetchedRows(
         batch,
         types=tuple(prices.types.values()),
-        on_demand=listed,
+        on_demand=tuple(listed),
         watched=dict.fromkeys(markets, seen),
         notes=(note,),
     )

@@ -24,6 +24,7 @@ _PREFIX = "SPOTCTL_"
 _MAX_WORKERS = 64
 _MAX_WEIGHT = 1000
 _MAX_ROUND = 1440
+PRICE_CATALOG = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master"
 T = TypeVar("T")
 
 
@@ -35,7 +36,8 @@ class Settings:
     `monthly_budget` in dollars is compared with each month's costs in reports, and each of
     `monthly_budgets` with those of the runs that have a tag, such as `user=ada`. `tags` are those
     of all jobs. The queues of jobs that share quotas have the policy `queue_policy`, unless their
-    jobs name another. `keys` and `tables` are the settings of clouds: single ones, such as an
+    jobs name another. `price_catalog_url` is the public catalog of prices that is read for clouds
+    without an account; empty: none is. `keys` and `tables` are the settings of clouds: single ones, such as an
     endpoint, and the tables named after clouds.
     """
 
@@ -48,6 +50,7 @@ class Settings:
     queue_policy: str = MEAN_COMPLETION
     queue_users: Mapping[str, QueueUser] = field(default_factory=dict)
     queue_round_minutes: float = ROUND_SECONDS / 60
+    price_catalog_url: str = PRICE_CATALOG
     keys: Mapping[str, object] = field(default_factory=dict)
     tables: Mapping[str, object] = field(default_factory=dict)
 
@@ -211,6 +214,13 @@ def _pairs(value: object) -> list[tuple[str, str]]:
     return [("", "")]
 
 
+def _catalog_url(value: object) -> str:
+    url = str(value)
+    if url and not url.startswith(("http://", "https://")):
+        raise ValueError("an address that begins with https://, or empty to read no catalog")
+    return url
+
+
 def _queue_policy(value: object) -> str:
     known = (MEAN_COMPLETION, *POLICIES)
     if value not in known:
@@ -240,6 +250,7 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
     "fetch_workers": partial(_from_one_to, _MAX_WORKERS, int, "a whole number"),
     "monthly_budget": _dollars,
     "monthly_budgets": _budgets,
+    "price_catalog_url": _catalog_url,
     "queue_policy": _queue_policy,
     "queue_round_minutes": partial(_from_one_to, _MAX_ROUND, float, "minutes"),
     "queue_users": _queue_users,

@@ -17,10 +17,19 @@ from pricing_data.units import DAY
 from spotctl.clouds.errors import ApiCall
 from spotctl.clouds.gcp.cloud import GcpSettings
 from spotctl.clouds.gcp.session import GcpSession
+from tests.pricing_data.sources.catalog_rows import (
+    AWS_COLUMNS,
+    GCP_COLUMNS,
+    aws_row,
+    csv_of,
+    gcp_gpus,
+    gcp_row,
+)
 from tests.servers.aws import ADVISOR_PATH, AwsWorld, bulk_list, running_aws
 from tests.servers.azure import RETAIL, AzureWorld, retail_item, running_azure
 from tests.servers.gcp import Gcp, sku
-from tests.servers.loopback import serving
+from tests.servers.loopback import LoopbackServer, serving
+from tests.servers.price_catalog import PriceCatalog
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 
@@ -151,6 +160,38 @@ def test_the_api_key_is_sent_to_google_only(monkeypatch: pytest.MonkeyPatch) -> 
     with GcpSession(GcpSettings()) as session:
         assert list(session.price_list(ApiCall("price list", ""), "services/x")) == []
     assert given == [{"x-goog-api-key": "a-key"}]
+
+
+@pytest.fixture
+def catalog(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
+    gcp = csv_of(GCP_COLUMNS, [gcp_row(), gcp_gpus(), gcp_row("n2-standard-8", "8.0,32.0")])
+    aws = csv_of(AWS_COLUMNS, [aws_row(), aws_row("c5.large", ",", "2.0,4.0", "0.085", "")])
+    with serving(PriceCatalog({(9, "aws"): aws, (9, "gcp"): gcp, (4, "azure"): aws})) as server:
+        monkeypatch.setenv("SPOTCTL_PRICE_CATALOG_URL", server.url)
+        yield server
+
+
+@pytest.mark.usefixtures("aws", "azure")
+def test_todays_prices_of_all_clouds_need_no_account(catalog: LoopbackServer) -> None:
+    fetched = spotctl(
+        "prices", "fetch", "--region", "us-east-1", "--region", "eastus", "--region", "us-central1"
+    )
+    assert fetched.code == 0, fetched.err
+    assert "aws: SkyPilot catalog v9 of 20" in fetched.err
+    assert "Z: 1 spot price; 1 row without a spot price\n" in fetched.err
+    assert "gcp: SkyPilot catalog v9 of 20" in fetched.err
+    assert "300 MB" not in fetched.err
+
+    offers = spotctl("prices", "best", "--gpu", "A100:8", "--json").json["offers"]
+    assert [(one["market"], one["usd_per_hour"], one["on_demand"]) for one in offers] == [
+        ("azure/eastus/-/Standard_ND96asr_v4", 10.8788, 27.197),
+        ("aws/us-east-1/use1-az1/p4d.24xlarge", 11.25, 30.5),
+        ("gcp/us-central1/-/a2-highgpu-8g", 12.0, 30.0),
+    ]
+    asked = len(catalog.requests)
+    again = spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-1")
+    assert (again.code, "has not changed" in again.err) == (0, True), again.err
+    assert len(catalog.requests) > asked
 
 
 @pytest.mark.usefixtures("azure")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from pricing_data.catalog import InstanceType
+from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import NoAnswer
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
@@ -30,7 +30,7 @@ REQUEST = FetchRequest(AT - HOUR, AT)
 
 def of_aws(*rows: str, version: int = 9, request: FetchRequest = REQUEST) -> FetchedRows:
     file = CatalogFile("aws", version, AT, csv_of(AWS_COLUMNS, rows))
-    return read_catalog(file, request, by_zone=True)
+    return read_catalog(file, request, Catalog(), by_zone=True)
 
 
 def of_gcp(*rows: str) -> FetchedRows:
@@ -42,7 +42,7 @@ def of_gcp(*rows: str) -> FetchedRows:
             return "A100", 8
         return None if "gpu" in name else ("", 0)
 
-    return read_catalog(file, REQUEST, by_zone=False, gpus_of=gpus_of)
+    return read_catalog(file, REQUEST, Catalog(), by_zone=False, gpus_of=gpus_of)
 
 
 def spot(fetched: FetchedRows) -> dict[str, float]:
@@ -101,7 +101,7 @@ def test_a_file_without_zones_prices_regions() -> None:
     columns = AWS_COLUMNS.replace(",AvailabilityZone", "")
     row = aws_row(place="eastus", type_="Standard_ND96asr_v4")
     file = CatalogFile("azure", 6, AT, csv_of(columns, [row]))
-    fetched = read_catalog(file, REQUEST, by_zone=False)
+    fetched = read_catalog(file, REQUEST, Catalog(), by_zone=False)
 
     assert spot(fetched) == {"azure/eastus/-/Standard_ND96asr_v4": 11.25}
 
@@ -111,6 +111,7 @@ def test_machines_of_google_cloud_get_the_price_of_their_gpus() -> None:
 
     assert spot(fetched) == {"gcp/us-central1/-/a2-highgpu-8g": 12.0}
     assert on_demand(fetched) == {"us-central1/a2-highgpu-8g": 30.0}
+    assert fetched.types == (InstanceType("gcp", "a2-highgpu-8g", 96, 680, "A100", 8),)
 
 
 @pytest.mark.parametrize(
@@ -143,12 +144,16 @@ def test_a_share_of_a_gpu_is_no_machine_with_one() -> None:
     assert spot(fetched)
 
 
-def test_types_that_are_known_are_not_described_again() -> None:
-    file = CatalogFile("aws", 9, AT, csv_of(AWS_COLUMNS, [aws_row()]))
-    fetched = read_catalog(file, REQUEST, by_zone=True, known={"p4d.24xlarge"})
+def test_what_is_known_is_not_stored_again_but_for_spot_prices() -> None:
+    first = of_aws(aws_row(), aws_row(place="eu-west-1,euw1-az1"))
+    known = Catalog(first.types, first.on_demand)
+    rows = [aws_row(), aws_row(place="eu-west-1,euw1-az1", price="31.5")]
+    later = CatalogFile("aws", 9, AT + HOUR, csv_of(AWS_COLUMNS, rows))
+    fetched = read_catalog(later, REQUEST, known, by_zone=True)
 
     assert not fetched.types
-    assert spot(fetched)
+    assert on_demand(fetched) == {"eu-west-1/p4d.24xlarge": 31.5}
+    assert len(spot(fetched)) == 2
 
 
 def test_only_what_is_asked_for_is_kept() -> None:
@@ -168,7 +173,7 @@ def test_a_renamed_column_is_named(name: str) -> None:
     file = CatalogFile("aws", 9, AT, csv_of(columns, [aws_row()]))
 
     with pytest.raises(NoAnswer, match=rf"v9 .* another format: it lacks a column {name};"):
-        read_catalog(file, REQUEST, by_zone=True)
+        read_catalog(file, REQUEST, Catalog(), by_zone=True)
 
 
 @given(st.data())
@@ -178,10 +183,10 @@ def test_no_part_of_a_file_is_taken_for_the_whole(data: st.DataObject) -> None:
     file = CatalogFile("aws", 9, AT, whole[:length])
 
     if length and whole[length - 1 : length] == b"\n":
-        assert len(read_catalog(file, REQUEST, by_zone=True).prices) < 4
+        assert len(read_catalog(file, REQUEST, Catalog(), by_zone=True).prices) < 4
     else:
         with pytest.raises(NoAnswer, match="cut off"):
-            read_catalog(file, REQUEST, by_zone=True)
+            read_catalog(file, REQUEST, Catalog(), by_zone=True)
 
 
 def test_a_broken_row_costs_no_other_row() -> None:
