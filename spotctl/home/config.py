@@ -15,7 +15,14 @@ from typing import Any, TypeVar
 
 from bidbrain.gavel import ENTITY_POLICIES, POLICIES
 from bidbrain.queue.values import MEAN_COMPLETION, ROUND_SECONDS, QueueTerms, QueueUser
-from spotctl.home.cloud import TAG_NAME, TAG_VALUE, cloud_of, parsed_table, rented_clouds
+from spotctl.home.cloud import (
+    TAG_NAME,
+    TAG_VALUE,
+    CloudAccount,
+    cloud_of,
+    parsed_table,
+    rented_clouds,
+)
 from spotctl.home.errors import BadSettings
 from spotctl.home.quotas import Quota, quotas_from
 
@@ -80,25 +87,16 @@ class Settings:
         return kind() if table is None else table
 
 
-def is_traced(
-    settings: Settings,
-    *,
-    variables: tuple[str, ...],
-    files: tuple[tuple[str, str, str], ...],
-    names: tuple[str, ...] = (),
-) -> bool:
-    """Whether a cloud is configured on this computer: one of these variables, of these files or of
-    the settings with these names is there.
-
-    A file has the variable that names it or its folder, where that is otherwise, and its name in
-    the folder.
+def is_traced(settings: Settings, account: CloudAccount) -> bool:
+    """Whether a cloud's account is set up on this computer, as far as it can be seen without asking
+    the cloud.
     """
-    is_set = any(os.environ.get(variable) for variable in variables)
-    is_chosen = any(settings.text(name) is not None for name in names)
+    is_set = any(os.environ.get(variable) for variable in account.variables)
+    is_chosen = any(settings.text(name) is not None for name in account.names)
     if is_set or is_chosen:
         return True
 
-    for variable, usual, name in files:
+    for variable, usual, name in account.files:
         path = Path(os.environ.get(variable) or usual).expanduser()
         if (path / name).is_file():
             return True

@@ -4,6 +4,7 @@ form.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -33,6 +34,7 @@ from tests.servers.price_catalog import PriceCatalog
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 
+ROOT = Path(__file__).parents[2]
 NOW = time.time_ns() // 1_000_000_000 * 1_000_000
 
 
@@ -192,6 +194,67 @@ def test_todays_prices_of_all_clouds_need_no_account(catalog: LoopbackServer) ->
     again = spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-1")
     assert (again.code, "has not changed" in again.err) == (0, True), again.err
     assert len(catalog.requests) > asked
+
+
+def written(folder: Path, clouds: str, gpu: str) -> str:
+    """A job for a GPU, whose path is returned."""
+    file = folder / "job.yaml"
+    (folder / "train.py").write_text("print()")
+    file.write_text(
+        "name: big\nkind: command\nrun: python train.py\nhours: 20h\n"
+        f"resources: {{clouds: [{clouds}], gpu: '{gpu}'}}\n"
+    )
+    return str(file)
+
+
+@pytest.mark.usefixtures("aws", "azure", "catalog", "few_windows")
+def test_a_plan_for_any_gpu_names_the_accounts_that_its_offers_need(folder: Path) -> None:
+    job = written(folder, "aws, gcp, azure", "A100:8")
+    refused = spotctl("plan", job)
+    assert (refused.code, "prices fetch" in refused.err) == (2, True)
+
+    places = ("--region", "us-east-1", "--region", "us-central1", "--region", "eastus")
+    assert spotctl("prices", "fetch", *places).code == 0
+    planned = spotctl("plan", job, "--json")
+    assert planned.code == 0, planned.err
+    plan = planned.json
+    # An eviction would lose all work of this job: the cheapest machine on demand of all clouds.
+    (choice,) = plan["choice"]
+    cheapest = "azure/eastus/-/Standard_ND96asr_v4", 27.197
+    assert (choice["market"], choice["price"]) == cheapest
+    accounts = {one["cloud"]: one for one in plan["accounts"]}
+    assert accounts.keys() == {"aws", "gcp", "azure"}
+    assert accounts["aws"]["markets"] == ["aws/us-east-1/use1-az1/p4d.24xlarge"]
+    assert not any(one["set_up"] for one in accounts.values())
+    assert "az login" in accounts["azure"]["setup"]
+    for one in accounts.values():
+        page, _, part = one["guide"].partition("#")
+        headings = re.findall("^## (.*)$", (ROOT / page).read_text(), re.M)
+        assert part in [heading.lower().replace(" ", "-") for heading in headings]
+
+    said = spotctl("plan", job)
+    for words in ("an account of AWS", "an account of Google Cloud", "an account of Azure"):
+        assert words in said.err
+
+
+@pytest.mark.usefixtures("aws", "azure", "catalog", "few_windows")
+@pytest.mark.parametrize(
+    ("cloud", "region", "words"),
+    [
+        ("aws", "us-east-1", "set up the account (run aws configure, or set AWS_PROFILE"),
+        ("gcp", "us-central1", "gcloud auth application-default login"),
+        ("azure", "eastus", "AZURE_SUBSCRIPTION_ID"),
+    ],
+)
+def test_a_launch_without_an_account_is_refused_in_one_line(
+    folder: Path, cloud: str, region: str, words: str
+) -> None:
+    job = written(folder, cloud, "A100:8")
+    spotctl("prices", "fetch", "--cloud", cloud, "--region", region)
+    ended = spotctl("launch", job, "--yes", "--attached")
+    (line,) = [line for line in ended.err.splitlines() if line.startswith("spotctl:")]
+    assert (ended.code, words in line) == (5, True), ended.err
+    assert spotctl("status", "--json").json["jobs"] == []
 
 
 @pytest.mark.usefixtures("azure")

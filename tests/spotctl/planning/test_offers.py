@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bench.aws_machine_types import recorded
-from pricing_data.catalog import InstanceType, MachineTraits, shipped_types
+from pricing_data.catalog import (
+    Catalog,
+    InstanceType,
+    MachineTraits,
+    OnDemandPrice,
+    shipped_types,
+)
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.library import Library
-from pricing_data.market import Market
+from pricing_data.market import LINUX, Market
 from pricing_data.series import WatchRecord
 from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceTable
@@ -29,6 +35,7 @@ from spotctl.planning.offers import (
     MarketSnapshot,
     _fits,
     eligible,
+    has_public_zone,
     why_unsuitable,
     why_unusable,
 )
@@ -350,3 +357,29 @@ def test_accelerators_mean_these_models(wanted: str | list[str], fitting: set[st
     resources = replace(spec().resources, needs=Needs(accelerators=read_accelerators(wanted)))
     machines = [InstanceType("aws", model, 8, 32.0, model, 1) for model in models]
     assert {each.name for each in machines if _fits(each, resources)} == fitting
+
+
+def test_a_zone_of_a_public_list_is_used_until_the_accounts_own_prices_are_known() -> None:
+    public, own, other = (
+        Market("aws", "us-east-1", zone, name)
+        for zone, name in (
+            ("use1-az1", "c5.large"),
+            ("us-east-1a", "c5.large"),
+            ("use1-az1", "c5.xlarge"),
+        )
+    )
+    listed = tuple(
+        OnDemandPrice("aws", "us-east-1", name, LINUX, 0, 10**9, "a list")
+        for name in ("c5.large", "c5.xlarge")
+    )
+
+    def usable(*markets: Market) -> set[Market]:
+        events = [PriceEvent(market, DAY, 10**8) for market in markets]
+        table = PriceTable.of(PriceBatch.of(events))
+        snapshot = MarketSnapshot.of(table, Catalog(prices=listed), DAY + HOUR)
+        rows = zip(snapshot.markets, snapshot.usable.tolist(), strict=True)
+        return {market for market, is_usable in rows if is_usable}
+
+    assert usable(public, other) == {public, other}
+    assert usable(public, own, other) == {own, other}
+    assert not has_public_zone(own)
