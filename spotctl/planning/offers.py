@@ -25,7 +25,7 @@ from pricing_data.catalog import GPU_MEMORY_GIB, X86, XEN, Catalog, InstanceType
 from pricing_data.errors import UnknownPrice
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import LINUX, Market, api_region, closest, mistyped
-from pricing_data.series import PriceSeries
+from pricing_data.series import PriceSeries, clipped
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
 from spotctl.files.job.resources import Reservation, Resources
@@ -156,12 +156,15 @@ class MarketSnapshot:
 
     def history(self, row: int) -> PriceSeries:
         """The prices of a market in the last weeks, as older ones do not predict the next hours;
-        the last one is extended to the moment."""
-        begin = self.table.starts[row]
-        end = self.table.starts[row + 1]
-        span = slice(int(begin), int(end))
-        times = self.table.times[span]
-        prices = self.table.prices[span]
+        the last one is extended to the moment. Of a market that was hardly watched, but looked at
+        now and then, only the last look counts: what happened between looks is unknown."""
+        known = self.table.series(row)
+        times, prices = known.times, known.prices
+        watched = clipped(known.watched or (), self.at - MEMORY, self.at)
+        if watched and sum(span.end - span.start for span in watched) < _MIN_HISTORY:
+            in_force = int(np.searchsorted(times, watched[-1].start, side="right")) - 1
+            times, prices = times[max(in_force, 0) :], prices[max(in_force, 0) :]
+
         if times[-1] < self.at:
             times = np.append(times, self.at)
             prices = np.append(prices, prices[-1])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bench.aws_machine_types import recorded
+from bidbrain.strategies.base import mean_time_to_failure
 from pricing_data.catalog import (
     Catalog,
     InstanceType,
@@ -383,3 +384,35 @@ def test_a_zone_of_a_public_list_is_used_until_the_accounts_own_prices_are_known
     assert usable(public, other) == {public, other}
     assert usable(public, own, other) == {own, other}
     assert not has_public_zone(own)
+
+
+def of_looks(count: int, apart: int, price: int = 10**8) -> MarketSnapshot:
+    """A market that was looked at so many times, the last time an hour ago."""
+    market = Market("aws", "us-east-1", "use1-az1", "c5.large")
+    times = sorted(START - apart * number for number in range(count))
+    table = PriceTable.of(PriceBatch.of(PriceEvent(market, time, price) for time in times))
+    looks = WatchRecord(tuple(Span(time, time) for time in times))
+    listed = OnDemandPrice("aws", "us-east-1", "c5.large", LINUX, START, 10**9, "a list")
+    whole = replace(table, watched={market: looks}).with_last_seen()
+    return MarketSnapshot.of(whole, Catalog(prices=(listed,)), START + HOUR)
+
+
+@given(st.integers(2, 200), st.integers(5 * HOUR, 9 * HOUR))
+def test_between_two_looks_at_a_price_nothing_is_known(count: int, apart: int) -> None:
+    """However often the same price was seen, no hour between was."""
+    once, often = of_looks(1, apart), of_looks(count, apart)
+    distance = 10**8
+
+    assert often.history(0) == once.history(0)
+    stated, expected = (
+        snapshot.outlook.of(snapshot.history(0), distance) for snapshot in (often, once)
+    )
+    assert (stated.low, stated.high, stated.observations) == (
+        expected.low,
+        expected.high,
+        expected.observations,
+    )
+    often_failing, once_failing = (
+        mean_time_to_failure(snapshot.history(0), 10**9) for snapshot in (often, once)
+    )
+    assert often_failing == once_failing
