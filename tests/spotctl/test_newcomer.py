@@ -190,6 +190,11 @@ def test_todays_prices_of_all_clouds_need_no_account(catalog: LoopbackServer) ->
         ("aws/us-east-1/use1-az1/p4d.24xlarge", 11.25, 30.5),
         ("gcp/us-central1/-/a2-highgpu-8g", 12.0, 30.0),
     ]
+    assert [one["source"] for one in offers] == [
+        "spot price",
+        "SkyPilot catalog",
+        "SkyPilot catalog",
+    ]
     asked = len(catalog.requests)
     again = spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-1")
     assert (again.code, "has not changed" in again.err) == (0, True), again.err
