@@ -74,7 +74,7 @@ class FetchedRows:
     `covered` maps the key of a history (`FetchRequest.history`) to the span that is now complete,
     where the next fetch continues. A step with only part of the rows leaves it out: its rows are
     kept, and fetched again. `watched` says when markets were observed, whether or not their prices
-    changed.
+    changed. `notes` tell the user where the rows are from, and are not stored.
     """
 
     prices: PriceBatch = NO_PRICES
@@ -85,6 +85,7 @@ class FetchedRows:
     availability: tuple[AvailabilitySpan, ...] = ()
     covered: dict[str, Span] = field(default_factory=dict)
     watched: Mapping[Market, WatchRecord] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         facts = (
@@ -107,6 +108,15 @@ class FetchedRows:
         availability = tuple(row for part in parts for row in part.availability)
         covered = joined(part.covered for part in parts)
         watched = joined(part.watched for part in parts)
+        notes = tuple(note for part in parts for note in part.notes)
         return cls(
-            prices, types, on_demand, interruptions, list_prices, availability, covered, watched
+            prices,
+            types,
+            on_demand,
+            interruptions,
+            list_prices,
+            availability,
+            covered,
+            watched,
+            notes,
         )

@@ -154,7 +154,8 @@ _STOP_CHECK_SECONDS = 0.2
 
 @dataclass(slots=True)
 class TaskReport:
-    """The result of one task of a fetch. `failure` is None if it succeeded."""
+    """The result of one task of a fetch. `failure` is None if it succeeded; `notes` say where its
+    rows are from."""
 
     cloud: str
     region: str
@@ -164,6 +165,7 @@ class TaskReport:
     done: bool = False
     failure: CloudError | None = None
     optional: bool = False
+    notes: tuple[str, ...] = ()
 
 
 _Arrived = FetchedRows | BaseException | None
@@ -257,6 +259,7 @@ class _PendingRows:
         if isinstance(arrived, FetchedRows):
             self.pages.append(arrived)
             self.rows += len(arrived)
+            self.report.notes += arrived.notes
             if self.rows >= _COMMIT_ROWS:
                 self._commit(store)
             return

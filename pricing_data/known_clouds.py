@@ -36,6 +36,9 @@ class CloudMarkets:
     spell: Callable[[str], str] = str.lower
     region_of_zone: Callable[[str], str] = str
     rank: int = 100
+    zone_id: str = ""
+    """A regular expression of names that a zone has in public lists only: accounts name the same
+    zones otherwise, each in its own way."""
     takes_bids: bool = True
     """Without bids, a machine keeps running whatever the price of its market."""
     repeats_prices: bool = False

@@ -89,6 +89,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps tests away from the settings, credentials and prices of the user who runs them."""
     monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SPOTCTL_PRICE_CATALOG_URL", "")
     for name in ("AWS_EC2_METADATA_DISABLED", "NO_GCE_CHECK"):
         monkeypatch.setenv(name, "true")
     for name in (

@@ -149,6 +149,7 @@ def plan(
         )
         session.out.print(view)
 
+    session.remark(*plan_answers.account_remarks(planned.accounts))
     for findings in checks if check else ():
         session.out.print("", report(findings))
     raise typer.Exit(exit_code(chain.from_iterable(checks)))

@@ -20,6 +20,7 @@ from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, Un
 from spotctl.clouds.errors import (
     AT_A_TIME,
     ErrorAction,
+    LoginNeeded,
     NotPermitted,
     NotYet,
     ProviderError,
@@ -129,7 +130,8 @@ def finding_of(cloud: str, requirement: Requirement) -> Finding:
         is_denied = getattr(error, "scope", None) is Scope.ORGANISATION or isinstance(error, access)
         level = Level.NO_ACCESS if is_denied else Level.FAILS
         unknown = (NotYet, Throttled, Unanswered, *(refusals if is_optional else ()))
-        if isinstance(error, unknown):
+        # Who has not signed in lacks more than the permission for one call.
+        if isinstance(error, unknown) and not isinstance(error, LoginNeeded):
             level = Level.NOTE
 
         scope = Scope.ACCOUNT

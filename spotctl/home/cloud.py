@@ -70,6 +70,23 @@ class CloudSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CloudAccount:
+    """How an account is set up on this computer: `setup` says the command, `guide` is the page with
+    what to do once per account.
+
+    Where it is set up, there is one of these variables, of these files or of the settings with
+    these `names`. A file has the variable that names it or its folder, where that is otherwise, and
+    its name in the folder.
+    """
+
+    setup: str
+    guide: str
+    variables: tuple[str, ...] = ()
+    files: tuple[tuple[str, str, str], ...] = ()
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class UsedReservations:
     """Reserved machines of a cloud, which spotctl uses. `form` is a regular expression of their
     ids, such as `example`, and `zone` an example of their zones.
@@ -124,6 +141,8 @@ class Cloud:
     extras: tuple[tuple[str, str, str], ...] = ()
     """Optional packages: of each its module, the extra of spotctl that installs it, and what needs
     it."""
+    account: CloudAccount | None = None
+    """None where nothing is known of its accounts."""
     policies: tuple[str, ...] = ()
     """The documents of minimal permissions that the part `doctor` has."""
 

@@ -15,7 +15,14 @@ from typing import Any, TypeVar
 
 from bidbrain.gavel import ENTITY_POLICIES, POLICIES
 from bidbrain.queue.values import MEAN_COMPLETION, ROUND_SECONDS, QueueTerms, QueueUser
-from spotctl.home.cloud import TAG_NAME, TAG_VALUE, cloud_of, parsed_table, rented_clouds
+from spotctl.home.cloud import (
+    TAG_NAME,
+    TAG_VALUE,
+    CloudAccount,
+    cloud_of,
+    parsed_table,
+    rented_clouds,
+)
 from spotctl.home.errors import BadSettings
 from spotctl.home.quotas import Quota, quotas_from
 
@@ -24,6 +31,7 @@ _PREFIX = "SPOTCTL_"
 _MAX_WORKERS = 64
 _MAX_WEIGHT = 1000
 _MAX_ROUND = 1440
+PRICE_CATALOG = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master"
 T = TypeVar("T")
 
 
@@ -35,7 +43,8 @@ class Settings:
     `monthly_budget` in dollars is compared with each month's costs in reports, and each of
     `monthly_budgets` with those of the runs that have a tag, such as `user=ada`. `tags` are those
     of all jobs. The queues of jobs that share quotas have the policy `queue_policy`, unless their
-    jobs name another. `keys` and `tables` are the settings of clouds: single ones, such as an
+    jobs name another. `price_catalog_url` is the public catalog of prices that is read for clouds
+    without an account; empty: none is. `keys` and `tables` are the settings of clouds: single ones, such as an
     endpoint, and the tables named after clouds.
     """
 
@@ -48,6 +57,7 @@ class Settings:
     queue_policy: str = MEAN_COMPLETION
     queue_users: Mapping[str, QueueUser] = field(default_factory=dict)
     queue_round_minutes: float = ROUND_SECONDS / 60
+    price_catalog_url: str = PRICE_CATALOG
     keys: Mapping[str, object] = field(default_factory=dict)
     tables: Mapping[str, object] = field(default_factory=dict)
 
@@ -77,25 +87,16 @@ class Settings:
         return kind() if table is None else table
 
 
-def is_traced(
-    settings: Settings,
-    *,
-    variables: tuple[str, ...],
-    files: tuple[tuple[str, str, str], ...],
-    names: tuple[str, ...] = (),
-) -> bool:
-    """Whether a cloud is configured on this computer: one of these variables, of these files or of
-    the settings with these names is there.
-
-    A file has the variable that names it or its folder, where that is otherwise, and its name in
-    the folder.
+def is_traced(settings: Settings, account: CloudAccount) -> bool:
+    """Whether a cloud's account is set up on this computer, as far as it can be seen without asking
+    the cloud.
     """
-    is_set = any(os.environ.get(variable) for variable in variables)
-    is_chosen = any(settings.text(name) is not None for name in names)
+    is_set = any(os.environ.get(variable) for variable in account.variables)
+    is_chosen = any(settings.text(name) is not None for name in account.names)
     if is_set or is_chosen:
         return True
 
-    for variable, usual, name in files:
+    for variable, usual, name in account.files:
         path = Path(os.environ.get(variable) or usual).expanduser()
         if (path / name).is_file():
             return True
@@ -211,6 +212,13 @@ def _pairs(value: object) -> list[tuple[str, str]]:
     return [("", "")]
 
 
+def _catalog_url(value: object) -> str:
+    url = str(value)
+    if url and not url.startswith(("http://", "https://")):
+        raise ValueError("an address that begins with https://, or empty to read no catalog")
+    return url
+
+
 def _queue_policy(value: object) -> str:
     known = (MEAN_COMPLETION, *POLICIES)
     if value not in known:
@@ -240,6 +248,7 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
     "fetch_workers": partial(_from_one_to, _MAX_WORKERS, int, "a whole number"),
     "monthly_budget": _dollars,
     "monthly_budgets": _budgets,
+    "price_catalog_url": _catalog_url,
     "queue_policy": _queue_policy,
     "queue_round_minutes": partial(_from_one_to, _MAX_ROUND, float, "minutes"),
     "queue_users": _queue_users,

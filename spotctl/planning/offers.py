@@ -7,9 +7,11 @@ cloud). Facts about a kind are looked up once; prices are compared as arrays.
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import chain
 
 import numpy as np
@@ -21,8 +23,9 @@ from bidbrain.strategies.base import Offer
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import GPU_MEMORY_GIB, X86, XEN, Catalog, InstanceType, is_model, obstacle
 from pricing_data.errors import UnknownPrice
+from pricing_data.known_clouds import markets_of
 from pricing_data.market import LINUX, Market, api_region, closest, mistyped
-from pricing_data.series import PriceSeries
+from pricing_data.series import PriceSeries, clipped
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR
 from spotctl.files.job.resources import Reservation, Resources
@@ -125,7 +128,13 @@ class MarketSnapshot:
         listed = np.array(is_listed, dtype=np.bool_)
         sold = linux & listed[self.kind]
         present = sold & (self.age >= 0)
-        return present & (self.age <= STALE_AFTER)
+        current = present & (self.age <= STALE_AFTER)
+
+        # A zone that a public list names is one that the account names otherwise.
+        public = np.array([has_public_zone(market) for market in self.markets], dtype=np.bool_)
+        owned = np.zeros(len(self.kinds), dtype=np.bool_)
+        owned[self.kind[current & ~public]] = True
+        return current & ~(public & owned[self.kind])
 
     def list_price(self, kind: int) -> int:
         """The on-demand price of a kind that has a usable market."""
@@ -147,12 +156,15 @@ class MarketSnapshot:
 
     def history(self, row: int) -> PriceSeries:
         """The prices of a market in the last weeks, as older ones do not predict the next hours;
-        the last one is extended to the moment."""
-        begin = self.table.starts[row]
-        end = self.table.starts[row + 1]
-        span = slice(int(begin), int(end))
-        times = self.table.times[span]
-        prices = self.table.prices[span]
+        the last one is extended to the moment. Of a market that was hardly watched, but looked at
+        now and then, only the last look counts: what happened between looks is unknown."""
+        known = self.table.series(row)
+        times, prices = known.times, known.prices
+        watched = clipped(known.watched or (), self.at - MEMORY, self.at)
+        if watched and sum(span.end - span.start for span in watched) < _MIN_HISTORY:
+            in_force = int(np.searchsorted(times, watched[-1].start, side="right")) - 1
+            times, prices = times[max(in_force, 0) :], prices[max(in_force, 0) :]
+
         if times[-1] < self.at:
             times = np.append(times, self.at)
             prices = np.append(prices, prices[-1])
@@ -166,6 +178,18 @@ class MarketSnapshot:
         series = PriceSeries(self.markets[row], whole_times, whole_prices)
         since = max(series.first, self.at - MEMORY)
         return series.window(since, self.at)
+
+
+def has_public_zone(market: Market) -> bool:
+    """Whether the zone of a market has its name in public lists only: no account can rent there by
+    that name."""
+    return _is_public(market.cloud, market.zone)
+
+
+@cache
+def _is_public(cloud: str, zone: str) -> bool:
+    names = markets_of(cloud).zone_id
+    return bool(names) and re.fullmatch(names, zone) is not None
 
 
 def _in_force(table: PriceTable, at: int) -> tuple[Ints, Ints]:
@@ -309,6 +333,8 @@ def why_unusable(snapshot: MarketSnapshot, row: int, spec: JobSpec) -> tuple[Mar
             f"stale: its last price is {age_text(age)} old (update: spotctl prices fetch)",
         )
 
+    if has_public_zone(market):
+        return market, "the account has another name for this zone, whose prices are known"
     return market, f"the on-demand price of {market.instance_type} in {market.region} is unknown"
 
 

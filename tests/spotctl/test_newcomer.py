@@ -4,6 +4,7 @@ form.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -17,13 +18,23 @@ from pricing_data.units import DAY
 from spotctl.clouds.errors import ApiCall
 from spotctl.clouds.gcp.cloud import GcpSettings
 from spotctl.clouds.gcp.session import GcpSession
+from tests.pricing_data.sources.catalog_rows import (
+    AWS_COLUMNS,
+    GCP_COLUMNS,
+    aws_row,
+    csv_of,
+    gcp_gpus,
+    gcp_row,
+)
 from tests.servers.aws import ADVISOR_PATH, AwsWorld, bulk_list, running_aws
 from tests.servers.azure import RETAIL, AzureWorld, retail_item, running_azure
 from tests.servers.gcp import Gcp, sku
-from tests.servers.loopback import serving
+from tests.servers.loopback import LoopbackServer, serving
+from tests.servers.price_catalog import PriceCatalog
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 
+ROOT = Path(__file__).parents[2]
 NOW = time.time_ns() // 1_000_000_000 * 1_000_000
 
 
@@ -151,6 +162,104 @@ def test_the_api_key_is_sent_to_google_only(monkeypatch: pytest.MonkeyPatch) -> 
     with GcpSession(GcpSettings()) as session:
         assert list(session.price_list(ApiCall("price list", ""), "services/x")) == []
     assert given == [{"x-goog-api-key": "a-key"}]
+
+
+@pytest.fixture
+def catalog(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
+    gcp = csv_of(GCP_COLUMNS, [gcp_row(), gcp_gpus(), gcp_row("n2-standard-8", "8.0,32.0")])
+    aws = csv_of(AWS_COLUMNS, [aws_row(), aws_row("c5.large", ",", "2.0,4.0", "0.085", "")])
+    with serving(PriceCatalog({(9, "aws"): aws, (9, "gcp"): gcp, (4, "azure"): aws})) as server:
+        monkeypatch.setenv("SPOTCTL_PRICE_CATALOG_URL", server.url)
+        yield server
+
+
+@pytest.mark.usefixtures("aws", "azure")
+def test_todays_prices_of_all_clouds_need_no_account(catalog: LoopbackServer) -> None:
+    fetched = spotctl(
+        "prices", "fetch", "--region", "us-east-1", "--region", "eastus", "--region", "us-central1"
+    )
+    assert fetched.code == 0, fetched.err
+    assert "aws: SkyPilot catalog v9 of 20" in fetched.err
+    assert "Z: 1 spot price; 1 row without a spot price\n" in fetched.err
+    assert "gcp: SkyPilot catalog v9 of 20" in fetched.err
+    assert "300 MB" not in fetched.err
+
+    offers = spotctl("prices", "best", "--gpu", "A100:8", "--json").json["offers"]
+    assert [(one["market"], one["usd_per_hour"], one["on_demand"]) for one in offers] == [
+        ("azure/eastus/-/Standard_ND96asr_v4", 10.8788, 27.197),
+        ("aws/us-east-1/use1-az1/p4d.24xlarge", 11.25, 30.5),
+        ("gcp/us-central1/-/a2-highgpu-8g", 12.0, 30.0),
+    ]
+    assert [one["source"] for one in offers] == [
+        "spot price",
+        "SkyPilot catalog",
+        "SkyPilot catalog",
+    ]
+    asked = len(catalog.requests)
+    again = spotctl("prices", "fetch", "--cloud", "aws", "--region", "us-east-1")
+    assert (again.code, "has not changed" in again.err) == (0, True), again.err
+    assert len(catalog.requests) > asked
+
+
+def written(folder: Path, clouds: str, gpu: str) -> str:
+    """A job for a GPU, whose path is returned."""
+    file = folder / "job.yaml"
+    (folder / "train.py").write_text("print()")
+    file.write_text(
+        "name: big\nkind: command\nrun: python train.py\nhours: 20h\n"
+        f"resources: {{clouds: [{clouds}], gpu: '{gpu}'}}\n"
+    )
+    return str(file)
+
+
+@pytest.mark.usefixtures("aws", "azure", "catalog", "few_windows")
+def test_a_plan_for_any_gpu_names_the_accounts_that_its_offers_need(folder: Path) -> None:
+    job = written(folder, "aws, gcp, azure", "A100:8")
+    refused = spotctl("plan", job)
+    assert (refused.code, "prices fetch" in refused.err) == (2, True)
+
+    places = ("--region", "us-east-1", "--region", "us-central1", "--region", "eastus")
+    assert spotctl("prices", "fetch", *places).code == 0
+    planned = spotctl("plan", job, "--json")
+    assert planned.code == 0, planned.err
+    plan = planned.json
+    # An eviction would lose all work of this job: the cheapest machine on demand of all clouds.
+    (choice,) = plan["choice"]
+    cheapest = "azure/eastus/-/Standard_ND96asr_v4", 27.197
+    assert (choice["market"], choice["price"]) == cheapest
+    accounts = {one["cloud"]: one for one in plan["accounts"]}
+    assert accounts.keys() == {"aws", "gcp", "azure"}
+    assert accounts["aws"]["markets"] == ["aws/us-east-1/use1-az1/p4d.24xlarge"]
+    assert not any(one["set_up"] for one in accounts.values())
+    assert "az login" in accounts["azure"]["setup"]
+    for one in accounts.values():
+        page, _, part = one["guide"].partition("#")
+        headings = re.findall("^## (.*)$", (ROOT / page).read_text(), re.M)
+        assert part in [heading.lower().replace(" ", "-") for heading in headings]
+
+    said = spotctl("plan", job)
+    for words in ("an account of AWS", "an account of Google Cloud", "an account of Azure"):
+        assert words in said.err
+
+
+@pytest.mark.usefixtures("aws", "azure", "catalog", "few_windows")
+@pytest.mark.parametrize(
+    ("cloud", "region", "words"),
+    [
+        ("aws", "us-east-1", "set up the account (run aws configure, or set AWS_PROFILE"),
+        ("gcp", "us-central1", "gcloud auth application-default login"),
+        ("azure", "eastus", "AZURE_SUBSCRIPTION_ID"),
+    ],
+)
+def test_a_launch_without_an_account_is_refused_in_one_line(
+    folder: Path, cloud: str, region: str, words: str
+) -> None:
+    job = written(folder, cloud, "A100:8")
+    spotctl("prices", "fetch", "--cloud", cloud, "--region", region)
+    ended = spotctl("launch", job, "--yes", "--attached")
+    (line,) = [line for line in ended.err.splitlines() if line.startswith("spotctl:")]
+    assert (ended.code, words in line) == (5, True), ended.err
+    assert spotctl("status", "--json").json["jobs"] == []
 
 
 @pytest.mark.usefixtures("azure")

@@ -172,6 +172,7 @@ def fetch(
         )
 
     Library(store).keep_statistics()
+    session.remark(*(note for report in reports for note in report.notes))
     if not reports:
         raise BadRequest(
             f"fetch: no such region in {', '.join(source.cloud for source in sources)}"

@@ -15,6 +15,7 @@ from pricing_data.known_clouds import CloudMarkets
 from pricing_data.units import MINUTE
 from spotctl.home.cloud import (
     Cloud,
+    CloudAccount,
     CloudSettings,
     CloudWords,
     JobKeys,
@@ -135,6 +136,23 @@ class AwsSettings:
         )
 
 
+ACCOUNT = CloudAccount(
+    "run aws configure, or set AWS_PROFILE",
+    "docs/aws.md#once-per-account",
+    variables=(
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_ROLE_ARN",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ),
+    files=(
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", ""),
+        ("AWS_CONFIG_FILE", "~/.aws/config", ""),
+    ),
+)
+
 CLOUD = Cloud(
     name="aws",
     words=CloudWords("AWS", "AWS", "Amazon Elastic Compute Cloud"),
@@ -143,6 +161,7 @@ CLOUD = Cloud(
         # There are also local zones, wavelength zones and zone ids.
         zone="{region}([a-z]|-[a-z0-9-]+)|[a-z]+[0-9]+-([a-z0-9]+-)*az[0-9]+",
         known_regions=REGIONS,
+        zone_id=r"[a-z]+[0-9]+-([a-z0-9]+-)*az[0-9]+",
         region_of_zone=lambda zone: zone[:-1] if zone[-2:-1].isdigit() else zone,
         rank=1,
         repeats_prices=True,
@@ -170,5 +189,6 @@ CLOUD = Cloud(
         ),
     ),
     packages=("boto3",),
+    account=ACCOUNT,
     policies=("aws", "aws-try", "aws-try-role"),
 )

@@ -25,6 +25,7 @@ from pricing_data.errors import (
     UnknownResource,
 )
 from spotctl.clouds.aws.cloud import (
+    ACCOUNT,
     PRICE_LIST_REGION,
     AwsMachineSettings,
     AwsSettings,
@@ -57,26 +58,12 @@ from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us
 
-SETUP = "run aws configure, or set AWS_PROFILE"
+SETUP = ACCOUNT.setup
 _ELSEWHERE: Mapping[Service, str] = {"pricing": PRICE_LIST_REGION}
 _QUOTAS = {"spot quota": STANDARD.spot, "on-demand quota": STANDARD.on_demand}
 
 
-is_configured = partial(
-    is_traced,
-    variables=(
-        "AWS_ACCESS_KEY_ID",
-        "AWS_PROFILE",
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-        "AWS_ROLE_ARN",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    ),
-    files=(
-        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", ""),
-        ("AWS_CONFIG_FILE", "~/.aws/config", ""),
-    ),
-)
+is_configured = partial(is_traced, account=ACCOUNT)
 
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:

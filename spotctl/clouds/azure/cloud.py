@@ -16,6 +16,7 @@ from pricing_data.errors import MissingCredentials
 from pricing_data.known_clouds import CloudMarkets
 from spotctl.home.cloud import (
     Cloud,
+    CloudAccount,
     CloudSettings,
     CloudWords,
     JobKeys,
@@ -121,6 +122,14 @@ class AzureSettings:
         return (self.management_endpoint or _AZURE_MANAGEMENT_ENDPOINT).rstrip("/")
 
 
+ACCOUNT = CloudAccount(
+    "run az login, and set AZURE_SUBSCRIPTION_ID",
+    "docs/azure.md#once-per-subscription",
+    variables=("AZURE_CLIENT_ID", "AZURE_SUBSCRIPTION_ID"),
+    files=(("AZURE_CONFIG_DIR", "~/.azure", "azureProfile.json"),),
+    names=("azure_subscription", "azure_management_endpoint"),
+)
+
 CLOUD = Cloud(
     name="azure",
     words=CloudWords("Azure", "Microsoft", "Virtual Machines"),
@@ -172,5 +181,6 @@ CLOUD = Cloud(
         "azure-mgmt-resource-deployments",
         "azure-mgmt-resourcegraph",
     ),
+    account=ACCOUNT,
     policies=("azure", "azure-machines", "azure-try"),
 )

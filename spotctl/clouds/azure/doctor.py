@@ -24,7 +24,7 @@ from spotctl.clouds.azure.calls import (
     role,
     translated,
 )
-from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
+from spotctl.clouds.azure.cloud import ACCOUNT, AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.doctor import (
     RESERVED,
@@ -45,7 +45,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us
 
-SETUP = "run az login, and set AZURE_SUBSCRIPTION_ID"
+SETUP = ACCOUNT.setup
 _PERMISSIONS_VERSION = "2022-04-01"
 _ANY_LOCATION = "eastus"
 SPOT_QUOTA: Final = "lowPriorityCores"
@@ -59,12 +59,7 @@ _UNCHECKED = (
 )
 
 
-is_configured = partial(
-    is_traced,
-    variables=("AZURE_CLIENT_ID", "AZURE_SUBSCRIPTION_ID"),
-    files=(("AZURE_CONFIG_DIR", "~/.azure", "azureProfile.json"),),
-    names=("azure_subscription", "azure_management_endpoint"),
-)
+is_configured = partial(is_traced, account=ACCOUNT)
 
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:

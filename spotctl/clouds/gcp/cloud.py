@@ -13,6 +13,7 @@ from pricing_data.known_clouds import CloudMarkets
 from pricing_data.units import DAY
 from spotctl.home.cloud import (
     Cloud,
+    CloudAccount,
     CloudSettings,
     CloudWords,
     JobKeys,
@@ -113,6 +114,14 @@ class GcpSettings:
         return "" if has_project else os.environ.get("GOOGLE_API_KEY", "").strip()
 
 
+ACCOUNT = CloudAccount(
+    "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT",
+    "docs/google-cloud.md#once-per-project",
+    variables=("GOOGLE_APPLICATION_CREDENTIALS",),
+    files=(("CLOUDSDK_CONFIG", "~/.config/gcloud", "application_default_credentials.json"),),
+    names=("gcp_compute_endpoint",),
+)
+
 CLOUD = Cloud(
     name="gcp",
     words=CloudWords(
@@ -161,5 +170,6 @@ CLOUD = Cloud(
     ),
     packages=("google-cloud-compute",),
     extras=(("google.cloud.billing", "gcp-pricing", "on-demand prices of gcp"),),
+    account=ACCOUNT,
     policies=("gcp", "gcp-machines", "gcp-try"),
 )

@@ -34,7 +34,7 @@ from spotctl.clouds.doctor import (
 from spotctl.clouds.errors import Answers, ApiCall, NotFound, NotPermitted, QuotaReached, Scope
 from spotctl.clouds.gcp import calls, orders
 from spotctl.clouds.gcp.calls import ALL, role
-from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
+from spotctl.clouds.gcp.cloud import ACCOUNT, GcpMachineSettings, GcpSettings
 from spotctl.clouds.gcp.creation import Creation
 from spotctl.clouds.gcp.inventory import last_part
 from spotctl.clouds.gcp.machine_types import NEVER_SPOT, split_type
@@ -54,15 +54,10 @@ _UNCHECKED = (
     "dry runs"
 )
 
-SETUP = "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
+SETUP = ACCOUNT.setup
 
 
-is_configured = partial(
-    is_traced,
-    variables=("GOOGLE_APPLICATION_CREDENTIALS",),
-    files=(("CLOUDSDK_CONFIG", "~/.config/gcloud", "application_default_credentials.json"),),
-    names=("gcp_compute_endpoint",),
-)
+is_configured = partial(is_traced, account=ACCOUNT)
 
 
 def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:

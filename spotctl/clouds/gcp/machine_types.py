@@ -5,6 +5,7 @@ Pure.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from pricing_data.catalog import (
     ARM,
@@ -15,6 +16,7 @@ from pricing_data.catalog import (
     MachineTraits,
     driver_of,
 )
+from pricing_data.sources.public_catalog import NO_GPUS
 
 _ARM_SERIES = frozenset({"a4x", "c4a", "n4a", "t2a"})
 # https://cloud.google.com/compute/docs/general-purpose-machines#sharedcore: the share of each vCPU.
@@ -80,6 +82,24 @@ def gpu_name(gpu: str, share: str | None = None) -> str:
     nvidia = _CARD.fullmatch(gpu)
     name = _NAMES.get(gpu) or (nvidia[1].upper() if nvidia else gpu)
     return f"{name} ({share})" if share else name
+
+
+def catalog_gpus(counts: Mapping[str, int], name: str) -> tuple[str, int] | None:
+    """See `OwnGpus`; `counts` are the numbers of GPUs of known types.
+
+    >>> catalog_gpus({}, "a3-megagpu-8g"), catalog_gpus({"g2-standard-24": 2}, "g2-standard-24")
+    (('H100-MEGA', 8), ('L4', 2))
+    >>> catalog_gpus({}, "n2-standard-8"), catalog_gpus({}, "a9-ultragpu-8g")
+    (('', 0), None)
+    """
+    family = "-".join(name.split("-")[:2])
+    counted = re.search(r"-(\d+)g(-nolssd)?$", name)
+    count = counts.get(name, int(counted[1]) if counted else 0)
+    if family in _GPUS and count:
+        return ("H100-MEGA" if family == "a3-megagpu" else _GPUS[family]), count
+    # A series of which this version knows nothing may have GPUs, too.
+    may_have_gpus = "gpu" in name or re.match(r"g\d", name) or count
+    return None if may_have_gpus else NO_GPUS
 
 
 def split_type(instance_type: str) -> tuple[str, tuple[str, int] | None]:

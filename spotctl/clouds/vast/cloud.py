@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pricing_data.errors import MissingCredentials
 from pricing_data.known_clouds import CloudMarkets
-from spotctl.home.cloud import Cloud, CloudSettings, CloudWords, JobKeys, text
+from spotctl.home.cloud import Cloud, CloudAccount, CloudSettings, CloudWords, JobKeys, text
 
 CLOUD_NAME = "vast"
 VERIFIED, UNVERIFIED = "verified", "unverified"
@@ -85,6 +85,13 @@ def required_key(url: str) -> str:
     return key
 
 
+ACCOUNT = CloudAccount(
+    "make a key at https://cloud.vast.ai/manage-keys, and set VAST_API_KEY",
+    "docs/vast.md#once",
+    variables=("VAST_API_KEY",),
+    files=(("", "~/.config/vastai", "vast_api_key"), ("", "~", ".vast_api_key")),
+)
+
 CLOUD = Cloud(
     name=CLOUD_NAME,
     words=CloudWords("Vast.ai", "Vast.ai", "Instances"),
@@ -96,6 +103,7 @@ CLOUD = Cloud(
         variables={"vast_url": "VAST_URL"},
         image="image",
     ),
+    account=ACCOUNT,
     job=JobKeys(
         "vast",
         "On Vast.ai: a container image, or auto.",

@@ -10,10 +10,10 @@ from typing import Any
 from spotctl.clouds.doctor import Finding, Level, skew
 from spotctl.clouds.errors import Answers
 from spotctl.clouds.vast.calls import VastCalls
-from spotctl.clouds.vast.cloud import CLOUD_NAME, address, api_key
+from spotctl.clouds.vast.cloud import ACCOUNT, CLOUD_NAME, address, api_key
 from spotctl.home.config import Settings
 
-SETUP = "make a key at https://cloud.vast.ai/manage-keys, and set VAST_API_KEY (docs/vast.md)"
+SETUP = f"{ACCOUNT.setup} (docs/vast.md)"
 MIN_CREDIT_USD = 1.0
 
 

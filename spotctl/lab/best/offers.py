@@ -16,6 +16,7 @@ from pricing_data.catalog import GPU_MEMORY_GIB, Catalog, InstanceType, is_model
 from pricing_data.library import STALE, CloudPrices, Library, Selection, freshness_of_stored
 from pricing_data.list_prices import CsvRow, rows_of, saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market, is_region_of
+from pricing_data.sources.public_catalog import NAME as CATALOG
 from pricing_data.stats import on_demand_of
 from pricing_data.store.facts import INTERRUPTIONS
 from pricing_data.units import SECOND, parse_time, parse_usd, to_usd
@@ -59,7 +60,7 @@ class RankedOffer:
     `eviction` is the probability of an eviction within an hour, `band` the provider's own words,
     `score` the chance that a request is filled, from 1 to 10. `lost_hours` is what an eviction
     costs: the work since the last checkpoint and the time until another machine works. The price of
-    a `shipped` offer is by the lists in this package.
+    a `shipped` offer is by the lists in this package, and one `from_catalog` by the public catalog.
     """
 
     market: Market
@@ -73,6 +74,7 @@ class RankedOffer:
     score: float | None
     lost_hours: float
     shipped: bool = False
+    from_catalog: bool = False
 
     @property
     def usd_per_hour(self) -> float:
@@ -110,6 +112,8 @@ class RankedOffer:
                 f"{'list price minus saving' if self.estimated else 'list of spot prices'}, "
                 "shipped with spotctl"
             )
+        if self.from_catalog:
+            return CATALOG
         return "on-demand price minus published saving" if self.estimated else "spot price"
 
     def age_seconds(self, now: int) -> float:
@@ -150,10 +154,17 @@ def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[Ranke
     publishes only the saving against the on-demand price, and one by the shipped lists for a cloud
     of which no price is stored."""
     catalog, figures = library.catalog, _InterruptionFigures(library.store.facts(INTERRUPTIONS))
+    looks = {
+        (key.removeprefix(f"{CATALOG} ").partition("/")[0], span.end)
+        for key, span in library.store.covered.items()
+        if key.startswith(f"{CATALOG} ")
+    }
     fitting = list[RankedOffer]()
     for series in library.table(_spot_markets(library, wish)):
         last = (series.market, int(series.prices[-1]), series.last, False)
-        fitting.append(_offer(catalog, figures, last, lost_hours))
+        is_listed = (series.market.cloud, series.last) in looks
+        offer = _offer(catalog, figures, last, lost_hours)
+        fitting.append(replace(offer, from_catalog=is_listed))
 
     priced = {_place(offer.market) for offer in fitting}
     for market, price, seen in _estimates(catalog, figures, wish):

@@ -1,7 +1,7 @@
 """Plans of jobs: from what is stored, before a launch also with the quotas that their clouds state,
 and of a run from its log. All go one way, and differ only in the facts."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -11,13 +11,14 @@ from bidbrain.eviction.hazard import family_of
 from pricing_data.library import CloudPrices, freshness_of
 from pricing_data.market import Market
 from pricing_data.units import HOUR, parse_duration, parse_time
+from spotctl.clouds.errors import NotPermitted
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, check_planned_together
 from spotctl.files.job.values import WorkTime
 from spotctl.home import account_quotas
-from spotctl.home.cloud import is_replayed
-from spotctl.home.config import Settings
+from spotctl.home.cloud import cloud_of, is_replayed
+from spotctl.home.config import Settings, is_traced
 from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import quotas_from
 from spotctl.home.wall_clock import wall_us
@@ -25,6 +26,7 @@ from spotctl.log.events import RunBegan
 from spotctl.planning.candidates import check_hours
 from spotctl.planning.explain import TrainingMode, mean_ends, other_paces, training_modes
 from spotctl.planning.forecast import forecast_of
+from spotctl.planning.offers import has_public_zone
 from spotctl.planning.plan import plan_jobs
 from spotctl.planning.quotas import on_demand_remarks
 from spotctl.planning.values import JobPlan
@@ -32,9 +34,21 @@ from spotctl.run.start.stored_facts import LoggedTerms, read_facts
 
 
 @dataclass(frozen=True, slots=True)
+class NeededAccount:
+    """The account that offers of a plan need, the planned ones first; `setup` and `guide` say how
+    to set it up on this computer, where it `is_set_up` or not."""
+
+    cloud: str
+    is_set_up: bool
+    setup: str
+    guide: str
+    markets: tuple[Market, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JobPlans:
-    """The plans of some jobs, remarks on the data they rest on, and how current the prices of
-    rented clouds were.
+    """The plans of some jobs, remarks on the data they rest on, how current the prices of rented
+    clouds were, and the accounts that their offers need.
 
     If they were asked for, `pace` has the plans of a job that is planned alone at the next points
     of cost and time, `modes` the ways to run it, and `mean_ends` what policies would make of jobs
@@ -44,6 +58,7 @@ class JobPlans:
     plans: Sequence[JobPlan] = ()
     remarks: tuple[str, ...] = ()
     clouds: tuple[CloudPrices, ...] = ()
+    accounts: tuple[NeededAccount, ...] = ()
     at: int = 0
     pace: tuple[JobPlan, ...] = ()
     modes: tuple[TrainingMode, ...] = ()
@@ -127,8 +142,28 @@ def _plans(
     )
 
     return JobPlans(
-        plans, facts.remarks + lacking, tuple(freshness_of(facts.snapshot.table, asked)), at
+        plans,
+        facts.remarks + lacking,
+        tuple(freshness_of(facts.snapshot.table, asked)),
+        tuple(_accounts(plans, settings)),
+        at,
     )
+
+
+def _accounts(plans: Sequence[JobPlan], settings: Settings) -> Iterator[NeededAccount]:
+    """The account of each cloud that has an offer."""
+    markets = dict[str, dict[Market, None]]()
+    for plan in plans:
+        rents = [choice.rent for choice in plan.cost.choice] + [plan.cost.on_demand.rent]
+        offers = [rent.offer.market for rent in rents] + [other.market for other in plan.rejected]
+        for market in offers:
+            markets.setdefault(market.cloud, {})[market] = None
+
+    for cloud, offered in markets.items():
+        account = cloud_of(cloud).account
+        if account is not None:
+            is_set_up = is_traced(settings, account)
+            yield NeededAccount(cloud, is_set_up, account.setup, account.guide, tuple(offered))
 
 
 def plans_to_launch(
@@ -175,6 +210,7 @@ def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
                     *(choice.rent for choice in plan.cost.choice),
                 ]
                 markets |= {rent.offer.market for rent in rents if rent is not None}
+        _refuse_public_zones(plans, markets)
         unasked = unknown_quotas(markets, settings) - asked
         if not unasked:
             return plans
@@ -186,6 +222,22 @@ def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
             with closing(provider), suppress(SpotctlError):
                 if stated := provider.quotas(region, {market.instance_type for market in there}):
                     account_quotas.keep(settings, stated, wall_us())
+
+
+def _refuse_public_zones(plans: JobPlans, markets: Collection[Market]) -> None:
+    """Raises NotPermitted if jobs would rent where prices are known of a public list only, which
+    names zones otherwise than the account does."""
+    public = sorted((market for market in markets if has_public_zone(market)), key=str)
+    accounts = {account.cloud: account for account in plans.accounts}
+    if not public:
+        return
+
+    cloud, account = public[0].cloud, accounts[public[0].cloud]
+    first = "" if account.is_set_up else f"set up the account ({account.setup}; {account.guide}), "
+    raise NotPermitted(
+        f"{public[0]} is known from a public list of prices, without an account of {cloud}; "
+        f"{first}then run spotctl prices fetch --cloud {cloud}"
+    )
 
 
 def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Market]:

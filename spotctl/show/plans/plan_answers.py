@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.units import HOUR, SECOND, format_time, moment, to_usd
+from pricing_data.units import HOUR, SECOND, counted, format_time, moment, to_usd
+from spotctl.home.cloud import cloud_of
 from spotctl.planning.explain import (
     change_of_pace,
     expected_of,
@@ -21,8 +22,8 @@ from spotctl.planning.values import (
     PriceDate,
     SlicedQuota,
 )
-from spotctl.run.start.launch_plans import JobPlans
-from spotctl.show.columns import Column, as_json
+from spotctl.run.start.launch_plans import JobPlans, NeededAccount
+from spotctl.show.columns import Column, as_json, texts
 from spotctl.show.plans.plan_tables import ZONE, considered_zones
 from spotctl.show.terminal import FRESHNESS, fetch_command
 
@@ -444,6 +445,19 @@ REASONS: tuple[Column[Mapping[str, Any]], ...] = (
         ),
     ),
 )
+ACCOUNTS: tuple[Column[Mapping[str, Any]], ...] = (
+    Column(
+        "accounts",
+        "accounts that the offers of the plan need",
+        each=(
+            Column("cloud", "the cloud"),
+            Column("set_up", "whether it is set up on this computer", "is_set_up"),
+            Column("setup", "how to set it up on this computer"),
+            Column("guide", "page with what to do once per account"),
+            Column("markets", "the offers, the planned ones first", form=texts),
+        ),
+    ),
+)
 CLUSTER: Column[Mapping[str, Any]] = Column(
     "cluster",
     "Ray cluster on which a job trains that rents nothing; its plan has few other keys",
@@ -463,7 +477,7 @@ ON_RAY: tuple[Column[Mapping[str, Any]], ...] = (
     Column("choice", "empty, because nothing is rented"),
     Column("expected", "forecast of the job", of=(Column("cost_usd", "0"),)),
 )
-ANSWER: tuple[Column[Any], ...] = (*PLAN, CLUSTER, *FRESHNESS, *REASONS)
+ANSWER: tuple[Column[Any], ...] = (*PLAN, CLUSTER, *FRESHNESS, *ACCOUNTS, *REASONS)
 """The JSON of `spotctl plan`."""
 
 
@@ -471,15 +485,31 @@ def answers(planned: JobPlans) -> list[dict[str, Any]]:
     """Jobs that were planned together, with how current the prices of their clouds are."""
     fetch = fetch_command(planned.clouds, planned.at)
     freshness = as_json(FRESHNESS, {"clouds": planned.clouds, "fetch": fetch}, planned.at)
+    accounts = as_json(ACCOUNTS, {"accounts": planned.accounts})
     plan = planned.plans[0]
     pace = [{"plan": other, "change": change_of_pace(plan, other)} for other in planned.pace]
     ways = [{"mode": mode, "figures": expected_of(mode)} for mode in planned.modes]
     policies = list(planned.mean_ends.items())
     reasons = as_json(REASONS, {"pace": pace, "ways": ways, "policies": policies})
     return [
-        {**as_json(PLAN, plan, launch_moment(plan)), **freshness, **reasons}
+        {**as_json(PLAN, plan, launch_moment(plan)), **freshness, **accounts, **reasons}
         for plan in planned.plans
     ]
+
+
+def account_remarks(accounts: Iterable[NeededAccount]) -> list[str]:
+    """A line for each account that is not set up on this computer."""
+    remarks = []
+    for account in accounts:
+        if not account.is_set_up:
+            first, others = account.markets[0], len(account.markets) - 1
+            offers = f"{first} and {counted(others, 'more offer')}" if others else str(first)
+            title = cloud_of(account.cloud).words.title
+            remarks.append(
+                f"needs an account of {title}: {offers}; to launch there, {account.setup} "
+                f"(once per account: {account.guide})"
+            )
+    return remarks
 
 
 def answer(spec: JobSpec) -> dict[str, Any]:

@@ -283,6 +283,7 @@ FETCHED: tuple[Column[TaskReport], ...] = (
             Text("failed", style="red") if report.failure else Text("done", style="green")
         ),
     ),
+    Column("notes", "where the rows are from, if the cloud did not send them"),
 )
 GAPS: tuple[Column[GapReport], ...] = (
     Column(

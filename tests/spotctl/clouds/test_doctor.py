@@ -7,6 +7,7 @@ from threading import Barrier
 import pytest
 
 from spotctl.clouds.doctor import Finding, Level, Requirement, all_found, exit_code
+from spotctl.clouds.errors import LoginNeeded, NotPermitted
 
 
 def test_checks_are_made_at_the_same_time() -> None:
@@ -14,6 +15,19 @@ def test_checks_are_made_at_the_same_time() -> None:
     barrier = Barrier(8)
     checks = [Requirement(str(number), lambda: str(barrier.wait(60.0))) for number in range(8)]
     assert {finding.level for finding in all_found("aws", checks)} == {Level.GOOD}
+
+
+@pytest.mark.parametrize(
+    ("error", "level"), [(NotPermitted, Level.NOTE), (LoginNeeded, Level.NO_ACCESS)]
+)
+def test_who_has_not_signed_in_lacks_more_than_a_permission(
+    error: type[NotPermitted], level: Level
+) -> None:
+    def call() -> str:
+        raise error("no; sign in")
+
+    (finding,) = all_found("aws", [Requirement("a look that is optional", call, optional=True)])
+    assert finding.level is level
 
 
 @pytest.mark.parametrize(

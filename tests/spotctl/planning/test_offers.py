@@ -10,10 +10,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bench.aws_machine_types import recorded
-from pricing_data.catalog import InstanceType, MachineTraits, shipped_types
+from bidbrain.strategies.base import mean_time_to_failure
+from pricing_data.catalog import (
+    Catalog,
+    InstanceType,
+    MachineTraits,
+    OnDemandPrice,
+    shipped_types,
+)
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.library import Library
-from pricing_data.market import Market
+from pricing_data.market import LINUX, Market
 from pricing_data.series import WatchRecord
 from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceTable
@@ -29,6 +36,7 @@ from spotctl.planning.offers import (
     MarketSnapshot,
     _fits,
     eligible,
+    has_public_zone,
     why_unsuitable,
     why_unusable,
 )
@@ -350,3 +358,61 @@ def test_accelerators_mean_these_models(wanted: str | list[str], fitting: set[st
     resources = replace(spec().resources, needs=Needs(accelerators=read_accelerators(wanted)))
     machines = [InstanceType("aws", model, 8, 32.0, model, 1) for model in models]
     assert {each.name for each in machines if _fits(each, resources)} == fitting
+
+
+def test_a_zone_of_a_public_list_is_used_until_the_accounts_own_prices_are_known() -> None:
+    public, own, other = (
+        Market("aws", "us-east-1", zone, name)
+        for zone, name in (
+            ("use1-az1", "c5.large"),
+            ("us-east-1a", "c5.large"),
+            ("use1-az1", "c5.xlarge"),
+        )
+    )
+    listed = tuple(
+        OnDemandPrice("aws", "us-east-1", name, LINUX, 0, 10**9, "a list")
+        for name in ("c5.large", "c5.xlarge")
+    )
+
+    def usable(*markets: Market) -> set[Market]:
+        events = [PriceEvent(market, DAY, 10**8) for market in markets]
+        table = PriceTable.of(PriceBatch.of(events))
+        snapshot = MarketSnapshot.of(table, Catalog(prices=listed), DAY + HOUR)
+        rows = zip(snapshot.markets, snapshot.usable.tolist(), strict=True)
+        return {market for market, is_usable in rows if is_usable}
+
+    assert usable(public, other) == {public, other}
+    assert usable(public, own, other) == {own, other}
+    assert not has_public_zone(own)
+
+
+def of_looks(count: int, apart: int, price: int = 10**8) -> MarketSnapshot:
+    """A market that was looked at so many times, the last time an hour ago."""
+    market = Market("aws", "us-east-1", "use1-az1", "c5.large")
+    times = sorted(START - apart * number for number in range(count))
+    table = PriceTable.of(PriceBatch.of(PriceEvent(market, time, price) for time in times))
+    looks = WatchRecord(tuple(Span(time, time) for time in times))
+    listed = OnDemandPrice("aws", "us-east-1", "c5.large", LINUX, START, 10**9, "a list")
+    whole = replace(table, watched={market: looks}).with_last_seen()
+    return MarketSnapshot.of(whole, Catalog(prices=(listed,)), START + HOUR)
+
+
+@given(st.integers(2, 200), st.integers(5 * HOUR, 9 * HOUR))
+def test_between_two_looks_at_a_price_nothing_is_known(count: int, apart: int) -> None:
+    """However often the same price was seen, no hour between was."""
+    once, often = of_looks(1, apart), of_looks(count, apart)
+    distance = 10**8
+
+    assert often.history(0) == once.history(0)
+    stated, expected = (
+        snapshot.outlook.of(snapshot.history(0), distance) for snapshot in (often, once)
+    )
+    assert (stated.low, stated.high, stated.observations) == (
+        expected.low,
+        expected.high,
+        expected.observations,
+    )
+    often_failing, once_failing = (
+        mean_time_to_failure(snapshot.history(0), 10**9) for snapshot in (often, once)
+    )
+    assert often_failing == once_failing

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pricing_data.sources.base import Effort, SourceNeeds
+from pricing_data.sources.public_catalog import NAME
 from spotctl.clouds.aws.cloud import AwsSettings
 from spotctl.clouds.aws.prices.source import AwsSource
 from spotctl.clouds.errors import with_given
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["EFFORTS", "NEEDS", "AwsSource", "source"]
 
 NEEDS = (
+    SourceNeeds(
+        "aws", "spot and on-demand prices, machine types", "", "SkyPilot catalog; 5 MB; Linux"
+    ),
     SourceNeeds(
         "aws", "interruption buckets and savings", "", "Spot Advisor; estimates spot prices"
     ),
@@ -37,6 +41,7 @@ NEEDS = (
     ),
 )
 EFFORTS = {
+    NAME: Effort(5, 100_000, 5, is_whole=True),
     "interruption buckets": Effort(1, 30_000, 10),
     "on-demand price pages": Effort(16, 10_000, 2, is_whole=True),
     "public price list": Effort(1, 2_000, 300, is_whole=True),
@@ -48,5 +53,7 @@ EFFORTS = {
 
 def source(settings: Settings) -> AwsSource:
     """See `PricesPart`."""
+    from spotctl.clouds.public_catalog import PublicCatalog
+
     given = {name: settings.text(f"aws_{name}") for name in ("price_list_url", "spot_advisor_url")}
-    return AwsSource(with_given(AwsSettings(), **given))
+    return AwsSource(with_given(AwsSettings(), **given), PublicCatalog.of(settings))

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from pricing_data.errors import CloudError, NoAnswer, UnknownResource
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
-from pricing_data.market import Market
+from pricing_data.market import LINUX, Market
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span, to_datetime
@@ -36,6 +36,7 @@ from spotctl.clouds.errors import on_one_line
 
 if TYPE_CHECKING:
     from spotctl.clouds.aws.session import AwsSession
+    from spotctl.clouds.public_catalog import PublicCatalog
 
 SLICE = 7 * DAY
 """Pages arrive newest first, so a history is complete only at the end of a slice, which is repeated
@@ -71,9 +72,9 @@ class AwsSource:
     """Market data of AWS. Each region's price history, instance types and on-demand prices are
     separate tasks.
 
-    Without credentials the Spot Advisor's public file is fetched and, for regions that are named,
-    the public price list. From these, and the prices that are shipped, spot prices can be
-    estimated.
+    Without credentials the Spot Advisor's public file and the public `catalog` are fetched and, for
+    regions that are named, the public price list. From these, and the prices that are shipped, spot
+    prices can be estimated where the catalog has none.
 
     Placement scores are fetched only for types that are given by their exact names: the API takes
     no patterns, and limits how many combinations of type and region an account may ask about in 24
@@ -83,8 +84,11 @@ class AwsSource:
 
     cloud = CLOUD
 
-    def __init__(self, settings: AwsSettings | None = None) -> None:
+    def __init__(
+        self, settings: AwsSettings | None = None, catalog: PublicCatalog | None = None
+    ) -> None:
         self._settings = settings or AwsSettings()
+        self._catalog = catalog
 
     @cached_property
     def _session(self) -> AwsSession:
@@ -109,25 +113,24 @@ class AwsSource:
             home = self._session.sign_in()
             regions = request.regions or self._enabled_regions(home)
         except CloudError as error:
-            # Spot prices are then estimated by the savings in the Advisor's file. A price list that
-            # needs no account has several hundred megabytes, so only those of named regions are
-            # read; otherwise the small files behind the pages of AWS's web site, of its larger
-            # regions.
+            # Spot prices are then those of the public catalog, or estimated by the savings in the
+            # Advisor's file. A price list that needs no account has several hundred megabytes, so
+            # only those of named regions are read, for systems that the catalog does not have;
+            # otherwise the small files behind the pages of AWS's web site, of its larger regions.
             estimates = replace(advisor, spot_prices=True)
-            public = [
-                FetchTask(
-                    CLOUD,
-                    region,
-                    PUBLIC_PRICES,
-                    partial(self._public_prices, region, request),
-                    optional=True,
-                )
-                for region in request.regions
-            ]
-            if not public:
+            listed = []
+            catalog = self._catalog
+            if catalog is not None and request.wants_system(LINUX):
+                listed.append(catalog.task(CLOUD, request, by_zone=True))
+            if catalog is None or set(request.systems) != {LINUX}:
+                for region in request.regions:
+                    of_region = partial(self._public_prices, region, request)
+                    listed.append(FetchTask(CLOUD, region, PUBLIC_PRICES, of_region, optional=True))
+            if not request.regions:
                 pages = partial(self._price_pages, request)
-                public = [FetchTask(CLOUD, NO_REGION, PRICE_PAGES, pages, optional=True)]
-            return [estimates, *public, FetchTask.failed(CLOUD, "account", error)]
+                listed.append(FetchTask(CLOUD, NO_REGION, PRICE_PAGES, pages, optional=True))
+            account = FetchTask.failed(CLOUD, "account", error, optional=catalog is not None)
+            return [estimates, *listed, account]
 
         pulls = {
             _SPOT_PRICES: self._spot_prices,

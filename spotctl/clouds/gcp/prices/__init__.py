@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pricing_data.sources.base import Effort, SourceNeeds
+from pricing_data.sources.public_catalog import NAME
 from spotctl.clouds.errors import with_given
 from spotctl.clouds.gcp.cloud import GcpSettings
 from spotctl.clouds.gcp.prices.source import GcpSource
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["EFFORTS", "NEEDS", "GcpSource", "source"]
 
 NEEDS = (
+    SourceNeeds(
+        "gcp",
+        "spot and on-demand prices, machine types",
+        "",
+        "SkyPilot catalog; 3 MB; local SSDs of GPU machines are not priced",
+    ),
     SourceNeeds(
         "gcp",
         "spot prices and preemption rates, on-demand prices",
@@ -32,6 +39,7 @@ NEEDS = (
     ),
 )
 EFFORTS = {
+    NAME: Effort(5, 10_000, 3, is_whole=True),
     "spot prices and preemption rates": Effort(150, 5_000, 3),
     "public price list": Effort(10, 3_000, 12, is_whole=True),
     "machine types": Effort(4, 200, 1),
@@ -42,9 +50,11 @@ EFFORTS = {
 def source(settings: Settings) -> GcpSource:
     """See `PricesPart`."""
     from pricing_data.samples import bundled_catalog
+    from spotctl.clouds.public_catalog import PublicCatalog
 
     given = {
         name: settings.text(f"gcp_{name}")
         for name in ("project", "compute_endpoint", "billing_endpoint")
     }
-    return GcpSource(with_given(GcpSettings(), **given), bundled_catalog().types)
+    known = bundled_catalog().types
+    return GcpSource(with_given(GcpSettings(), **given), known, PublicCatalog.of(settings))

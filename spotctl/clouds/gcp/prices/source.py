@@ -9,7 +9,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.errors import BadInput, CloudError, RequestRejected, UnknownResource
+from pricing_data.errors import (
+    BadInput,
+    CloudError,
+    MissingCredentials,
+    RequestRejected,
+    UnknownResource,
+)
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.market import LINUX
 from pricing_data.series import WatchRecord
@@ -17,6 +23,7 @@ from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Reject
 from pricing_data.units import DAY, Span
 from spotctl.clouds.errors import Answers, ApiCall
 from spotctl.clouds.gcp.cloud import GcpSettings
+from spotctl.clouds.gcp.machine_types import catalog_gpus
 from spotctl.clouds.gcp.prices.records import (
     CLOUD,
     SOURCE,
@@ -35,6 +42,7 @@ from spotctl.clouds.gcp.prices.records import (
 
 if TYPE_CHECKING:
     from spotctl.clouds.gcp.session import GcpSession
+    from spotctl.clouds.public_catalog import PublicCatalog
 
 _SPOT_PRICES = "spot prices and preemption rates"
 PUBLIC_PRICES = "public price list"
@@ -57,16 +65,20 @@ class GcpSource:
     prices without a history, and all on-demand prices, are computed from the public price list.
     That list needs the extra `gcp-pricing`; a machine that it prices only in part gets no price.
     Without an account, an API key is enough to read it; it then prices machine types that are
-    `known` already.
+    `known` already. Without either, the public `catalog` is read.
     """
 
     cloud = CLOUD
 
     def __init__(
-        self, settings: GcpSettings | None = None, known: Iterable[InstanceType] = ()
+        self,
+        settings: GcpSettings | None = None,
+        known: Iterable[InstanceType] = (),
+        catalog: PublicCatalog | None = None,
     ) -> None:
         self._settings = settings or GcpSettings()
-        self._known = known
+        self._known = tuple(known)
+        self._catalog = catalog
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
         """The tasks of each region; lists the regions only if the request names none. With an API
@@ -85,9 +97,19 @@ class GcpSource:
         }
 
         regions: Sequence[str] = request.regions
-        if not regions:
-            with _open_session(self._settings) as session:
-                regions = project_regions(session)
+        try:
+            if not regions or self._catalog is not None:
+                with _open_session(self._settings) as session:
+                    # A project is known only to those who have signed in.
+                    regions = regions or project_regions(session)
+                    assert session.project
+        except MissingCredentials as error:
+            if self._catalog is None:
+                raise
+            counts = {machine.name: machine.accelerators for machine in self._known}
+            gpus_of = partial(catalog_gpus, counts)
+            listed = self._catalog.task(CLOUD, request, by_zone=False, gpus_of=gpus_of)
+            return [listed, FetchTask.failed(CLOUD, "account", error, optional=True)]
 
         tasks = []
         for region in regions:
