@@ -191,15 +191,21 @@ def _tried(
 
     plain = replace(script, changes=(), seen=True, keep=(), is_plain=True)
     first = seen = _trial(session, request, plain)
+    alone = replace(plain, is_alone=True)
+    if seen.verdict is Verdict.FAILED and command_of(alone, "") != command_of(plain, ""):
+        again = _trial(session, request, alone)
+        if again.verdict is not Verdict.FAILED:
+            plain, first, seen = alone, again, again
     if seen.verdict is Verdict.RESUMED:
         return replace(plain, keep=seen.keep), seen
     if seen.verdict is Verdict.FAILED:
         return replace(plain, seen=False), seen
 
-    by_switch = replace(script, changes=(), seen=True, keep=())
+    by_switch = replace(plain, is_plain=False, saved=seen.saved)
     has_switch = command_of(by_switch, "python") != command_of(plain, "python")
-    ways = [by_switch] if script.saves_in_time and has_switch else []
-    for way in [*ways, *([script] if script.changes else [])]:
+    ways = [by_switch] if (seen.saved or script.saves_in_time) and has_switch else []
+    changed = [replace(script, is_alone=plain.is_alone)] if script.changes else []
+    for way in [*ways, *changed]:
         seen = _trial(session, request, way)
         if seen.verdict is Verdict.RESUMED:
             return replace(way, keep=seen.keep), seen

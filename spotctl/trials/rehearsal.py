@@ -193,7 +193,8 @@ class _CommandTrial:
         if after.verdict is Verdict.RESUMED and self._terms.finds_places:
             self._take_away(first)
         left = tuple(sorted(self._ground.logs))
-        return Judgement(after.verdict, f"{saved}; {after.saw}", self._ground.keep, left)
+        saw = f"{saved}; {after.saw}"
+        return Judgement(after.verdict, saw, self._ground.keep, left, first.saved())
 
     def _take_away(self, first: TrialStart) -> None:
         """Keeps only the places without which a start does not go on, as far as time allows."""

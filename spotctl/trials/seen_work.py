@@ -69,13 +69,15 @@ class WorkMark:
 class Judgement:
     """A verdict, and in words what was seen.
 
-    The next start needs the places of the job's folder in `keep`, and not the `left` files.
+    The next start needs the places of the job's folder in `keep`, and not the `left` files. `saved`
+    is a glob of the files there that were saved most often.
     """
 
     verdict: Verdict
     saw: str
     keep: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    saved: str = ""
 
 
 class SeenMarks:

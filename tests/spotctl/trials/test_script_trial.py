@@ -174,3 +174,56 @@ def test_saves_in_a_thread_are_those_of_the_step_that_they_were_taken_at() -> No
     Path("train.py").write_text(ASIDE)
     _, about = tried()
     assert about["tried"]["verdict"] == "resumed", about
+
+
+DATED = """
+import argparse, os, pickle, random, time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--resume", default=None, help="path of a checkpoint")
+given = parser.parse_args()
+model, begin = [0.0] * 8, 0
+if given.resume:
+    assert os.path.isfile(given.resume), "no checkpoint found"
+    model, begin = restored(given.resume)
+run = f"saved/run-{time.time_ns()}"
+os.makedirs(run)
+for epoch in range(begin, 3000):
+    end = time.process_time() + 0.02
+    while time.process_time() < end:
+        model = [weight + random.random() for weight in model]
+    if epoch % 10 == 0:
+        kept(f"{run}/epoch-{epoch}.pkl", (model, epoch + 1))
+"""
+STATES = """
+import pickle
+
+def restored(path):
+    with open(path, "rb") as file:
+        return pickle.load(file)
+
+def kept(path, state):
+    with open(path, "wb") as file:
+        pickle.dump(state, file)
+"""
+
+
+def test_a_path_to_resume_from_is_that_of_what_a_script_was_seen_to_save() -> None:
+    Path("train.py").write_text(f"from states import kept, restored\n{DATED}")
+    Path("states.py").write_text(STATES)
+    _, about = tried()
+    assert about["tried"]["verdict"] == "resumed", about
+    assert (about["tried"]["keep"], about["changes"]) == (["saved/"], [])
+    newest = "ls -d saved/run-*/epoch-*.pkl 2>/dev/null | sort -V"
+    assert job().run.startswith(f"python train.py $({newest}"), job().run
+
+
+def test_a_script_that_fails_as_a_rank_of_several_is_tried_alone() -> None:
+    script()
+    text = Path("train.py").read_text()
+    check = "if os.environ.get('LOCAL_RANK'): raise RuntimeError('no NCCL is built in')\n"
+    Path("train.py").write_text(text.replace("parser = ", f"{check}parser = ", 1))
+    ended, about = tried()
+    assert ended.code == 0, ended.err
+    assert about["tried"]["verdict"] == "resumed", about
+    assert job().run.startswith("python train.py && ")
