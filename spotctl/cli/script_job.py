@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from spotctl.trials.trainer import ComparedTrainer
 
 _SHOWN_FILES = 3
+_TRIED_SAVES = 2
+"""Files of those that a script saves, from which it is told to resume, one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,18 +203,28 @@ def _tried(
     if seen.verdict is Verdict.FAILED:
         return replace(plain, seen=False), seen
 
-    by_switch = replace(plain, is_plain=False, saved=seen.saved)
-    has_switch = command_of(by_switch, "python") != command_of(plain, "python")
-    ways = [by_switch] if (seen.saved or script.saves_in_time) and has_switch else []
+    switched = _with_switch(plain, seen)
     changed = [replace(script, is_alone=plain.is_alone)] if script.changes else []
-    for way in [*ways, *changed]:
+    for way in [*switched, *changed]:
         seen = _trial(session, request, way)
         if seen.verdict is Verdict.RESUMED:
             return replace(way, keep=seen.keep), seen
-        if way is by_switch and seen.verdict is Verdict.RESTARTED:
+        if way in switched and seen.verdict is Verdict.RESTARTED:
             first = seen
 
     return replace(plain, seen=False), first
+
+
+def _with_switch(plain: TrainingScript, seen: Judgement) -> Sequence[TrainingScript]:
+    """The script with its own argument for resuming, if it has any, from what it was seen to
+    save."""
+    globs = seen.saved[:_TRIED_SAVES] or ([""] if plain.saves_in_time else [])
+    switched = [replace(plain, is_plain=False, saved=glob) for glob in globs]
+    ways = {command_of(way, "python")[0]: way for way in switched}
+    ways.pop(command_of(plain, "python")[0], None)
+    # Of a switch, the file only says whether there is anything.
+    names_it = any("| sort" in command for command in ways)
+    return [*ways.values()][: _TRIED_SAVES if names_it else 1]
 
 
 def _trial(session: Session, request: ScriptRequest, script: TrainingScript) -> Judgement:

@@ -70,14 +70,14 @@ class Judgement:
     """A verdict, and in words what was seen.
 
     The next start needs the places of the job's folder in `keep`, and not the `left` files. `saved`
-    is a glob of the files there that were saved most often.
+    are globs of the files there that it may resume from.
     """
 
     verdict: Verdict
     saw: str
     keep: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    saved: str = ""
+    saved: tuple[str, ...] = ()
 
 
 class SeenMarks:

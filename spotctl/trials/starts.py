@@ -331,14 +331,17 @@ class TrialStart:
             if is_progress(mark) and mark.path.startswith(str(self.folder))
         ]
 
-    def saved(self) -> str:
-        """A glob of the files in the job's folder that it saved most often, of several the first."""
+    def saved(self) -> tuple[str, ...]:
+        """Globs of the files in the job's folder that it saved, from the most frequent; the best
+        of its states are no newest ones."""
         below, counts = self.folder.as_posix() + "/", dict[str, int]()
         for mark in self.marks:
             if is_progress(mark) and mark.path.startswith(below):
                 glob = self._written_places.glob(Path(mark.path.removeprefix(below)))
                 counts[glob] = counts.get(glob, 0) + 1
-        return max(counts, key=counts.__getitem__, default="")
+        globs = sorted(counts, key=counts.__getitem__, reverse=True)
+        best = [glob for glob in globs if "best" in Path(glob).name]
+        return tuple(dict.fromkeys([*(glob for glob in globs if glob not in best), *best]))
 
     def changed_file(self) -> str:
         """The newest file of the job's folder that was changed since the start; logs do not

@@ -372,6 +372,7 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
     saved = [save.place for save in script.repeated_saves if save.place.head is not Head.UNKNOWN]
     first = _path(script, saved[0]) if saved else f"{CHECKPOINTS}/*"
     first = _PLAIN.sub(r"\\\1", script.saved) or first
+    is_given = set[bool]()
     for argument in script.arguments:
         is_asked_for = RESUMING.search(argument.name.lower()) and argument.default is not True
         if argument.name in given or not is_asked_for:
@@ -384,14 +385,23 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
             word = next((word for word in _ON if word in compared), _ON[0])
 
         is_flag = argument.is_switch or isinstance(argument.default, bool)
-        if is_flag or word:
+        is_switch = bool(is_flag or word)
+        # What is loaded in another module was not read.
+        is_path = loads or (script.saved and argument.default in (None, "", False))
+        if is_switch in is_given or not (is_switch or is_path):
+            continue
+        # Some have a switch, and another argument for the path.
+        if is_switch and is_given and "resume" not in argument.name.lower():
+            continue
+
+        is_given.add(is_switch)
+        if is_switch:
             # Some scripts fail if there is nothing to resume from.
             said = argument.given(word or "True")
             yield argument, f"$(ls -d {first} >/dev/null 2>&1 && echo {said})"
-            return
-        # What is loaded in another module was not read.
-        if loads or (script.saved and argument.default in (None, "", False)):
+        else:
             yield argument, _newest(script, argument, loads, saved)
+        if not script.saved:
             return
 
 

@@ -227,3 +227,58 @@ def test_a_script_that_fails_as_a_rank_of_several_is_tried_alone() -> None:
     assert ended.code == 0, ended.err
     assert about["tried"]["verdict"] == "resumed", about
     assert job().run.startswith("python train.py && ")
+
+
+WORDS = """
+import os, pickle, random, sys, time
+
+out = "out"
+init_from = "scratch"
+exec(open("words.py").read())
+os.makedirs(out, exist_ok=True)
+model, begin = [0.0] * 8, 0
+if init_from == "resume":
+    model, begin = pickle.load(open(f"{out}/state.pkl", "rb"))
+for epoch in range(begin, 3000):
+    end = time.process_time() + 0.02
+    while time.process_time() < end:
+        model = [weight + random.random() for weight in model]
+    if epoch % 10 == 0:
+        with open(f"{out}/state.pkl", "wb") as file:
+            pickle.dump((model, epoch + 1), file)
+"""
+
+
+def test_names_that_words_override_are_arguments() -> None:
+    Path("train.py").write_text(f'"""train.py --out=here"""\n{WORDS}')
+    Path("words.py").write_text(
+        "for word in sys.argv[1:]:\n"
+        "    name, value = word.removeprefix('--').split('=')\n"
+        "    assert name in globals(), name\n"
+        "    globals()[name] = value\n"
+    )
+    _, about = tried()
+    assert about["tried"]["verdict"] == "resumed", about
+    assert "echo --init_from=resume" in job().run
+
+
+def test_a_switch_and_a_path_are_given_and_a_state_without_its_epoch_is_not_taken() -> None:
+    text = DATED.replace("saved/run-{time.time_ns()}", "saved")
+    text = text.replace("os.makedirs(run)", "os.makedirs(run, exist_ok=True)")
+    text = text.replace(
+        '"--resume", default=None, help=', '"--path-of-checkpoint", default="", help='
+    )
+    text = text.replace(
+        "given = ", 'parser.add_argument("--resume", action="store_true")\ngiven = '
+    )
+    text = text.replace("restored(given.resume)", "restored(given.path_of_checkpoint)")
+    text = text.replace("os.path.isfile(given.resume)", "os.path.isfile(given.path_of_checkpoint)")
+    save = 'kept(f"{run}/epoch-{epoch}.pkl", (model, epoch + 1))'
+    two = ('kept(f"{run}/weights.pkl", model)', 'kept(f"{run}/whole.pkl", (model, epoch + 1))')
+    text = text.replace(save, "; ".join(two))
+    Path("train.py").write_text(f"from states import kept, restored\n{text}")
+    Path("states.py").write_text(STATES)
+    _, about = tried()
+    assert about["tried"]["verdict"] == "resumed", about
+    assert "echo --resume)" in job().run
+    assert "saved/whole.pkl 2>/dev/null | sort -V" in job().run
