@@ -237,7 +237,7 @@ def _trial(session: Session, request: ScriptRequest, script: TrainingScript) -> 
         text = applied(script.source.text, script.changes)
         changed[str(script.path)] = text
         again = read_script(request.script, script.folder, text)
-        script = replace(again, typed=script.typed)
+        script = replace(again, typed=script.typed, is_alone=script.is_alone)
     text, missing = job_text(script, ScriptAnswers(), is_trial=True)
     if missing:
         lacking = f"its arguments {', '.join(missing)} are yours to give"

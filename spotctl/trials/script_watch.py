@@ -26,7 +26,14 @@ from typing import Any
 
 _FOLDER = os.environ.get("SPOTCTL_TRIAL_SEEN", "")
 _ROOTS = [root for root in os.environ.get("SPOTCTL_TRIAL_ROOTS", "").split(os.pathsep) if root]
-_LIBRARIES = ("/transformers/", "/lightning/", "/pytorch_lightning/", "/keras/", "/torchtitan/")
+_LIBRARIES = (
+    "/transformers/",
+    "/lightning/",
+    "/pytorch_lightning/",
+    "/keras/",
+    "/torchtitan/",
+    "/ignite/",
+)
 """Libraries whose loops are as good as the script's own."""
 
 _TO_PATH, _TO_FILE, _OPENS = "to a path", "to an open file", "opens its file"

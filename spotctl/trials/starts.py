@@ -59,6 +59,7 @@ _CLOCK_SECONDS = 0.05
 """Times of files are by a coarser clock than those of marks."""
 _ERROR = re.compile(r"(\[rank\d+\]: )?[\w.]*(Error|Exception)\b(?<!ChildFailedError): ")
 """The line that says why a Python program failed, also where its launcher says more behind it."""
+_FRAME, _COLOURS = re.compile(r'File "(.+)", line (\d+), in '), re.compile(r"\x1b\[[\d;]*m")
 _LONGEST_QUOTE = 300
 _HERE = "127.0.0.1"
 
@@ -357,13 +358,15 @@ class TrialStart:
         return list(dict.fromkeys(mark.path for mark in self.marks if mark.kind == "outside"))
 
     def last_line(self) -> str:
-        lines = [
-            line.strip()
-            for line in self.printed.read_text(errors="replace").splitlines()
-            if line.strip()
-        ]
-
+        """The line that says why it ended, and the cure that PyTorch says only many lines on."""
+        text = _COLOURS.sub("", self.printed.read_text(errors="replace"))
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
         errors = [line for line in lines if _ERROR.match(line)]
-        said = (errors or lines or ["it printed nothing"])[-1][-_LONGEST_QUOTE:]
+        said = (errors or lines or ["it printed nothing"])[-1][:_LONGEST_QUOTE]
+
+        own = [place for place in _FRAME.findall(text) if place[0].startswith(str(self.folder))]
+        if "UnpicklingError" in said and "weights_only" in text and own:
+            where = f"{Path(own[-1][0]).relative_to(self.folder)}:{own[-1][1]}"
+            said = f"{where}: torch.load reads only weights; add weights_only=False on that line"
         spec = self._ground.spec
         return hidden(said.replace(str(self.folder), str(spec.workdir)), secrets_of(spec).values())

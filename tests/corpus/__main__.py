@@ -10,7 +10,8 @@ and `cases.toml`, a table for each script:
     repository = "nanoGPT"
     script = "train.py"
     arguments = "--max_iters=300"
-    final = "out/ckpt.pt"           # what it has at its end; left out: it never saves, or never loads
+    final = "out/ckpt.pt"           # what it has at its end; left out if it saves nothing
+    loads = true                    # it goes on where its save stood, with its weights, if it is told to
     path = ["stand-ins"]            # folders of modules and programs, besides its own
     variables = {SAMPLES = "64"}
 
@@ -73,6 +74,7 @@ class Case:
     repository: str = ""
     arguments: str = ""
     final: str = ""
+    loads: bool = False
     path: tuple[Path, ...] = ()
     variables: Mapping[str, str] | None = None
 
@@ -118,7 +120,7 @@ def try_case(case: Case) -> Tried:
             ending = str(KilledTwice(changed, spec, env, Path(scratch), case.final).ending())
         facts = answer.get("resumes"), len(changes), kept, ending, tried["saw"]
         run = spec.get("run", "")
-        return Tried(case.name, case.repository, bool(case.final), tried["verdict"], *facts, run)
+        return Tried(case.name, case.repository, case.loads, tried["verdict"], *facts, run)
 
 
 def apply(changes: Iterable[Mapping[str, Any]], script: Path) -> None:

@@ -282,3 +282,15 @@ def test_a_switch_and_a_path_are_given_and_a_state_without_its_epoch_is_not_take
     assert about["tried"]["verdict"] == "resumed", about
     assert "echo --resume)" in job().run
     assert "saved/whole.pkl 2>/dev/null | sort -V" in job().run
+
+
+def test_a_load_that_takes_only_weights_is_named_with_its_line_and_its_cure() -> None:
+    said = r"Weights only load failed. \x1b[1mOnly if you trust it\x1b[0m.\\n(1) set weights_only"
+    script(f"raise pickle.UnpicklingError('{said}')")
+    _, about = tried()
+    assert about["tried"]["verdict"] == "restarted", about
+    line = 1 + Path("train.py").read_text().splitlines().index(
+        f"    raise pickle.UnpicklingError('{said}')"
+    )
+    cure = "torch.load reads only weights; add weights_only=False on that line"
+    assert about["tried"]["saw"].endswith(f"failed with status 1: train.py:{line}: {cure}")
