@@ -209,7 +209,7 @@ def _tried(
         seen = _trial(session, request, way)
         if seen.verdict is Verdict.RESUMED:
             return replace(way, keep=seen.keep), seen
-        if way in switched and seen.verdict is Verdict.RESTARTED:
+        if way in switched and seen.verdict in (Verdict.RESTARTED, Verdict.NOT_SEEN):
             first = seen
 
     return replace(plain, seen=False), first

@@ -273,6 +273,9 @@ def _begin_save(path: str) -> bool:
         _rest()
     _seen["position"] = position
     aside = threading.current_thread() is not threading.main_thread()
+    # A child process that does not train saves what its parent trains.
+    children = sys.modules.get("multiprocessing.process")
+    aside |= not _seen["steps"] and getattr(children, "parent_process", bool)() is not None
     numbers = _seen.pop("numbers", ())
     _write("save", path=os.path.abspath(path), position=position, weights=numbers, aside=aside)
     if not position:

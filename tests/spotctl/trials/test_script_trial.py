@@ -208,6 +208,26 @@ def kept(path, state):
 """
 
 
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_saves_in_a_process_are_those_of_the_step_that_they_were_taken_at(way: str) -> None:
+    pytest.importorskip("torch")
+    text = ASIDE.replace("queue, threading, time", "multiprocessing, time")
+    text = text.replace("saves = queue.Queue(maxsize=1)\n", "").replace(
+        "def write():", "def write(saves):"
+    )
+    begun, rest = text.split("threading.Thread(target=write, daemon=True).start()\n")
+    rest = "\n".join(f"    {line}" for line in rest.splitlines())
+    start = (
+        f"if __name__ == '__main__':\n"
+        f"    ways = multiprocessing.get_context('{way}')\n"
+        "    saves = ways.Queue(maxsize=1)\n"
+        "    ways.Process(target=write, args=(saves,), daemon=True).start()\n"
+    )
+    Path("train.py").write_text(begun + start + rest)
+    _, about = tried()
+    assert about["tried"]["verdict"] == "resumed", about
+
+
 def test_a_path_to_resume_from_is_that_of_what_a_script_was_seen_to_save() -> None:
     Path("train.py").write_text(f"from states import kept, restored\n{DATED}")
     Path("states.py").write_text(STATES)
