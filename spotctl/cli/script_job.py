@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from spotctl.trials.trainer import ComparedTrainer
 
 _SHOWN_FILES = 3
+_TRIED_SAVES = 2
+"""Files of those that a script saves, from which it is told to resume, one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,22 +191,38 @@ def _tried(
 
     plain = replace(script, changes=(), seen=True, keep=(), is_plain=True)
     first = seen = _trial(session, request, plain)
+    alone = replace(plain, is_alone=True)
+    if seen.verdict is Verdict.FAILED and command_of(alone, "") != command_of(plain, ""):
+        again = _trial(session, request, alone)
+        if again.verdict is not Verdict.FAILED:
+            plain, first, seen = alone, again, again
     if seen.verdict is Verdict.RESUMED:
         return replace(plain, keep=seen.keep), seen
     if seen.verdict is Verdict.FAILED:
         return replace(plain, seen=False), seen
 
-    by_switch = replace(script, changes=(), seen=True, keep=())
-    has_switch = command_of(by_switch, "python") != command_of(plain, "python")
-    ways = [by_switch] if (script.saves or script.uses_tools) and has_switch else []
-    for way in [*ways, *([script] if script.changes else [])]:
+    switched = _with_switch(plain, seen)
+    changed = [replace(script, is_alone=plain.is_alone)] if script.changes else []
+    for way in [*switched, *changed]:
         seen = _trial(session, request, way)
         if seen.verdict is Verdict.RESUMED:
             return replace(way, keep=seen.keep), seen
-        if way is by_switch and seen.verdict is Verdict.RESTARTED:
+        if way in switched and seen.verdict in (Verdict.RESTARTED, Verdict.NOT_SEEN):
             first = seen
 
     return replace(plain, seen=False), first
+
+
+def _with_switch(plain: TrainingScript, seen: Judgement) -> Sequence[TrainingScript]:
+    """The script with its own argument for resuming, if it has any, from what it was seen to
+    save."""
+    globs = seen.saved[:_TRIED_SAVES] or ([""] if plain.saves or plain.uses_tools else [])
+    switched = [replace(plain, is_plain=False, saved=glob) for glob in globs]
+    ways = {command_of(way, "python")[0]: way for way in switched}
+    ways.pop(command_of(plain, "python")[0], None)
+    # Of a switch, the file only says whether there is anything.
+    names_it = any("| sort" in command for command in ways)
+    return [*ways.values()][: _TRIED_SAVES if names_it else 1]
 
 
 def _trial(session: Session, request: ScriptRequest, script: TrainingScript) -> Judgement:
@@ -217,7 +235,7 @@ def _trial(session: Session, request: ScriptRequest, script: TrainingScript) -> 
         text = applied(script.source.text, script.changes)
         changed[str(script.path)] = text
         again = read_script(request.script, script.folder, text)
-        script = replace(again, typed=script.typed)
+        script = replace(again, typed=script.typed, is_alone=script.is_alone)
     text, missing = job_text(script, ScriptAnswers(), is_trial=True)
     if missing:
         lacking = f"its arguments {', '.join(missing)} are yours to give"

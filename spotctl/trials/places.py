@@ -50,6 +50,12 @@ class WrittenPlaces:
                 return f"{_series(above, self._folders)}/"
         return _series(name, self._own)
 
+    def glob(self, name: Path) -> str:
+        """A pattern for a file and others like it, below folders of other times and steps."""
+        made = [part for part in [name, *name.parents][:-1] if part not in self._folders]
+        places = [re.sub(r"\d+", "*", part.name) for part in reversed(made)]
+        return (made[-1].parent / Path(*places)).as_posix()
+
     def _is_log(self, file: tuple[str, int, int, int]) -> bool:
         name, size, _, _ = file
         parts = Path(name).parts

@@ -26,7 +26,14 @@ from typing import Any
 
 _FOLDER = os.environ.get("SPOTCTL_TRIAL_SEEN", "")
 _ROOTS = [root for root in os.environ.get("SPOTCTL_TRIAL_ROOTS", "").split(os.pathsep) if root]
-_LIBRARIES = ("/transformers/", "/lightning/", "/pytorch_lightning/", "/keras/", "/torchtitan/")
+_LIBRARIES = (
+    "/transformers/",
+    "/lightning/",
+    "/pytorch_lightning/",
+    "/keras/",
+    "/torchtitan/",
+    "/ignite/",
+)
 """Libraries whose loops are as good as the script's own."""
 
 _TO_PATH, _TO_FILE, _OPENS = "to a path", "to an open file", "opens its file"
@@ -266,6 +273,9 @@ def _begin_save(path: str) -> bool:
         _rest()
     _seen["position"] = position
     aside = threading.current_thread() is not threading.main_thread()
+    # A child process that does not train saves what its parent trains.
+    children = sys.modules.get("multiprocessing.process")
+    aside |= not _seen["steps"] and getattr(children, "parent_process", bool)() is not None
     numbers = _seen.pop("numbers", ())
     _write("save", path=os.path.abspath(path), position=position, weights=numbers, aside=aside)
     if not position:

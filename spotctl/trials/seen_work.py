@@ -62,20 +62,22 @@ class WorkMark:
     spent: float = 0.0
     """The processor time of its process, in seconds."""
     aside: bool = False
-    """Whether another thread saves than the one that trains."""
+    """Whether another thread or process saves than the one that trains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """A verdict, and in words what was seen.
 
-    The next start needs the places of the job's folder in `keep`, and not the `left` files.
+    The next start needs the places of the job's folder in `keep`, and not the `left` files. `saved`
+    are globs of the files there that it may resume from.
     """
 
     verdict: Verdict
     saw: str
     keep: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
 
 
 class SeenMarks:
@@ -204,12 +206,16 @@ def _taken_at(
     kept_at: float,
     later: Sequence[WorkMark],
 ) -> float:
-    """The time of the state in a save. Another thread saves what the training was a few steps
-    before, but after the save before that: there, where the next start begins."""
+    """The time of the state in a save. Another thread or process saves what the training was a few
+    steps before, but after the save before that: there, where the next start begins."""
     saves = [mark for mark in kept if is_progress(mark) and mark.at <= kept_at]
     if not saves or not saves[-1].aside or not later:
         return kept_at
-    others = [mark.at for mark in saves if mark.position != saves[-1].position]
+    last = saves[-1]
+    # A process of its own stands at no number of the training.
+    others = [
+        mark.at for mark in saves[:-1] if mark.position != last.position or mark.path == last.path
+    ]
     for mark in reversed(earlier):
         if max(others, default=0.0) < mark.at <= kept_at and mark.position == later[0].position:
             return mark.at - _INSTANT

@@ -59,6 +59,7 @@ _CLOCK_SECONDS = 0.05
 """Times of files are by a coarser clock than those of marks."""
 _ERROR = re.compile(r"(\[rank\d+\]: )?[\w.]*(Error|Exception)\b(?<!ChildFailedError): ")
 """The line that says why a Python program failed, also where its launcher says more behind it."""
+_FRAME, _COLOURS = re.compile(r'File "(.+)", line (\d+), in '), re.compile(r"\x1b\[[\d;]*m")
 _LONGEST_QUOTE = 300
 _HERE = "127.0.0.1"
 
@@ -331,6 +332,18 @@ class TrialStart:
             if is_progress(mark) and mark.path.startswith(str(self.folder))
         ]
 
+    def saved(self) -> tuple[str, ...]:
+        """Globs of the files in the job's folder that it saved, from the most frequent; the best
+        of its states are no newest ones."""
+        below, counts = self.folder.as_posix() + "/", dict[str, int]()
+        for mark in self.marks:
+            if is_progress(mark) and mark.path.startswith(below):
+                glob = self._written_places.glob(Path(mark.path.removeprefix(below)))
+                counts[glob] = counts.get(glob, 0) + 1
+        globs = sorted(counts, key=counts.__getitem__, reverse=True)
+        best = [glob for glob in globs if "best" in Path(glob).name]
+        return tuple(dict.fromkeys([*(glob for glob in globs if glob not in best), *best]))
+
     def changed_file(self) -> str:
         """The newest file of the job's folder that was changed since the start; logs do not
         count."""
@@ -345,13 +358,15 @@ class TrialStart:
         return list(dict.fromkeys(mark.path for mark in self.marks if mark.kind == "outside"))
 
     def last_line(self) -> str:
-        lines = [
-            line.strip()
-            for line in self.printed.read_text(errors="replace").splitlines()
-            if line.strip()
-        ]
-
+        """The line that says why it ended, and the cure that PyTorch says only many lines on."""
+        text = _COLOURS.sub("", self.printed.read_text(errors="replace"))
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
         errors = [line for line in lines if _ERROR.match(line)]
-        said = (errors or lines or ["it printed nothing"])[-1][-_LONGEST_QUOTE:]
+        said = (errors or lines or ["it printed nothing"])[-1][:_LONGEST_QUOTE]
+
+        own = [place for place in _FRAME.findall(text) if place[0].startswith(str(self.folder))]
+        if "UnpicklingError" in said and "weights_only" in text and own:
+            where = f"{Path(own[-1][0]).relative_to(self.folder)}:{own[-1][1]}"
+            said = f"{where}: torch.load reads only weights; add weights_only=False on that line"
         spec = self._ground.spec
         return hidden(said.replace(str(self.folder), str(spec.workdir)), secrets_of(spec).values())

@@ -160,15 +160,21 @@ _OVERRIDING = re.compile(r"""\.(split|partition)\(["']=["']|\.from_cli\(|hydra\.
 
 
 def _of_overrides(source: ScriptSource) -> Iterator[Argument]:
-    """Settings that words of the command line override: in dicts that the script assigns at its
-    top, and in the YAML files in its folder whose names it has.
+    """Settings that words of the command line override: in dicts and names that the script assigns
+    at its top, and in the YAML files in its folder whose names it has.
     """
     constants = [node.value for node in source.nodes if isinstance(node, ast.Constant)]
     words = [value for value in constants if isinstance(value, str)]
+    assignments = [node for node in source.tree.body if isinstance(node, ast.Assign)]
+    # A file that it runs may take words such as `--init_from=resume` for names of its own.
+    for node in assignments if "exec(open(" in source.text else ():
+        name, value = node.targets[0], _constant(node.value)
+        if isinstance(name, ast.Name) and isinstance(value, str | int | float):
+            yield Argument(f"--{name.id}=", name.id, value)
     if not _OVERRIDING.search(source.text) or "--" in "".join(words):
         return
 
-    assigned = [node.value for node in source.tree.body if isinstance(node, ast.Assign)]
+    assigned = [node.value for node in assignments]
     settings = [*map(_constant, assigned)]
 
     folder = source.path.resolve().parent

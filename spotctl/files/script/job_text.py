@@ -118,9 +118,9 @@ def command_of(
     given = dict(required)
     given |= {name: f'"$DATA_{name.upper()}"' for name in data}
     resumes = script.resumes and not script.is_plain
-    if resumes:
+    if resumes and not script.saved:
         given |= dict(_argument_places(script, script.saves, CHECKPOINTS))
-    given |= _result_places(script) if not script.is_plain else {}
+    given |= _result_places(script) if not (script.is_plain or script.saved) else {}
     if is_trial and not script.typed:
         given |= _small_steps(script)
     words_typed = {word.partition("=")[0] for word in script.typed}
@@ -143,7 +143,7 @@ def command_of(
 
     start = ["env", *variables] if variables else []
     start.append(python)
-    if _RANKS.search(script.source.text):
+    if _RANKS.search(script.source.text) and not script.is_alone:
         start.append("-m torch.distributed.run --standalone")
         start.append("--nproc-per-node=$SPOTCTL_NPROC_PER_NODE")
     command = " ".join([*start, shlex.quote(str(script.path)), *words])
@@ -354,6 +354,8 @@ def _argument_places(
             yield argument.name, folder if is_folder else f"{folder}/{file.name}"
 
 
+_PLAIN = re.compile(r"([^\w./*-])")
+"""Characters that a shell does not take as they are; asterisks are its own."""
 _NEWEST, _ON = ("latest", "last", "auto", "resume"), ("1", "true", "True", "yes", "on")
 """Words by which a script is told to take its newest checkpoint, and the values of variables that
 do."""
@@ -365,6 +367,8 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
     """
     saved = [save.place for save in script.saves if save.place.head is not Head.UNKNOWN]
     first = _path(script, saved[0]) if saved else f"{CHECKPOINTS}/*"
+    first = _PLAIN.sub(r"\\\1", script.saved) or first
+    is_given = set[bool]()
     for argument in script.arguments.values():
         is_asked_for = RESUMING.search(argument.name.lower()) and argument.default is not True
         if argument.name in given or not is_asked_for:
@@ -377,13 +381,23 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
             word = next((word for word in _ON if word in compared), _ON[0])
 
         is_flag = argument.is_switch or isinstance(argument.default, bool)
-        if is_flag or word:
+        is_switch = bool(is_flag or word)
+        # What is loaded in another module was not read.
+        is_path = loads or (script.saved and argument.default in (None, "", False))
+        if is_switch in is_given or not (is_switch or is_path):
+            continue
+        # Some have a switch, and another argument for the path.
+        if is_switch and is_given and "resume" not in argument.name.lower():
+            continue
+
+        is_given.add(is_switch)
+        if is_switch:
             # Some scripts fail if there is nothing to resume from.
             said = argument.given(word or "True")
             yield argument, f"$(ls -d {first} >/dev/null 2>&1 && echo {said})"
-            return
-        if loads:
+        else:
             yield argument, _newest(script, argument, loads, saved)
+        if not script.saved:
             return
 
 
@@ -404,14 +418,16 @@ def _newest(
 
     # A file whose name is known tells which folders are checkpoints.
     named = [place for place in loads if "*" not in place.tail] or loads
-    load = next((place for place in named if place.tail), named[0])
-    inner = load.tail
+    inner = next((place.tail for place in named if place.tail), "")
     wholes = [place for place in saved if inner and place.tail.endswith(inner)] or saved[:1]
     paths = [_path(script, place) for place in wholes]
     path = " ".join(paths) or f"{CHECKPOINTS}/*"
 
-    # In the order of their numbers: a copy of a checkpoint has new times on some stores.
     strip = f"s|{inner}$||; " if inner else ""
+    if script.saved:
+        path = _PLAIN.sub(r"\\\1", script.saved)
+        strip = strip if script.saved.endswith(inner) else ""
+    # In the order of their numbers: a copy of a checkpoint has new times on some stores.
     newest = f"sort -V | sed -n '$ {{{strip}s|^|{argument.given('')}|; p}}'"
     return f"$(ls -d {path} 2>/dev/null | {newest})"
 
@@ -436,15 +452,14 @@ def _copies(script: TrainingScript) -> Iterator[str]:
         conditions = [outer.test for outer in above if isinstance(outer, ast.If)]
         is_certain = all("__name__" in ast.unparse(test) for test in conditions)
         yield copy if is_certain else f"{{ {copy} || true; }}"
-    elif script.resumes and (script.is_plain or not _result_places(script)):
+    elif script.resumes and (script.is_plain or script.saved or not _result_places(script)):
         names = {_fixed_name(save.place) for save in script.saves} - {""}
         if script.uses_tools and names:
             # spotctl keeps the state of the loop, and not what the script itself saves in it. The
             # last machine may have had no reason to save.
             yield f"{{ cp -r {' '.join(map(shlex.quote, sorted(names)))} {RESULTS} || true; }}"
         if script.keep:
-            # Their globs are the shell's.
-            places = (re.sub(r"([^\w./*-])", r"\\\1", place) for place in script.keep)
+            places = (_PLAIN.sub(r"\\\1", place) for place in script.keep)
             copy = f"cp -r {' '.join(places)} {RESULTS}"
             is_certain = script.is_plain or len(script.keep) == 1
             yield copy if is_certain else f"{{ {copy} || true; }}"

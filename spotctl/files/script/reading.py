@@ -72,8 +72,12 @@ class TrainingScript:
     """The places of its folder that the next machine needs."""
     is_plain: bool = False
     """Whether the job runs it without arguments for its checkpoint."""
+    is_alone: bool = False
+    """Whether it is one process without a launcher of ranks, although it may be several."""
     typed: tuple[str, ...] = ()
     """The words that the user gives it."""
+    saved: str = ""
+    """A glob of the files in its folder that a trial saw it save, and that it may resume from."""
 
     @property
     def resumes(self) -> bool:

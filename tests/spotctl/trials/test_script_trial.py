@@ -174,3 +174,143 @@ def test_saves_in_a_thread_are_those_of_the_step_that_they_were_taken_at() -> No
     Path("train.py").write_text(ASIDE)
     _, about = tried()
     assert about["tried"]["verdict"] == "resumed", about
+
+
+DATED = """
+import argparse, os, pickle, random, time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--resume", default=None, help="path of a checkpoint")
+given = parser.parse_args()
+model, begin = [0.0] * 8, 0
+if given.resume:
+    assert os.path.isfile(given.resume), "no checkpoint found"
+    model, begin = restored(given.resume)
+run = f"saved/run-{time.time_ns()}"
+os.makedirs(run)
+for epoch in range(begin, 3000):
+    end = time.process_time() + 0.02
+    while time.process_time() < end:
+        model = [weight + random.random() for weight in model]
+    if epoch % 10 == 0:
+        kept(f"{run}/epoch-{epoch}.pkl", (model, epoch + 1))
+"""
+STATES = """
+import pickle
+
+def restored(path):
+    with open(path, "rb") as file:
+        return pickle.load(file)
+
+def kept(path, state):
+    with open(path, "wb") as file:
+        pickle.dump(state, file)
+"""
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_saves_in_a_process_are_those_of_the_step_that_they_were_taken_at(way: str) -> None:
+    pytest.importorskip("torch")
+    text = ASIDE.replace("queue, threading, time", "multiprocessing, time")
+    text = text.replace("saves = queue.Queue(maxsize=1)\n", "").replace(
+        "def write():", "def write(saves):"
+    )
+    begun, rest = text.split("threading.Thread(target=write, daemon=True).start()\n")
+    rest = "\n".join(f"    {line}" for line in rest.splitlines())
+    start = (
+        f"if __name__ == '__main__':\n"
+        f"    ways = multiprocessing.get_context('{way}')\n"
+        "    saves = ways.Queue(maxsize=1)\n"
+        "    ways.Process(target=write, args=(saves,), daemon=True).start()\n"
+    )
+    Path("train.py").write_text(begun + start + rest)
+    _, about = tried()
+    assert about["tried"]["verdict"] == "resumed", about
+
+
+def test_a_path_to_resume_from_is_that_of_what_a_script_was_seen_to_save() -> None:
+    Path("train.py").write_text(f"from states import kept, restored\n{DATED}")
+    Path("states.py").write_text(STATES)
+    _, about = tried()
+    assert about["tried"]["verdict"] == "resumed", about
+    assert (about["tried"]["keep"], about["changes"]) == (["saved/"], [])
+    newest = "ls -d saved/run-*/epoch-*.pkl 2>/dev/null | sort -V"
+    assert job().run.startswith(f"python train.py $({newest}"), job().run
+
+
+def test_a_script_that_fails_as_a_rank_of_several_is_tried_alone() -> None:
+    script()
+    text = Path("train.py").read_text()
+    check = "if os.environ.get('LOCAL_RANK'): raise RuntimeError('no NCCL is built in')\n"
+    Path("train.py").write_text(text.replace("parser = ", f"{check}parser = ", 1))
+    ended, about = tried()
+    assert ended.code == 0, ended.err
+    assert about["tried"]["verdict"] == "resumed", about
+    assert job().run.startswith("python train.py && ")
+
+
+WORDS = """
+import os, pickle, random, sys, time
+
+out = "out"
+init_from = "scratch"
+exec(open("words.py").read())
+os.makedirs(out, exist_ok=True)
+model, begin = [0.0] * 8, 0
+if init_from == "resume":
+    model, begin = pickle.load(open(f"{out}/state.pkl", "rb"))
+for epoch in range(begin, 3000):
+    end = time.process_time() + 0.02
+    while time.process_time() < end:
+        model = [weight + random.random() for weight in model]
+    if epoch % 10 == 0:
+        with open(f"{out}/state.pkl", "wb") as file:
+            pickle.dump((model, epoch + 1), file)
+"""
+
+
+def test_names_that_words_override_are_arguments() -> None:
+    Path("train.py").write_text(f'"""train.py --out=here"""\n{WORDS}')
+    Path("words.py").write_text(
+        "for word in sys.argv[1:]:\n"
+        "    name, value = word.removeprefix('--').split('=')\n"
+        "    assert name in globals(), name\n"
+        "    globals()[name] = value\n"
+    )
+    _, about = tried()
+    assert about["tried"]["verdict"] == "resumed", about
+    assert "echo --init_from=resume" in job().run
+
+
+def test_a_switch_and_a_path_are_given_and_a_state_without_its_epoch_is_not_taken() -> None:
+    text = DATED.replace("saved/run-{time.time_ns()}", "saved")
+    text = text.replace("os.makedirs(run)", "os.makedirs(run, exist_ok=True)")
+    text = text.replace(
+        '"--resume", default=None, help=', '"--path-of-checkpoint", default="", help='
+    )
+    text = text.replace(
+        "given = ", 'parser.add_argument("--resume", action="store_true")\ngiven = '
+    )
+    text = text.replace("restored(given.resume)", "restored(given.path_of_checkpoint)")
+    text = text.replace("os.path.isfile(given.resume)", "os.path.isfile(given.path_of_checkpoint)")
+    save = 'kept(f"{run}/epoch-{epoch}.pkl", (model, epoch + 1))'
+    two = ('kept(f"{run}/weights.pkl", model)', 'kept(f"{run}/whole.pkl", (model, epoch + 1))')
+    text = text.replace(save, "; ".join(two))
+    Path("train.py").write_text(f"from states import kept, restored\n{text}")
+    Path("states.py").write_text(STATES)
+    _, about = tried()
+    assert about["tried"]["verdict"] == "resumed", about
+    assert "echo --resume)" in job().run
+    assert "saved/whole.pkl 2>/dev/null | sort -V" in job().run
+
+
+def test_a_load_that_takes_only_weights_is_named_with_its_line_and_its_cure() -> None:
+    said = r"Weights only load failed. \x1b[1mOnly if you trust it\x1b[0m.\\n(1) set weights_only"
+    script(f"raise pickle.UnpicklingError('{said}')")
+    _, about = tried()
+    assert about["tried"]["verdict"] == "restarted", about
+    line = 1 + Path("train.py").read_text().splitlines().index(
+        f"    raise pickle.UnpicklingError('{said}')"
+    )
+    cure = "torch.load reads only weights; add weights_only=False on that line"
+    assert about["tried"]["saw"].endswith(f"failed with status 1: train.py:{line}: {cure}")
