@@ -336,8 +336,11 @@ class TrialStart:
         """Globs of the files in the job's folder that it saved, from the most frequent; the best
         of its states are no newest ones."""
         below, counts = self.folder.as_posix() + "/", dict[str, int]()
+        began = min((mark.at for mark in self.marks if is_progress(mark)), default=inf)
         for mark in self.marks:
-            if is_progress(mark) and mark.path.startswith(below):
+            is_save = mark.kind in ("save", "done") and mark.at >= began
+            # What is written under another name at first has its own in the end.
+            if is_save and mark.path.startswith(below) and Path(mark.path).is_file():
                 glob = self._written_places.glob(Path(mark.path.removeprefix(below)))
                 counts[glob] = counts.get(glob, 0) + 1
         globs = sorted(counts, key=counts.__getitem__, reverse=True)

@@ -44,6 +44,7 @@ class _Finder:
             if os.environ.get("CORPUS_OTHER"):
                 from torch.optim.optimizer import register_optimizer_step_post_hook
                 hook = register_optimizer_step_post_hook(lambda *_: (hook.remove(), seed(1)) and None)
+                other_order()
         spec.loader.exec_module = exec_module
         return spec
 
@@ -51,6 +52,13 @@ def seed(number):
     import random
     import numpy, torch
     random.seed(number), numpy.random.seed(number), torch.manual_seed(number)
+
+def other_order():
+    import random
+    class Random(random.Random):
+        def seed(self, number=None, version=2):
+            super().seed(number if number is None else str(number) + " other", version)
+    random.Random = Random
 
 here = os.path.dirname(os.path.abspath(__file__))
 for folder in sys.path:

@@ -196,15 +196,16 @@ for epoch in range(begin, 3000):
         kept(f"{run}/epoch-{epoch}.pkl", (model, epoch + 1))
 """
 STATES = """
-import pickle
+import os, pickle, tempfile
 
 def restored(path):
     with open(path, "rb") as file:
         return pickle.load(file)
 
 def kept(path, state):
-    with open(path, "wb") as file:
+    with tempfile.NamedTemporaryFile(dir=os.path.dirname(path), delete=False) as file:
         pickle.dump(state, file)
+    os.replace(file.name, path)
 """
 
 
