@@ -80,6 +80,7 @@ class Ending(StrEnum):
     FAILED = "the start after the kills failed"
     ELSEWHERE = "ends elsewhere"
     NONE = "the undisturbed run leaves nothing to compare"
+    UNKILLED = "ended before it was killed twice"
 
 
 class KilledTwice:
@@ -107,7 +108,9 @@ class KilledTwice:
 
         killed = self._copy("killed-0")
         for number, part in enumerate(_KILLED_AT, 1):
-            self._run(killed, first + part * (whole - first))
+            status, *_ = self._run(killed, first + part * (whole - first))
+            if not status:
+                return Ending.UNKILLED
             after = self._copy(f"killed-{number}")
             self._bring_back(killed, after)
             killed = after
