@@ -61,7 +61,7 @@ class Tried:
     @property
     def is_false(self) -> bool:
         is_promised = self.verdict == "resumed" or self.resumes is True
-        return is_promised and self.ending not in ("", Ending.SAME, Ending.AS_NEAR)
+        return is_promised and self.ending in (Ending.FAILED, Ending.LONGER, Ending.ELSEWHERE)
 
 
 @dataclass(frozen=True)
