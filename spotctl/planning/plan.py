@@ -6,6 +6,7 @@ Step 1 reads the facts (`spotctl.run.start.stored_facts`); steps 2 to 8 are `can
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -22,7 +23,7 @@ from bidbrain.forecast.forecast import (
     best_plan,
 )
 from bidbrain.strategies.base import ChosenStrategy
-from bidbrain.strategies.names import DEADLINE, ON_DEMAND
+from bidbrain.strategies.names import DEADLINE, OF_JOBS, ON_DEMAND
 from bidbrain.strategies.registry import RIVAL
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, counted, usd_text
@@ -62,13 +63,24 @@ _MATTERS = 0.02
 def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
     """A plan for each job, from one allocation over all.
 
-    Raises NotInTime or OverBudget if a job cannot be planned, with the nearest changes that were
-    tried and would do.
+    A job that leaves its strategy open has any strategy with which it keeps its limits. Raises
+    NotInTime or OverBudget if a job cannot be planned, with the nearest changes that were tried and
+    would do.
     """
     try:
         return _shared_plans(facts)
-    except (NotInTime, OverBudget) as refusal:
-        raise type(refusal)("; ".join((str(refusal), *_cures(facts)))) from None
+    except (NotInTime, OverBudget) as error:
+        refusal = error
+
+    accepted = list[list[JobPlan]]()
+    is_open = len(facts.jobs) == 1 and facts.jobs[0].spec.strategy == AUTO
+    for name in OF_JOBS if is_open else ():
+        named = replace(facts.jobs[0], spec=replace(facts.jobs[0].spec, strategy=name))
+        with suppress(SpotctlError):
+            accepted.append(_shared_plans(replace(facts, jobs=(named,))))
+    if accepted:
+        return min(accepted, key=lambda plans: merits_of(plans[0]))
+    raise type(refusal)("; ".join((str(refusal), *_cures(facts))))
 
 
 def _shared_plans(facts: PlanningFacts) -> list[JobPlan]:

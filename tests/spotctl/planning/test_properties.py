@@ -102,3 +102,9 @@ def test_a_slower_training_without_a_reliable_machine_is_weighed_by_the_value_of
     """Ten cents an hour, and half the cost in twice the time."""
     with coarse_plays():
         assert PROPERTIES["another-type"](case_of(3, 2, small=True))
+
+
+def test_a_job_has_any_strategy_with_which_it_keeps_its_budget() -> None:
+    """By the usual strategy and on demand it costs more than it may, by lookahead less."""
+    with coarse_plays():
+        assert PROPERTIES["named-strategy"](case_of(21, 33, small=True))
