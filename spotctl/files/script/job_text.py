@@ -413,8 +413,11 @@ def _newest(
         # newest below its folder.
         steps, kept = load.tail.split("/"), place.tail.split("/")
         if len(steps) == len(kept) > 2 and steps[-1] == kept[-1] and "*" in steps[-2]:
-            said = argument.given(CHECKPOINTS)
-            return f"$(ls -d {CHECKPOINTS}/* >/dev/null 2>&1 && echo {said})"
+            folder = CHECKPOINTS
+            if script.saved:
+                folder = _PLAIN.sub(r"\\\1", script.saved.partition("/")[0])
+            said = argument.given(folder)
+            return f"$(ls -d {folder}/* >/dev/null 2>&1 && echo {said})"
 
     # A file whose name is known tells which folders are checkpoints.
     named = [place for place in loads if "*" not in place.tail] or loads
