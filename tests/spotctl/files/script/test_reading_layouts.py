@@ -50,7 +50,7 @@ VARIABLES = {
     "env_switch": "$(ls -d out/last.pt >/dev/null 2>&1 && echo RESUME=1)",
 }
 LIARS = {
-    "liar_database": r"continued at part \d+, but",
+    "liar_database": r"continued at part \d+, but|repeated part \d+, which it had saved",
     "liar_env_switch": r"began again at epoch 0, with the weights that it had saved",
     "liar_lists": r"continued at generation \d+, but",
     "liar_savez": r"continued at step \d+, but",
