@@ -50,7 +50,7 @@ VARIABLES = {
     "env_switch": "$(ls -d out/last.pt >/dev/null 2>&1 && echo RESUME=1)",
 }
 LIARS = {
-    "liar_database": r"continued at part \d+, but|repeated part \d+, which it had saved",
+    "liar_database": r"continued at part \d+, but|(repeated|went back to) part \d+",
     "liar_env_switch": r"began again at epoch 0, with the weights that it had saved",
     "liar_lists": r"continued at generation \d+, but",
     "liar_savez": r"continued at step \d+, but",
@@ -59,7 +59,7 @@ LIARS = {
     "liar_old_file": r"(went back to step|repeated step) \d+",
     "liar_counts_only": r"continued at global_step \d+, but with weights that it had not saved",
     "liar_init_from": r"began again at iter_num 0",
-    "liar_main_shapes": r"began again at epoch 0, i 0, with the weights that it had saved",
+    "liar_main_shapes": r"began again at epoch 0, i 0",
     "liar_np_mlp": r"continued at it \d+, but it read state_\d+.npz, although state_\d+.npz is newer",
     "liar_pretrain_ds": r"continued at global_steps \d+, but with weights that it had not saved",
 }
