@@ -275,7 +275,8 @@ def _begin_save(path: str) -> bool:
     aside = threading.current_thread() is not threading.main_thread()
     # A child process that does not train saves what its parent trains.
     children = sys.modules.get("multiprocessing.process")
-    aside |= not _seen["steps"] and getattr(children, "parent_process", bool)() is not None
+    is_child = children is not None and children.parent_process() is not None
+    aside |= is_child and not _seen["steps"]
     numbers = _seen.pop("numbers", ())
     _write("save", path=os.path.abspath(path), position=position, weights=numbers, aside=aside)
     if not position:
