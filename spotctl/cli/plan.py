@@ -99,7 +99,7 @@ def plan(
 
         check_picture(plot)
 
-    specs, shared = on_one_market(continued(specs, session.settings, session.remark))
+    specs, shared = on_one_market(continued(specs, session.settings, session.remark, asks=check))
     with waiting(session, what):
         planned = stored_plans(specs, session.settings, at, hours)
     if explain:

@@ -96,7 +96,7 @@ def prepare(
 
     concurrent_runs.check_together(specs)
     if not fresh:
-        specs = continued(specs, session.settings, session.remark)
+        specs = continued(specs, session.settings, session.remark, asks=True)
     specs, remarks = on_one_market(specs)
     session.remark(*remarks)
     moves = not attached and remote_runner.moves(specs, session)

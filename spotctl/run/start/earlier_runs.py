@@ -302,13 +302,14 @@ def _evidence(state: RunState) -> Iterator[Evidence]:
 
 
 def continued(
-    specs: Sequence[JobSpec], settings: Settings, say: Callable[[str], None]
+    specs: Sequence[JobSpec], settings: Settings, say: Callable[[str], None], *, asks: bool
 ) -> list[JobSpec]:
     """The jobs with the hours of work that are left for them; of each earlier run at whose end one
-    begins, something is said."""
+    begins, something is said. An object store is only looked into where it `asks` clouds; else the
+    log says whether a run has left a checkpoint there."""
     after = list[JobSpec]()
     for spec in specs:
-        begins_at = _earlier_end(spec, settings)
+        begins_at = _earlier_end(spec, settings, asks=asks)
         after.append(spec)
         if begins_at is None:
             continue
@@ -324,7 +325,9 @@ def continued(
     return after
 
 
-def _earlier_end(spec: JobSpec, settings: Settings) -> tuple[str, float | None] | None:
+def _earlier_end(
+    spec: JobSpec, settings: Settings, *, asks: bool
+) -> tuple[str, float | None] | None:
     """The checkpoint or state at which a job begins, and the work that was left there, if that is
     known; None if the job begins from scratch."""
     paths, place = Paths(settings.home), checkpoint_place(spec)
@@ -332,42 +335,46 @@ def _earlier_end(spec: JobSpec, settings: Settings) -> tuple[str, float | None] 
         is_kept = not spec.on_ray and paths.kept(spec.name).exists()
         return (f"the last state of job {spec.name}", None) if is_kept else None
 
-    from spotctl.agent.checkpoints.stored import has_checkpoint
-
-    try:
-        if not has_checkpoint(place, LAUNCHER):
+    last = _last_run_at(place, paths)
+    if "://" in place and not asks:
+        has_left = last is not None and last.ended is not None and last.ended.outcome != DONE
+        if not (has_left and last is not None and last.work.checkpoint is not None):
             return None
-    except AgentError:
-        # What keeps it from being read is refused when the run begins.
-        return None
+    else:
+        from spotctl.agent.checkpoints.stored import has_checkpoint
 
-    states = _runs_at(place, paths)
+        try:
+            if not has_checkpoint(place, LAUNCHER):
+                return None
+        except AgentError:
+            # What keeps it from being read is refused when the run begins.
+            return None
+
     whose = "an earlier run"
-    if states and (last := states[-1].began) is not None:
-        whose = f"run {states[-1].run} of job {last.job}"
-    return f"the checkpoint at {place} of {whose}", _share_left(spec, states, settings)
+    if last is not None and last.began is not None:
+        whose = f"run {last.run} of job {last.began.job}"
+    return f"the checkpoint at {place} of {whose}", _share_left(spec, last, settings)
 
 
-def _runs_at(place: str, paths: Paths) -> list[RunState]:
-    """The runs that kept their checkpoint in a place, the oldest first."""
+def _last_run_at(place: str, paths: Paths) -> RunState | None:
+    """The newest run that kept its checkpoint in a place."""
     if not store.exists(paths.log):
-        return []
+        return None
     with store.EventLog(paths.log) as log:
-        return [
-            fold(log.of_run(run))
-            for run, began in log.runs().items()
-            if (began.spec.get("checkpoint") or {}).get("path", "").rstrip("/") == place
-        ]
+        for run, began in reversed(log.runs().items()):
+            if (began.spec.get("checkpoint") or {}).get("path", "").rstrip("/") == place:
+                return fold(log.of_run(run))
+    return None
 
 
-def _share_left(spec: JobSpec, states: Sequence[RunState], settings: Settings) -> float | None:
-    """The share of a job's work that the last of earlier runs has left; None if it was another
-    work, is done, or is unknown."""
-    if not states or states[-1].began is None or states[-1].ended is None or spec.hours is None:
+def _share_left(spec: JobSpec, last: RunState | None, settings: Settings) -> float | None:
+    """The share of a job's work that the last run has left; None if it was another work, is done,
+    or is unknown."""
+    if last is None or last.began is None or last.ended is None or spec.hours is None:
         return None
 
-    hours = restored(states[-1].began.spec, settings.home).hours
-    share = states[-1].ended.facts.get("work_left")
+    hours = restored(last.began.spec, settings.home).hours
+    share = last.ended.facts.get("work_left")
     if hours is None or share is None or replace(hours, left=1.0) != spec.hours:
         return None
     return max(round(hours.left * float(share), 6), _LEAST_LEFT)
