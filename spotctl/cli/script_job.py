@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _SHOWN_FILES = 3
 _TRIED_SAVES = 2
-"""Files of those that a script saves, from which it is told to resume, one after another."""
+"""The most kinds of saved files from which a script is told to resume, one after another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Tried:
     changes: int
     kept: tuple[str, ...]
     ending: str
-    """Of a script that was said to resume; empty if it was not run."""
+    """How the killed run of a script that was said to resume ended; empty if it was not run."""
     saw: str
     run: str = ""
 

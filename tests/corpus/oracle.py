@@ -72,7 +72,7 @@ sys.meta_path.insert(0, _Finder())
 
 
 class Ending(StrEnum):
-    """What the killed run came to."""
+    """The outcome of the killed run."""
 
     SAME = "ends alike"
     AS_NEAR = "ends as near as with other random numbers"
@@ -186,7 +186,7 @@ class KilledTwice:
         return time.time() - max(times, default=0.0) > _STILL_SECONDS
 
     def _ended(self, folder: Path) -> Any:  # noqa: ANN401
-        """What the newest of the files that the script has at its end holds; None: it has none."""
+        """The content of the newest file that the script has at its end; None: it has none."""
         import torch
 
         files = sorted(folder.glob(self._final), key=lambda path: path.stat().st_mtime)
