@@ -274,7 +274,7 @@ def _outputs_and_data(
 
 def _resources(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]:
     if answers.is_local:
-        market = f"speed: {answers.speed}, start: 2026-01-24T00:40:00Z, warning: 5m"
+        market = f"speed: {answers.speed}, start: 2026-01-24T01:10:00Z, warning: 5m"
         auto = "bids low, so that you see evictions; auto, the default, is for clouds"
         yield "resources:"
         yield "  clouds: [local] # or aws, gcp, azure: spotctl init asks for what they need"
