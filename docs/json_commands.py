@@ -34,7 +34,7 @@ JSON_COMMANDS = {
     "nightly ls": "spotctl.nightly.health:JOBS",
     "nightly rm greeting": "spotctl.nightly.health:REMOVED",
     "doctor": "spotctl.cli.doctor_checks:FINDINGS",
-    "lab prices sources": "spotctl.show.prices.price_answers:SOURCES",
+    "prices fetch --sources": "spotctl.show.prices.price_answers:SOURCES",
     "lab prices ls local/sim-east/*/c4.*": "spotctl.show.prices.price_answers:MARKETS",
     "prices show local/sim-east/sim-east-b/c4.2xlarge": "spotctl.show.prices.price_answers:MARKET",
     "lab prices ls local/sim-east/*/c4.* --stats": "spotctl.show.prices.price_answers:STATISTICS",

@@ -94,6 +94,7 @@ NEEDS = {
     "To bring code, data and secrets, and keep results": (
         *(
             "workdir",
+            "environment",
             "setup",
             "image",
             "env",

@@ -23,6 +23,10 @@ class ContainerRefused(AgentError):
     """The payload's container image cannot be pulled, or cannot run on this machine."""
 
 
+class CannotBuild(AgentError):
+    """The environment of a job's program cannot be built."""
+
+
 class BrokenFrame(AgentError):
     """A frame of a link is too long, is not JSON, or is not signed by the other side."""
 

@@ -41,13 +41,17 @@ from spotctl.agent.container.processes import (
     marked,
 )
 from spotctl.agent.data.transfer import deliver, local_copy, patiently
-from spotctl.agent.errors import AgentError, ContainerRefused
+from spotctl.agent.environment.built import BuiltEnvironment
+from spotctl.agent.errors import AgentError, CannotBuild, ContainerRefused
 from spotctl.agent.layout import LEASE_VARIABLE, RUN_VARIABLE, SETUP_VARIABLE
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease.lease_files import LeaseGrantor
 
 CANNOT_TRANSFER = 74
 """The exit code if data, a checkpoint or outputs cannot be read or written: EX_IOERR."""
+
+CANNOT_BUILD = 70
+"""The exit code if the program's environment cannot be built: EX_SOFTWARE."""
 
 EVERY_VARIABLE = "SPOTCTL_CHECKPOINT_EVERY"
 
@@ -65,6 +69,10 @@ def prepare(task: NodeTask, environment: Mapping[str, str]) -> int:
     if task.container is not None:
         ensure_image(task.container, environment)
         return 0
+    if task.packages is not None:
+        built = BuiltEnvironment(task.packages, Path(task.cache), Path.cwd())
+        built.prepare(full, _say)
+        full |= built.variables(full)
     if not task.setup:
         return 0
     return subprocess.run(SHELL, env={**full, RUN_VARIABLE: task.setup}, check=False).returncode
@@ -80,8 +88,12 @@ class CommandNode:
         self._checkpoint, self._plan = self._scratch / "checkpoint", self._scratch / "plan.json"
         keep = () if task.checkpoint is None else task.checkpoint.keep
         self._kept = KeptPlaces(keep, Path.cwd(), self._machine)
+        self._built: BuiltEnvironment | None = None
+        if task.packages is not None:
+            self._built = BuiltEnvironment(task.packages, Path(task.cache), Path.cwd())
         self._command: RunningCommand | None = None
         self._told_to_end = threading.Event()
+        self._look_at = 0.0
         self._cut_short: list[Path] = []
 
     def run(self) -> int:
@@ -118,7 +130,11 @@ class CommandNode:
         if sync is not None and not self._cut_short:
             # A program that failed may have done so in the middle of a kept file.
             is_doubtful = self._kept.places and code != 0 and not was_told
-            _attempt(self._patiently, sync.look if is_doubtful else sync.last)
+            if not is_doubtful:
+                _attempt(self._patiently, sync.last)
+            elif time.monotonic() >= self._look_at:
+                # What is as at the last look has not changed for long enough.
+                _attempt(self._patiently, sync.look)
 
         if was_told:
             return SAVED_AND_ENDED
@@ -135,7 +151,9 @@ class CommandNode:
         return patiently(act, _say, self._told_to_end.is_set)
 
     def _until_end(self, command: RunningCommand, sync: CheckpointSync | None) -> int:
-        look_at = 0.0
+        if self._built is not None:
+            # For the next machine; the program need not wait for that.
+            threading.Thread(target=self._built.keep, args=(_say,), daemon=True).start()
         while True:
             code = command.exit_code()
             # Processes of a program that was told to end may outlive its shell: they may still be
@@ -144,9 +162,9 @@ class CommandNode:
             if code is not None and not (self._told_to_end.is_set() and any(others)):
                 return code
 
-            if sync is not None and not self._cut_short and time.monotonic() >= look_at:
+            if sync is not None and not self._cut_short and time.monotonic() >= self._look_at:
                 _attempt(sync.look)
-                look_at = time.monotonic() + _STABLE_SECONDS
+                self._look_at = time.monotonic() + _STABLE_SECONDS
             time.sleep(_LOOK_SECONDS)
 
     def _on_term(self, *_: object) -> None:
@@ -191,6 +209,9 @@ class CommandNode:
             **self._task.environment,
             **_data(self._task),
         }
+
+        if self._built is not None:
+            variables |= self._built.variables(variables)
 
         if self._task.checkpoint is not None:
             every = CheckpointPlanReader(self._plan).every()
@@ -260,7 +281,8 @@ def main(arguments: list[str]) -> int:
         )
     except AgentError as error:
         _say(str(error))
-        return NO_CONTAINER if isinstance(error, ContainerRefused) else CANNOT_TRANSFER
+        codes = {ContainerRefused: NO_CONTAINER, CannotBuild: CANNOT_BUILD}
+        return codes.get(type(error), CANNOT_TRANSFER)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from spotctl.cli import (
     remote,
     report,
     returning,
+    setting_up,
     status,
     trying,
 )
@@ -53,6 +54,7 @@ _COMMANDS: tuple[tuple[str, str, Callable[..., None], str], ...] = (
         launch.launch,
         "Rent machines, keep a job running, shut every machine down.",
     ),
+    (_START, "setup", setting_up.setup, "Set up a cloud account once: rights, bucket, quotas."),
     (_START, "try", trying.try_, "Run one command on a cloud's smallest machine, for a dollar."),
     (_START, "doctor", doctor.doctor, "Check versions, credentials, quotas and leftovers."),
     (_START, "schema", init.schema, "Print the JSON Schema of job files, for your editor."),
@@ -124,7 +126,6 @@ def _lab() -> typer.Typer:
             "sql": markets.sql,
             "export": markets.export,
             "egress": markets.egress,
-            "sources": fetch.sources,
             "backup": fetch.backup,
             "correct": fetch.correct,
             "snapshot": fetch.snapshot,

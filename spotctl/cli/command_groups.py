@@ -175,7 +175,6 @@ REMOVED = {
             "ls",
             "plot",
             "snapshot",
-            "sources",
             "sql",
         )
     },
@@ -190,6 +189,7 @@ REMOVED = {
             "corrections": "lab prices correct --list",
         }.items()
     },
+    **dict.fromkeys(("prices sources", "lab prices sources"), "prices fetch --sources"),
     "lab prices snapshot make": "lab prices snapshot",
     "lab prices snapshot add": "prices import",
     "prices fetch --product": "prices fetch --os",

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pricing_data.sources.base import Effort, Source, SourceNeeds
     from pricing_data.store import PriceStore
     from spotctl.clouds.bills import ExportFormat, FocusExport
+    from spotctl.clouds.catalog_history import CatalogHistory
     from spotctl.clouds.doctor import Finding
     from spotctl.clouds.errors import Answers
     from spotctl.clouds.local.provider import LocalProvider
@@ -79,6 +80,31 @@ def sources(settings: Settings, clouds: Iterable[str] = ()) -> list[Source]:
         cure = f"prices can be fetched from {', '.join(rented_clouds())}"
         raise BadRequest(f"unknown cloud {unknown[0]!r}; {cure}")
     return [prices_of(cloud).source(settings) for cloud in names]
+
+
+def catalog_histories(
+    settings: Settings, clouds: Iterable[str], most_bytes: int
+) -> list[CatalogHistory]:
+    """The history of the public catalog, of these clouds or of all that it prices."""
+    from spotctl.clouds.catalog_history import CatalogHistory
+
+    named = tuple(dict.fromkeys(clouds))
+    priced = [cloud for cloud in rented_clouds() if hasattr(prices_of(cloud), "catalog_terms")]
+    if unknown := [cloud for cloud in named if cloud not in priced]:
+        problem = f"the catalog's history is not read for {unknown[0]!r}"
+        raise BadRequest(f"{problem}; it is for {', '.join(priced)}")
+    url, folder = settings.price_catalog_repository, settings.home / "catalog" / "history"
+    return [
+        CatalogHistory(
+            cloud,
+            url,
+            folder,
+            most_bytes,
+            lambda: library(settings).catalog,
+            *part_of(cloud, "prices").catalog_terms(),
+        )
+        for cloud in named or priced
+    ]
 
 
 def provider_of(settings: Settings, spec: JobSpec) -> CloudProvider:

@@ -9,7 +9,9 @@ or takes time to import stands in further modules of the package, its parts:
 - `offers`: `recorded(settings, since, until)`, the snapshots of the hosts of a cloud where the
   highest bid runs
 - `machine_types`: `shipped()`, `traits_of(name)` and `obstacle(machine)`, what is known of its
-  machine types without an account (`pricing_data.catalog`)
+  machine types without an account (`pricing_data.catalog`); `FABRIC`, if some have a network that
+  is faster than TCP
+- `setup`: `opened(settings, region, bucket, types)`, what an account needs once
 - `provider`: `provider(settings, regions, agents, prices)`, which rents its machines
 - `doctor`: `is_configured(settings)`, `findings(settings)` and `SETUP`; `policies(settings)`
 - `bills`: `FORMAT`, how its bill exports are read; `FOCUS`, its use of the columns of FOCUS, if it

@@ -32,6 +32,8 @@ _MAX_WORKERS = 64
 _MAX_WEIGHT = 1000
 _MAX_ROUND = 1440
 PRICE_CATALOG = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master"
+CATALOG_REPOSITORY = "https://github.com/skypilot-org/skypilot-catalog"
+ADDRESS = "https://checkip.amazonaws.com"
 T = TypeVar("T")
 
 
@@ -44,8 +46,9 @@ class Settings:
     `monthly_budgets` with those of the runs that have a tag, such as `user=ada`. `tags` are those
     of all jobs. The queues of jobs that share quotas have the policy `queue_policy`, unless their
     jobs name another. `price_catalog_url` is the public catalog of prices that is read for clouds
-    without an account; empty: none is. `keys` and `tables` are the settings of clouds: single ones, such as an
-    endpoint, and the tables named after clouds.
+    without an account (empty: none is), and its history is in `price_catalog_repository`.
+    `address_url` tells this computer its public address. `keys` and `tables` are the settings of
+    clouds: single ones, such as an endpoint, and the tables named after clouds.
     """
 
     home: Path
@@ -58,6 +61,8 @@ class Settings:
     queue_users: Mapping[str, QueueUser] = field(default_factory=dict)
     queue_round_minutes: float = ROUND_SECONDS / 60
     price_catalog_url: str = PRICE_CATALOG
+    price_catalog_repository: str = CATALOG_REPOSITORY
+    address_url: str = ADDRESS
     keys: Mapping[str, object] = field(default_factory=dict)
     tables: Mapping[str, object] = field(default_factory=dict)
 
@@ -212,10 +217,10 @@ def _pairs(value: object) -> list[tuple[str, str]]:
     return [("", "")]
 
 
-def _catalog_url(value: object) -> str:
+def _url_or_none(value: object) -> str:
     url = str(value)
     if url and not url.startswith(("http://", "https://")):
-        raise ValueError("an address that begins with https://, or empty to read no catalog")
+        raise ValueError("an address that begins with https://, or empty to ask for nothing")
     return url
 
 
@@ -245,10 +250,12 @@ def _queue_users(value: object) -> Mapping[str, QueueUser]:
 
 
 _PARSERS: Mapping[str, Callable[[object], object]] = {
+    "address_url": _url_or_none,
     "fetch_workers": partial(_from_one_to, _MAX_WORKERS, int, "a whole number"),
     "monthly_budget": _dollars,
     "monthly_budgets": _budgets,
-    "price_catalog_url": _catalog_url,
+    "price_catalog_repository": str,
+    "price_catalog_url": _url_or_none,
     "queue_policy": _queue_policy,
     "queue_round_minutes": partial(_from_one_to, _MAX_ROUND, float, "minutes"),
     "queue_users": _queue_users,

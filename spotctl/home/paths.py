@@ -28,6 +28,8 @@ class Paths:
         """The files of jobs with keys that the command line gave."""
         self.quotas = home / "quotas.json"
         """The quotas that clouds stated for the account."""
+        self.setup = home / "setup"
+        """The things that were made in each account, once."""
         self.cache = home / "cache"
         """Copies of input data for machines on this computer."""
         self.data = home / "data"

@@ -34,6 +34,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.planning.facts import transfer_time
 from spotctl.planning.values import GB
 from spotctl.run.environment import secrets_of
+from spotctl.run.work.environment_here import environment_here
 from spotctl.run.work.training_workload import training_job
 from spotctl.trials.sandbox import MAX_DISK, memory_limit, scratch_folder
 from spotctl.trials.seen_work import Judgement, Verdict, WorkMark, is_progress, judged
@@ -88,6 +89,7 @@ def rehearse(
                 data_variable(name): str(local_copy(place, cache))
                 for name, place in spec.data.items()
             }
+            variables |= environment_here(spec, cache, variables, say)
         except AgentError as error:
             raise BadRequest(f"{spec.name}: {error}") from error
         if isinstance(spec.program, Command):

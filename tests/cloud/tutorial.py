@@ -1,7 +1,7 @@
 """`python -m tests.cloud.tutorial`: types the cloud part of docs/tutorial.md on a simulated AWS,
 and prints the times.
 
-The job is examples/pytorch/aws.yaml. Its `setup` and `run` are replaced, because simulated machines
+The job is examples/pytorch/aws.yaml. Its `environment` and `run` are replaced, because simulated machines
 reach no package index: a shell loop counts where train.py trains. The launch is interrupted as soon
 as the runner has moved to a rented machine, and then the spot machine is evicted.
 """
@@ -40,7 +40,7 @@ def commands() -> list[list[str]]:
 def job_for(bucket: str, identity: str) -> str:
     """The example with this bucket and identity, and with a command that needs no packages."""
     text = (ROOT / JOB).read_text(encoding="utf-8")
-    text = re.sub(r"^setup: .*?(?=^run)", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^environment: .*\n", "environment: none\n", text, flags=re.MULTILINE)
     text = re.sub(r"^run: .*\n", lambda _: _COUNT, text, flags=re.MULTILINE)
     return text.replace("s3://my-bucket", bucket).replace("aws: spotctl", f"aws: {identity}")
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from spotctl.agent.container.named_packages import NamedPackages
 from spotctl.agent.container.podman import Container
 from spotctl.agent.container.processes import BEHIND_SETUP, WITH_SETUP
 from spotctl.agent.errors import BrokenProtocol
@@ -126,7 +127,8 @@ class NodeTask:
     `name` distinguishes this start of the program from others on the same machine; `cache` is the
     folder for data, and `marks` the place where the node notes that its program has ended with
     status 0 (empty: nowhere). In a `container`, the setup runs before each start of the program,
-    because its changes last no longer than the container.
+    because its changes last no longer than the container. `packages` are those of the program's own
+    environment.
     """
 
     name: str
@@ -141,11 +143,13 @@ class NodeTask:
     marks: str = ""
     container: Container | None = None
     near: Mapping[str, str] = field(default_factory=dict)
+    packages: NamedPackages | None = None
 
     def to_json(self) -> str:
         """The text that a node gets."""
-        # Agents of earlier versions do not know `near` and `keep`.
-        values = {name: value for name, value in asdict(self).items() if value or name != "near"}
+        # Agents of earlier versions do not know `near`, `packages` and `keep`.
+        later = ("near", "packages")
+        values = {name: value for name, value in asdict(self).items() if value or name not in later}
         if self.checkpoint is not None and not self.checkpoint.keep:
             del values["checkpoint"]["keep"]
         return json.dumps(values)
@@ -156,8 +160,10 @@ class NodeTask:
         try:
             values = json.loads(text)
             checkpoint, container = values.pop("checkpoint"), values.pop("container", None)
+            packages = values.pop("packages", None)
             return cls(
                 **values,
+                packages=None if packages is None else NamedPackages(**packages),
                 checkpoint=None if checkpoint is None else CheckpointPolicy(**checkpoint),
                 container=None if container is None else Container.from_json(json.dumps(container)),
             )

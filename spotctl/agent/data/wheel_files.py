@@ -25,10 +25,14 @@ _IMPORTED = ("purelib", "platlib")
 
 
 def place_of(name: str) -> str | None:
-    """Where a file of a wheel belongs below the folder of packages; None if nothing imports it."""
+    """Where a file of a wheel belongs below the folder of packages; None if nothing imports or runs
+    it.
+    """
     data = _DATA.fullmatch(name)
     if data is None:
         return name
+    if data["kind"] == "scripts":
+        return f"bin/{data['rest']}"
     return data["rest"] if data["kind"] in _IMPORTED else None
 
 

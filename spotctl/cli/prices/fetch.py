@@ -1,4 +1,4 @@
-"""`spotctl prices fetch` and `import`, and `spotctl lab prices sources`, `backup`, `correct` and
+"""`spotctl prices fetch` and `import`, and `spotctl lab prices backup`, `correct` and
 `snapshot`: where prices come from, and how the store is kept.
 """
 
@@ -31,7 +31,7 @@ from spotctl.home.wall_clock import wall_us
 if TYPE_CHECKING:
     from pricing_data.errors import CloudError
     from pricing_data.ingest import FileReport, TaskReport
-    from pricing_data.sources.base import FetchRequest
+    from pricing_data.sources.base import FetchRequest, Source
     from pricing_data.store import PriceStore
 
 
@@ -127,6 +127,20 @@ def fetch(
     since: Annotated[
         str, typer.Option(help="How far back: 90d, 36h; or a time: 2026-01-31.")
     ] = "90d",
+    history: Annotated[
+        str,
+        typer.Option(
+            help="Instead, one look a day at the public catalog since this time: 90d, or "
+            "2026-01-31. Needs git, and no account."
+        ),
+    ] = "",
+    most_mb: Annotated[
+        int, typer.Option(help="With --history: megabytes to fetch for each cloud, at most.", min=1)
+    ] = 500,
+    sources_: Annotated[
+        bool,
+        typer.Option("--sources", help="Only list what can be fetched, and what each needs."),
+    ] = False,
     json_: JsonOption = False,
 ) -> int:
     """Fetch price history, instance types, on-demand prices and interruption rates from the clouds'
@@ -134,10 +148,12 @@ def fetch(
 
     First prints an estimate of requests, size and time. Each fetch continues where the last one
     ended. An error in one cloud or region does not affect the others. Many sources need no account
-    (see spotctl lab prices sources); clouds without credentials are otherwise skipped unless named
+    (--sources lists them); clouds without credentials are otherwise skipped unless named
     with --cloud.
 
     Example: spotctl prices fetch --cloud aws --region us-east-1 --type 'c6i.*' --since 30d
+
+    Example: spotctl prices fetch --cloud aws --history 2026-09-01
     """
     from pricing_data.ingest import fetch as run
     from pricing_data.library import Library
@@ -148,14 +164,24 @@ def fetch(
     from spotctl.show.prices import price_answers
 
     session: Session = context.obj
+    if sources_:
+        _say_sources(session, json_=json_)
+        return DONE
     store = writable_store(session)
     now = wall_us()
-    sources = wiring.sources(session.settings, cloud or ())
+    sources: Sequence[Source] = wiring.sources(session.settings, cloud or ())
+    if history:
+        sources = wiring.catalog_histories(session.settings, cloud or (), most_mb << 20)
     check_regions("fetch", region or ())
     chosen = [operating_system(name, "all") for name in os_ or ("linux",)]
     systems = () if "all" in chosen else tuple(dict.fromkeys(chosen))
     request = FetchRequest(
-        start_of(since, now), now, tuple(region or ()), tuple(type_ or ()), systems, store.covered
+        start_of(history or since, now),
+        now,
+        tuple(region or ()),
+        tuple(type_ or ()),
+        systems,
+        store.covered,
     )
     workers = session.settings.fetch_workers
 
@@ -230,18 +256,14 @@ def _announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int)
     ]
 
 
-def sources(context: typer.Context, json_: JsonOption = False) -> None:
-    """List the sources of prices: what each provides and needs. Most need no account.
-
-    Example: spotctl lab prices sources
-    """
+def _say_sources(session: Session, *, json_: bool) -> None:
+    """Lists what can be fetched."""
     from pricing_data.sources.base import FILES
     from spotctl.clouds.wiring import prices_of
     from spotctl.home.cloud import rented_clouds
     from spotctl.show.columns import as_json, table
     from spotctl.show.prices import price_answers
 
-    session: Session = context.obj
     needed = [
         *(needs for cloud in sorted(rented_clouds()) for needs in prices_of(cloud).NEEDS),
         FILES,

@@ -12,11 +12,13 @@ Nothing before `run` may cost money, or change anything but what is kept of the 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from pricing_data.units import MAX_USD, parse_usd
+from spotctl.agent.errors import CannotBuild
 from spotctl.cli.progress import waiting
 from spotctl.cli.runs import remote_runner
 from spotctl.cli.runs.live_runs import finish, finish_all, finish_withdrawn, live_view
@@ -24,6 +26,7 @@ from spotctl.files.job.reader import written
 from spotctl.files.user_files import write_new
 from spotctl.home import account_quotas
 from spotctl.home.callbacks import unheard
+from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths, make_private_folder
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.jobs import left_behind
@@ -44,6 +47,7 @@ from spotctl.run.start.earlier_runs import continued
 from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
 from spotctl.run.start.live_markets import on_one_market
 from spotctl.run.turn.live_strategy import expectation
+from spotctl.run.work.environment_here import environment_here
 from spotctl.show.metrics import publishing
 from spotctl.show.runs.reading import RunViews
 from spotctl.show.tracking import check_installed
@@ -206,6 +210,13 @@ def run(
     """
     spec = order.specs[0]
     several = len(order.specs) > 1
+    for local in (each for each in order.specs if each.is_local):
+        # Before the market's clock runs.
+        given, cache = {**os.environ, **local.env}, Paths(session.settings.home).cache
+        try:
+            environment_here(local, cache, given, session.remark)
+        except CannotBuild as error:
+            raise BadRequest(f"{local.name}: environment: {error}") from error
     with publishing(order.metrics, RunViews(session.settings), session.remark) as publish:
 
         def both(state: RunState) -> None:

@@ -100,8 +100,9 @@ class Buyer:
             code, pool = code_of(error), pool_of(market.instance_type)
             if code == _WOULD_SUCCEED:
                 return {}
-            if code in _VCPU_LIMITS and pool is not None:
-                command = raise_command(pool.code(spot=request.bid is not None), market.region)
+            quota = "" if pool is None else pool.code(spot=request.bid is not None)
+            if code in _VCPU_LIMITS and pool is not None and quota:
+                command = raise_command(quota, market.region)
                 scope = error.scope if isinstance(error, ProviderError) else Scope.TYPE
                 raise QuotaReached(f"{error} as {pool.name}: {command}", scope) from error.__cause__
             raise

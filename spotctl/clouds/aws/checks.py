@@ -124,6 +124,8 @@ class AwsNeeds(OrderNeeds[Buyer, AwsMachineSettings, MachineRequest]):
             return "not known for this type"
 
         code, kind = pool.code(spot=spot), "spot" if spot else "on-demand"
+        if not code:
+            return f"AWS names none for {kind} machines of {pool.name}"
         named = {"ServiceCode": "ec2", "QuotaCode": code}
         answer = self.buyer.calls.call("service-quotas", market.region, "GetServiceQuota", **named)
         quota = answer["Quota"]["Value"]

@@ -137,7 +137,7 @@ class AwsSettings:
 
 
 ACCOUNT = CloudAccount(
-    "run aws configure, or set AWS_PROFILE",
+    "run aws configure, or set AWS_PROFILE; then spotctl setup aws",
     "docs/aws.md#once-per-account",
     variables=(
         "AWS_ACCESS_KEY_ID",

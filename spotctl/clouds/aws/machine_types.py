@@ -37,6 +37,11 @@ _OLD_BASELINES = {"xlarge": 0.225, "2xlarge": 0.17}
 _MIN_BASELINE = 0.05
 
 
+FABRIC = "EFA", re.compile(r"(p4de?|p5|p5en?|p6e?-\w+|trn1n?|trn2u?|hpc\w+)\..*")
+"""A network between machines that is faster than TCP, and the types that have one:
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa.html"""
+
+
 def usual_vcpus(size: str) -> int:
     """The vCPUs that most types of a size have.
 

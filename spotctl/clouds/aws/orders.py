@@ -366,6 +366,12 @@ _POOLS = (
         frozenset({"p"}),
     ),
     QuotaPool("P5", frozenset({"p5", "p5e", "p5en"}), "L-C4BD4855", "L-417A185B", frozenset({"p"})),
+    # AWS names no quota of spot machines for these: it states none, or they are not sold as spot.
+    QuotaPool(
+        "P6", frozenset({"p6-b200", "p6-b300", "p6e-gb200"}), "", "L-417A185B", frozenset({"p"})
+    ),
+    QuotaPool("HPC", frozenset({"hpc"}), "", "L-F7808C92"),
+    QuotaPool("High Memory", frozenset({"u"}), "", "L-43DA4232"),
     QuotaPool("X", frozenset({"x"}), "L-E3A00192", "L-7295265B"),
     QuotaPool("Inf", frozenset({"inf"}), "L-B5D1601B", "L-1945791B"),
     QuotaPool("Trn", frozenset({"trn"}), "L-6B0D517C", "L-2C3B7624"),

@@ -99,6 +99,8 @@ class AwsProvider(RentingProvider):
         quotas: list[Quota] = []
         for pool in sorted(pools):
             for spot in (True, False):
+                if not pool.code(spot=spot):
+                    continue
                 named = {"ServiceCode": "ec2", "QuotaCode": pool.code(spot=spot)}
                 answer = self._calls.call("service-quotas", region, "GetServiceQuota", **named)
                 vcpus = int(answer["Quota"]["Value"])

@@ -34,7 +34,7 @@ from spotctl.clouds.errors import AT_A_TIME, NOT_KEPT, Answers, on_one_line
 if TYPE_CHECKING:
     from stamina import RetryingCaller
 
-Service = Literal["ec2", "fis", "iam", "kms", "pricing", "service-quotas", "ssm", "sts"]
+Service = Literal["ec2", "fis", "iam", "kms", "pricing", "s3", "service-quotas", "ssm", "sts"]
 AwsAnswer = Mapping[str, Any]
 
 # Signing in needs a region, but any region will do.
@@ -78,6 +78,7 @@ _THROTTLED = {
     "TooManyRequestsException",
 }
 _NOT_FOUND = {
+    "NoSuchBucket",
     "NoSuchEntity",
     "NoSuchResourceException",
     "ParameterNotFound",

@@ -72,6 +72,10 @@ def traits_of(name: str) -> MachineTraits:
     )
 
 
+FABRIC = "InfiniBand", re.compile(r"Standard_(ND\w+|H[BCX]\w+|NC\d+rs?\w*)")
+"""See `MachineTypesPart`: https://learn.microsoft.com/azure/virtual-machines/setup-infiniband"""
+
+
 def obstacle(machine: InstanceType) -> str:
     """See `MachineTypesPart`."""
     traits = machine.traits

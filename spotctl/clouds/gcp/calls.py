@@ -262,6 +262,7 @@ _DOCS = "https://cloud.google.com/compute/docs"
 _CREATION = f"{_DOCS}/troubleshooting/troubleshooting-vm-creation"
 _STOCKOUT = f"{_DOCS}/troubleshooting/troubleshooting-resource-availability"
 _BULK = f"{_DOCS}/troubleshooting/troubleshooting-bulk-vm-creation"
+_CONSUMPTION = "https://cloud.google.com/ai-hypercomputer/docs/consumption-models"
 _QUOTA = "https://cloud.google.com/docs/quotas/troubleshoot"
 _RATE = f"{_DOCS}/api-rate-limits"
 _GLOBAL = "https://cloud.google.com/storage/docs/json_api/v1/status-codes"
@@ -273,6 +274,9 @@ _RESERVATIONS = f"{_DOCS}/troubleshooting/troubleshooting-reservation-consumptio
 _SKYPILOT = (
     "https://github.com/skypilot-org/skypilot, seen when a machine was preempted while it was "
     "created"
+)
+_SKYPILOT_CODES = (
+    "https://github.com/skypilot-org/skypilot/blob/master/sky/backends/cloud_vm_ray_backend.py"
 )
 _POLICY = (
     "https://cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints"
@@ -330,6 +334,9 @@ _MACHINE, _ZONE, _REGION, _ACCOUNT, _MOMENT = (
     Scope.MOMENT,
 )
 
+_NOT_ON_DEMAND = "the type is not sold on demand"
+_ONLY_SPOT = r"\bSTANDARD\b|[Uu]se Spot|only supports? Spot"
+
 IN_DETAIL = (
     *(
         refusal
@@ -380,6 +387,7 @@ IN_DETAIL = (
                 _DISKS,
                 r"disk type|\[(pd|hyperdisk)-",
             ),
+            Refusal(code, NotFound, _MACHINE, _NOT_ON_DEMAND, _CONSUMPTION, _ONLY_SPOT),
             Refusal(
                 code,
                 NotFound,
@@ -390,6 +398,7 @@ IN_DETAIL = (
             ),
         )
     ),
+    Refusal("UNSUPPORTED_OPERATION", NotFound, _MACHINE, _NOT_ON_DEMAND, _CONSUMPTION, _ONLY_SPOT),
     Refusal(
         "UNSUPPORTED_OPERATION",
         NotFound,
@@ -427,6 +436,8 @@ REFUSALS = (
     Refusal("rateLimitExceeded", Throttled, _MOMENT, "", _RATE),
     Refusal("userRateLimitExceeded", Throttled, _MOMENT, "", _GLOBAL),
     Refusal("RATE_LIMIT_EXCEEDED", Throttled, _MOMENT, "", _INFO),
+    Refusal("RESOURCE_OPERATION_RATE_EXCEEDED", Throttled, _MOMENT, "", _SKYPILOT_CODES),
+    Refusal("VPC_NOT_FOUND", BadRequest, _ACCOUNT, "correct network in [gcp]", _SKYPILOT_CODES),
     Refusal("resourceNotReady", Throttled, _MOMENT, "", _CREATION),
     Refusal("RESOURCE_NOT_READY", Throttled, _MOMENT, "", _CREATION),
     Refusal("PERMISSIONS_ERROR", NotPermitted, _ACCOUNT, _GRANT, _AUTOSCALER),

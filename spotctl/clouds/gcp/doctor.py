@@ -273,7 +273,12 @@ _GPUS = {
     "a2-highgpu": "NVIDIA_A100_GPUS",
     "a2-ultragpu": "NVIDIA_A100_80GB_GPUS",
     "a3-highgpu": "NVIDIA_H100_GPUS",
+    "a3-megagpu": "NVIDIA_H100_MEGA_GPUS",
+    "a3-ultragpu": "NVIDIA_H200_GPUS",
+    "a4-highgpu": "NVIDIA_B200_GPUS",
+    "a4x-highgpu": "NVIDIA_GB200_GPUS",
     "g2-standard": "NVIDIA_L4_GPUS",
+    "g4-standard": "NVIDIA_RTX_PRO_6000_GPUS",
 }
 """The metric of each family whose GPUs belong to the machine type."""
 

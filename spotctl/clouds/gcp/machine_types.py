@@ -34,6 +34,9 @@ _GPUS = {
 }  # fmt: skip
 
 
+FABRIC = "GPUDirect", re.compile(r"a3-(high|mega|ultra)gpu-8g|a4x?-.*")
+"""See `MachineTypesPart`: https://cloud.google.com/compute/docs/gpus/gpudirect"""
+
 NEVER_SPOT = frozenset("m2 m3 x4".split())
 """Series that are not sold as spot: https://cloud.google.com/compute/docs/instances/spot, as of
 November 2026."""

@@ -16,6 +16,7 @@ import base64
 import hashlib
 import importlib.metadata
 import io
+import os
 import re
 import sys
 import tempfile
@@ -33,6 +34,7 @@ import pricing_data
 from pricing_data.atomic_write import atomic_write
 from spotctl.agent.cloud_parts import GROUP, MACHINE, STORAGE, cloud_packages, cloud_part
 from spotctl.agent.data.wheel_files import place_of
+from spotctl.agent.environment.built import UV, installed_uv
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.platforms import (
     Closure,
@@ -147,7 +149,8 @@ def packages_for(folder: Path, names: Sequence[str], machine: MachinePlatform) -
     ProviderError: one is not installed here. Unusable: the package index has none for this
     platform.
     """
-    if machine.runs_packages_of(here()):
+    is_here = UV not in names or installed_uv(os.environ) is not None
+    if machine.runs_packages_of(here()) and is_here:
         archive = packages_archive(folder, names)
         return Packages(archive.digest, (), lambda: archive)
     wheels = chosen_wheels(folder, names, machine)
@@ -161,16 +164,24 @@ def packages_archive(folder: Path, names: Iterable[str]) -> Archive:
 
     Packing takes seconds, so an archive is kept for as long as the same versions are installed.
     """
-    distributions = with_requirements(names)
+    wanted = set(names)
+    # A program, which runs wherever the processor is the same.
+    program = installed_uv(os.environ) if UV in wanted else None
+    uv = None if program is None else Path(program).resolve()
+    distributions = with_requirements(sorted(wanted - {UV}))
     versions = ",".join(
         f"{name}=={distribution.version}" for name, distribution in sorted(distributions.items())
     )
 
+    if uv is not None:
+        versions += f",{uv} {uv.stat().st_mtime_ns}"
     note, kept = _kept(folder, f"{here()} {versions} {sys.prefix}")
     if kept is not None:
         return kept
 
     files = {name: path.read_bytes() for name, path in files_of(distributions.values())}
+    if uv is not None:
+        files[f"bin/{UV}"] = uv.read_bytes()
     return _store(folder, files, note)
 
 

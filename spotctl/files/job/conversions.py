@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from math import isfinite
 
@@ -24,6 +25,7 @@ from pricing_data.units import (
     parse_duration,
     parse_time,
 )
+from spotctl.agent.container.named_packages import NamedPackages
 from spotctl.files.job.values import (
     MLFLOW,
     TRACKERS,
@@ -106,6 +108,25 @@ def read_matching(pattern: str, written: object) -> str:
     if not re.fullmatch(pattern, given):
         raise ValueError("does not fit")
     return given
+
+
+IMAGE_PATTERN = r"[A-Za-z0-9][-A-Za-z0-9._:/]*(?:@sha256:[0-9a-f]{64})?"
+IMAGE = "docker:"
+"""The beginning of an image where a file may be named, too."""
+
+
+def read_environment(written: object) -> str | NamedPackages:
+    """A word or a file's name; in the log, what the file said."""
+    if isinstance(written, Mapping):
+        return NamedPackages(**written)
+    named = read_text(written).strip()
+    if named.startswith(IMAGE):
+        read_matching(IMAGE_PATTERN, named.removeprefix(IMAGE).strip())
+    return named
+
+
+def written_environment(value: str | NamedPackages) -> object:
+    return asdict(value) if isinstance(value, NamedPackages) else value
 
 
 def span_text(micros: int) -> str:

@@ -175,8 +175,15 @@ IMAGE = _text(
     r"[A-Za-z0-9/][-A-Za-z0-9._:/]*", "the name of an image as its cloud writes it, or auto"
 )
 CONTAINER = _text(
-    r"[A-Za-z0-9][-A-Za-z0-9._:/]*(?:@sha256:[0-9a-f]{64})?",
+    conversions.IMAGE_PATTERN,
     "a container image such as ghcr.io/me/train:1, or python:3.12 for one of Docker Hub",
+)
+ENVIRONMENT = Form(
+    conversions.read_environment,
+    "a file such as requirements.txt, uv.lock or environment.yml, python or python3.12, none, or "
+    "docker:IMAGE",
+    {"type": ["string", "object"], "pattern": r"\S"},
+    conversions.written_environment,
 )
 TAG_NAME = _text(cloud_words.TAG_NAME, "up to 63 of a-z, 0-9, - and _, beginning with a letter")
 TAG_VALUE = _text(cloud_words.TAG_VALUE, "up to 63 of a-z, 0-9, - and _, which every cloud accepts")

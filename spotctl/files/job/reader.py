@@ -21,6 +21,7 @@ from spotctl.files.job import sections
 from spotctl.files.job.checks import code_problems, launch_problems, problems
 from spotctl.files.job.conversions import meant
 from spotctl.files.job.data_places import overlap_problems
+from spotctl.files.job.environment import packages_of, with_image
 from spotctl.files.job.forms import Form
 from spotctl.files.job.given_options import GivenOptions, with_options
 from spotctl.files.job.programs import Command, Stop
@@ -153,7 +154,7 @@ def _checked(file: YamlFile, home: Path | None) -> JobSpec:
 
     file = _in_todays_keys(file)
     given, folder = _given(file), file.path.parent.resolve()
-    spec = sections.build(JobSpec, _with_counts(given))
+    spec = with_image(sections.build(JobSpec, _with_counts(given)))
     if mistakes := problems(spec, given):
         raise refusal(file, mistakes)
 
@@ -189,7 +190,10 @@ def _checked(file: YamlFile, home: Path | None) -> JobSpec:
 
     if mistakes := [*code_problems(spec), *overlap_problems(spec, home)]:
         raise refusal(file, mistakes)
-    return spec
+    try:
+        return replace(spec, environment=packages_of(spec))
+    except BadRequest as error:
+        raise refusal(file, [Problem(("environment",), str(error))]) from None
 
 
 def _in_todays_keys(file: YamlFile) -> YamlFile:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pricing_data.market import either
 from pricing_data.units import MINUTE
+from spotctl.agent.container.named_packages import NamedPackages
 from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
 from spotctl.files.job.forms import ANY
@@ -171,6 +172,15 @@ class JobSpec:
     )
     setup: str | None = key(
         forms.TEXT, "Shell command that prepares each machine.", "pip install -r requirements.txt"
+    )
+    environment: str | NamedPackages | None = key(
+        forms.ENVIRONMENT,
+        "The packages that a command imports: a file of workdir, with which each machine gets an "
+        "environment of its own; python for one in which setup installs, with pip and uv; "
+        "docker:IMAGE; or none. If left out, and there is no setup, the file that workdir has.",
+        "requirements.txt",
+        "uv.lock",
+        "docker:ghcr.io/me/train:1",
     )
     env: Mapping[str, str] = key(
         MapOf(forms.VARIABLE, forms.VARIABLE_VALUE),

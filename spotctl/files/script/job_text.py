@@ -11,6 +11,7 @@ from pathlib import Path
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.agent.cloud_parts import form_of
 from spotctl.files.job.conversions import span_text
+from spotctl.files.job.environment import file_in
 from spotctl.files.job.forms import JOB_NAME
 from spotctl.files.script.arguments import Argument
 from spotctl.files.script.places import GIVEN, Head, SaveCall, ScriptPlace
@@ -18,7 +19,6 @@ from spotctl.files.script.reading import RESUMING, UNFINISHED, TrainingScript
 from spotctl.home.cloud import cloud_of
 
 LOCAL = "local"
-_ENVIRONMENT = "~/env/bin/python"
 _SHOWN_ARGUMENTS = 12
 _LONGEST_DEFAULT = 40
 _MARKET_SPAN = HOUR
@@ -69,8 +69,7 @@ def job_text(
     """The text of the job file, and the arguments of its command that only a person can give; for a
     trial, the command saves early.
     """
-    python = "python" if answers.is_local else _ENVIRONMENT
-    command, data, missing = command_of(script, python, is_trial=is_trial)
+    command, data, missing = command_of(script, "python", is_trial=is_trial)
     span = span_text(answers.span)
     assumed = []
     if answers.assumed:
@@ -198,15 +197,14 @@ def _in_yaml(text: str, plain: re.Pattern[str]) -> str:
 
 
 def _setup_and_run(script: TrainingScript, command: str, answers: ScriptAnswers) -> Iterator[str]:
-    install = script.install
-    if not answers.is_local:
-        yield "setup: | # on each machine, before the command"
-        # Fresh images update themselves for minutes, and have the lock meanwhile.
-        yield '  apt="sudo apt-get -qqy -o DPkg::Lock::Timeout=300"'
-        yield "  $apt update && $apt install python3-venv"
-        yield "  python3 -m venv ~/env"
+    install, file = script.install, file_in(Path(script.path).resolve().parent)
+    if file is not None:
+        where = "where this Python lacks some of it" if answers.is_local else "for each machine"
+        yield f"environment: {file} # built {where}"
+    elif not answers.is_local:
+        yield "environment: python # of its own, with pip and uv"
         if install:
-            yield f"  ~/env/bin/pip install -q {install}"
+            yield f"setup: pip install -q {install} # on each machine, before the command"
     elif install:
         here = "on a cloud; local machines use what is installed here"
         yield f"# setup: pip install {install} # {here}"

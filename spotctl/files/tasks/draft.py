@@ -17,6 +17,7 @@ from pricing_data.market import is_region_of
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.agent.cloud_parts import clouds_by_scheme
 from spotctl.files.job.conversions import RESERVED_PREFIX, money_text, read_variable
+from spotctl.files.job.environment import PYTHON
 from spotctl.files.job.forms import TAG_NAME, TAG_VALUE, job_name
 from spotctl.files.job.spec import data_variable
 from spotctl.files.yaml_file import Loc, Problem, YamlFile, refusal
@@ -31,6 +32,7 @@ _BASH = re.compile(
 """Signs of a script for bash; spotctl runs commands with sh."""
 _CREDENTIALS = re.compile(r"(^|/)\.(ssh|aws|azure|kube|netrc|config/gcloud)(/|$)")
 _KEPT = re.compile(r"checkpoint|ckpt", re.IGNORECASE)
+_PYTHON = re.compile(r"\b(accelerate|deepspeed|pip3?|python3?|torchrun|uv)\b")
 _USUAL_MACHINES = {
     "SkyPilot": {"vcpus": "8..", "memory_gib": "32.."},
     "dstack": {"vcpus": "2..", "memory_gib": "8.."},
@@ -252,6 +254,10 @@ class JobDraft:
             "data": self.data,
             "image": self.image,
         }
+        words = f"{self.options.get('setup', '')} {self.program.get('run', '')}"
+        if "container" not in self.image and _PYTHON.search(words):
+            # The tools' images have a Python with pip; a cloud's own has neither python nor pip.
+            parts["environment"] = PYTHON
 
         given = {key: part for key, part in parts.items() if part}
         return {

@@ -21,6 +21,7 @@ from spotctl.agent.checkpoints.stored import (
 )
 from spotctl.agent.container.payload import NODE, CheckpointPolicy, NodeTask, Payload
 from spotctl.agent.container.podman import NO_CONTAINER
+from spotctl.agent.environment.built import UV
 from spotctl.agent.errors import AgentError, BadCheckpoint
 from spotctl.agent.layout import TASK_VARIABLE
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
@@ -106,7 +107,9 @@ class CommandWorkload(Workload):
         self._split_text = split_text
         pause = max(INCOMPLETE, round(INCOMPLETE_SECONDS * environment.provider.speed * SECOND))
         self._container = container_of(spec)
-        prepares = bool(spec.setup or spec.data or self._container)
+        assert not isinstance(spec.environment, str)
+        self._packages = spec.environment
+        prepares = bool(spec.setup or spec.data or self._container or self._packages)
         self._shape = GangShape(
             self._command.nodes.least, self._command.nodes.most, prepares, pause
         )
@@ -134,6 +137,8 @@ class CommandWorkload(Workload):
     def supplies(self) -> MachineSupplies:
         """The job's folder, and the secrets that it names."""
         packages = store_packages(self._spec)
+        if self._packages is not None:
+            packages = (*packages, UV)
         return MachineSupplies(
             self._environment.secrets, self._environment.workdir, packages=packages
         )
@@ -297,6 +302,7 @@ class CommandWorkload(Workload):
             "data": {data_variable(name): path for name, path in spec.data.items()},
             "near": copies_near(spec, market.cloud, market.region),
             "outputs": {output_variable(name): path for name, path in spec.outputs.items()},
+            "packages": self._packages,
         }
 
     def _tried_again(self, state: RunState, step: GangStep) -> GangStep:

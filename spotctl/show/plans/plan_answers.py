@@ -29,6 +29,7 @@ from spotctl.show.terminal import FRESHNESS, fetch_command
 
 if TYPE_CHECKING:
     from bidbrain.strategies.base import Rent
+    from spotctl.agent.container.named_packages import NamedPackages
     from spotctl.files.job.spec import JobSpec
 
 
@@ -291,6 +292,12 @@ CHECKPOINTS: tuple[Column[CheckpointInterval], ...] = (
         per=SECOND,
     ),
 )
+ENVIRONMENT: tuple[Column[NamedPackages], ...] = (
+    Column("kind", "requirements, lock, pyproject, conda, or python without a file"),
+    Column("file", "the file in the job's folder that names them"),
+    Column("python", "the version of Python that is asked for; empty for the machine's own"),
+    Column("kept", "where what was built is kept for the next machine; empty if nowhere", "store"),
+)
 PRICE: tuple[Column[PriceDate], ...] = (
     Column("market", "the market", form=str),
     Column("purchase", "spot or on-demand", lambda price: "spot" if price.spot else "on-demand"),
@@ -384,6 +391,12 @@ PLAN: tuple[Column[JobPlan], ...] = (
             Column("source", "where that is known from"),
             Column("assumed", "whether the amount was assumed because nothing states it"),
         ),
+    ),
+    Column(
+        "environment",
+        "the packages of a command's own environment; null if it runs with what machines have",
+        "job.spec.environment",
+        of=ENVIRONMENT,
     ),
     Column("prices", "prices that the plan rests on", "cost.price_dates", each=PRICE),
     Column(

@@ -11,8 +11,10 @@ from bidbrain.forecast.values import Spread
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.known_spells import UNSEEN
 from bidbrain.strategies.names import ON_DEMAND
+from pricing_data.known_clouds import has_part, part_of
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, format_time, moment, usd_text
+from spotctl.agent.container.named_packages import NamedPackages
 from spotctl.clouds.boot import stated_time
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
@@ -46,6 +48,10 @@ def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
     if (work := _work(plan)) is not None:
         yield "work", work
     yield "evictions", _evictions(plan)
+    if (network := _network(plan)) is not None:
+        yield "network", network
+    if (environment := _environment(plan)) is not None:
+        yield "packages", environment
 
     other, assumed = plan.cost.on_demand, plan.demand.work.assumed
     forecast, strategy = forecast_of(plan), plan.job.spec.strategy
@@ -102,6 +108,35 @@ def _machines(plan: JobPlan) -> str:
 def _rented(rent: Rent) -> str:
     market = rent.offer.market
     return f"{machines_text(f'{rent.machines:,}', market)}{terms_text(market, rent.bid, rent.offer.on_demand)}"
+
+
+def _network(plan: JobPlan) -> str | None:
+    """Over what several machines talk, where they could be faster."""
+    if plan.job.spec.resources.machines.least < 2:
+        return None
+    for choice in plan.cost.choice:
+        market = choice.rent.offer.market
+        if has_part(market.cloud, "machine_types"):
+            name, types = getattr(part_of(market.cloud, "machine_types"), "FABRIC", ("", None))
+            if types is not None and types.fullmatch(market.instance_type):
+                slow = f"{market.instance_type} has {name}, which is not set up"
+                return (
+                    f"the machines talk over TCP: {slow}, so that exchanging gradients takes longer"
+                )
+    return None
+
+
+def _environment(plan: JobPlan) -> str | None:
+    """Which packages the job's programs have, and who builds them."""
+    named = plan.job.spec.environment
+    if not isinstance(named, NamedPackages):
+        return None
+    if plan.job.spec.is_local:
+        return f"{named.file}, in an environment that is built on this computer once"
+    if not named.file:
+        return f"python {named.python}".rstrip() + " of its own on each machine, with pip and uv"
+    kept = f", and kept at {named.store} for the next" if named.store else ""
+    return f"{named.file}, built on each machine{kept}"
 
 
 def _cost(plan: JobPlan) -> str:

@@ -256,6 +256,18 @@ LOG: tuple[Column[Salvaged], ...] = (
 )
 """The JSON of `spotctl log check`."""
 
+SETUP: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("account", "the account's name with its cloud"),
+    Column(
+        "steps",
+        "what the account needs",
+        each=(
+            Column("what", "a thing, in words"),
+            Column("made_here", "whether this home has made it, and `--undo` removes it"),
+        ),
+    ),
+    Column("job", "keys of job files that use it", named="the value of this key"),
+)
 TRIAL: tuple[Column[Mapping[str, Any]], ...] = (
     Column("format", "version of this form"),
     Column("cloud", "the cloud"),

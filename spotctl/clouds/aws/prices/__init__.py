@@ -51,6 +51,11 @@ EFFORTS = {
 }
 
 
+def catalog_terms() -> tuple[bool, None]:
+    """See `PricesPart`: AWS prices zones separately."""
+    return True, None
+
+
 def source(settings: Settings) -> AwsSource:
     """See `PricesPart`."""
     from spotctl.clouds.public_catalog import PublicCatalog

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pricing_data.sources.base import Effort, SourceNeeds
-from pricing_data.sources.public_catalog import NAME
+from pricing_data.sources.public_catalog import NAME, OwnGpus
 from spotctl.clouds.errors import with_given
 from spotctl.clouds.gcp.cloud import GcpSettings
+from spotctl.clouds.gcp.machine_types import catalog_gpus
 from spotctl.clouds.gcp.prices.source import GcpSource
 
 if TYPE_CHECKING:
@@ -45,6 +47,14 @@ EFFORTS = {
     "machine types": Effort(4, 200, 1),
     "on-demand prices": Effort(10, 200, 12),
 }
+
+
+def catalog_terms() -> tuple[bool, OwnGpus]:
+    """See `PricesPart`: zones of a region share a price, and GPUs have rows of their own."""
+    from pricing_data.samples import bundled_catalog
+
+    counts = {machine.name: machine.accelerators for machine in bundled_catalog().types}
+    return False, partial(catalog_gpus, counts)
 
 
 def source(settings: Settings) -> GcpSource:

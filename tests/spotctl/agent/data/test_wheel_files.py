@@ -61,7 +61,11 @@ def test_wheels_are_fetched_and_unpacked_under_the_name_of_their_content(
     )
     folder = root / "bundles" / "abc"
     paths = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert {path for path in paths if "dist-info" not in path} == {"maths/__init__.py", "extra.py"}
+    assert {path for path in paths if "dist-info" not in path} == {
+        "maths/__init__.py",
+        "bin/run",
+        "extra.py",
+    }
     assert not list((root / "incoming").iterdir())
 
 

@@ -23,6 +23,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.run import notify
 from spotctl.run.notify import Delivery
 from spotctl.run.work.gang import SETUP, allowed
+from tests.spotctl.agent.environment.wheels import wheel
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 
@@ -183,8 +184,9 @@ def test_the_local_market_reads(key: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 PROGRAM = """\
-import json, os, pathlib, sys
-found = {"run": sys.argv[1], "workdir": os.path.basename(os.getcwd()), "setup": os.path.exists("made")}
+import importlib.util, json, os, pathlib, sys
+found = {"environment": importlib.util.find_spec("spotone") is not None}
+found |= {"run": sys.argv[1], "workdir": os.path.basename(os.getcwd()), "setup": os.path.exists("made")}
 found |= {"env": os.environ["SHARED"], "data": os.listdir(os.environ["DATA_IN"])}
 for name in ("OUTPUT_OUT", "SPOTCTL_CHECKPOINT_DIR"):
     pathlib.Path(os.environ[name], "kept").write_text("kept")
@@ -197,7 +199,8 @@ kind: command
 run: python program.py {letter}
 workdir: {letter}
 setup: {setup}
-env: {{SHARED: {letter}}}
+environment: {environment}
+env: {{SHARED: {letter}, UV_FIND_LINKS: wheels, UV_OFFLINE: 1}}
 data: {{in: in-{letter}}}
 outputs: {{out: out-{letter}}}
 checkpoint: {{path: checkpoint-{letter}, keep: ['{letter}.*']}}
@@ -210,6 +213,7 @@ EXECUTED = (
     "run",
     "workdir",
     "setup",
+    "environment",
     "env",
     "data",
     "outputs",
@@ -236,7 +240,11 @@ def test_a_launched_command_and_its_reports_read(
     (tmp_path / f"in-{letter}" / letter).write_text("data")
     (tmp_path / letter / "program.py").write_text(PROGRAM)
     setup = "touch made" if letter == "a" else "'true'"
-    (tmp_path / "job.yaml").write_text(LAUNCHED.format(letter=letter, setup=setup))
+    (tmp_path / letter / "requirements.txt").write_text("spotone\n")
+    wheel(tmp_path / letter / "wheels", "spotone")
+    environment = "requirements.txt" if letter == "a" else "none"
+    text = LAUNCHED.format(letter=letter, setup=setup, environment=environment)
+    (tmp_path / "job.yaml").write_text(text)
     ended = spotctl("launch", tmp_path / "job.yaml", "--yes")
     assert ended.code == 0, ended.err
     printed = next(line for line in spotctl("logs", "job").out.splitlines() if "workdir" in line)
@@ -251,6 +259,7 @@ def test_a_launched_command_and_its_reports_read(
         "run": letter,
         "workdir": letter,
         "setup": letter == "a",
+        "environment": letter == "a",
         "env": letter,
         "data": [letter],
         "outputs": True,

@@ -1,0 +1,43 @@
+"""Lines of `config.toml` that a command adds and takes away, next to what people have written
+there."""
+
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from pricing_data.atomic_write import atomic_write
+from spotctl.home.errors import BadSettings
+
+
+def added(path: Path, table: str, key: str, values: Sequence[str]) -> None:
+    """Adds a list of texts to a table, which is made if it is missing.
+
+    BadSettings: the file cannot be read, or has the key."""
+    text = path.read_text() if path.exists() else ""
+    line, head = _line(key, values), re.search(rf"^\[{re.escape(table)}\][^\n]*\n?", text, re.M)
+    if head is not None:
+        above = text[: head.end()].rstrip("\n") + "\n"
+        text = f"{above}{line}\n{text[head.end() :]}"
+    else:
+        text = f"{text.rstrip()}\n\n[{table}]\n{line}\n".lstrip()
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadSettings(f"{path}: {line!r} cannot be added: {error}; write it by hand") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as new:
+        new.write_text(text)
+
+
+def taken_away(path: Path, key: str, values: Sequence[str]) -> None:
+    """Removes the line that `added` has written, if it is still there."""
+    line = _line(key, values)
+    kept = [other for other in path.read_text().splitlines() if other != line]
+    with atomic_write(path) as new:
+        new.write_text("\n".join(kept) + "\n")
+
+
+def _line(key: str, values: Sequence[str]) -> str:
+    return f"{key} = {json.dumps(list(values))}"
