@@ -69,7 +69,7 @@ def setup(
         if print_:
             sys.stdout.writelines(f"{line}\n" for step in of_cloud for line in step.commands)
             return
-        steps = [*of_cloud, *_of_this_computer(session, cloud, ssh_from, record)]
+        steps = [*of_cloud, *_of_this_computer(session, cloud, ssh_from, record, undo=undo)]
         if undo:
             left = undo_all(steps, record, session.remark)
             for error in left:
@@ -94,7 +94,7 @@ def setup(
 
 
 def _of_this_computer(
-    session: Session, cloud: str, ssh_from: str, record: SetupRecord
+    session: Session, cloud: str, ssh_from: str, record: SetupRecord, *, undo: bool
 ) -> Sequence[SetupStep]:
     """The step that admits this computer to machines; none where the settings admit somebody."""
     from functools import partial
@@ -107,7 +107,7 @@ def _of_this_computer(
     table = session.settings.tables.get(cloud)
     networks = ("ssh_from", "security_groups", "security_group", "network_tags")
     is_set = any(getattr(table, name, None) for name in networks)
-    if is_set and not own:
+    if (is_set or undo) and not own:
         return ()
     address = own.removeprefix("ssh_from ") or ssh_from or public_address(session.settings)
     path, line = session.settings.home / FILE_NAME, ("ssh_from", (address,))

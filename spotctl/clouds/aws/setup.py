@@ -21,7 +21,6 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG, installation_id
 
 ROLE, POLICY = "spotctl", "spotctl-launcher"
-_ACCOUNT_OWNER = ":root"
 _SSO = "AWSReservedSSO_"
 _DATA = "spotctl-data/*"
 _WAITING = ("PENDING", "CASE_OPENED", "APPROVED")
@@ -82,8 +81,9 @@ class _Steps:
 
         kind, _, path = arn.rpartition(":")[2].partition("/")
         name = path.split("/")[0] if kind == "assumed-role" else path.rpartition("/")[2]
-        # The owner may do everything, and roles of Identity Center are changed there.
-        if arn.endswith(_ACCOUNT_OWNER) or name.startswith(_SSO):
+        # The owner may do everything, roles of Identity Center are changed there, and others who
+        # sign in are no users.
+        if kind not in ("user", "assumed-role") or name.startswith(_SSO):
             return
         noun = "Role" if kind == "assumed-role" else "User"
         holder = {f"{noun}Name": name}
@@ -140,16 +140,14 @@ class _Steps:
             [("DeleteRole", named)],
         )
         documents = {
-            f"bucket-{self._bucket}": (self._bucket_policy(), f"s3://{self._bucket}"),
-            "rent": (self._rent_policy(), "renting further machines"),
+            f"bucket-{self._bucket}": (self._bucket_policy(), f"use s3://{self._bucket}"),
+            "rent": (self._rent_policy(), "rent further machines"),
         }
         for name, (document, why) in documents.items():
             inline = {**named, "PolicyName": name}
             yield self._step(
                 f"role {ROLE} policy {name}",
-                f"the role's right to use {why}"
-                if name != "rent"
-                else f"the role's right to {why}",
+                f"the role's right to {why}",
                 ("GetRolePolicy", inline),
                 [("PutRolePolicy", {**inline, "PolicyDocument": document})],
                 [("DeleteRolePolicy", inline)],
