@@ -85,7 +85,17 @@ JSON_COMMANDS = {
 These functions say what its fields mean."""
 
 OTHER_ANSWERS = (
-    *("--dry-run", "--json-lines", "--admit", "--below", "--stats", "--gaps", "--check", "--list"),
+    *(
+        "--dry-run",
+        "--json-lines",
+        "--admit",
+        "--below",
+        "--stats",
+        "--gaps",
+        "--check",
+        "--list",
+        "--sources",
+    ),
     *("--plot", "--against", "--frontier", "bids.yaml"),
 )
 """Options and files with which a command prints something else."""

@@ -182,7 +182,7 @@ def test_prices_are_stored_listed_and_ranked(home: Path) -> None:
     assert "toy/shelf2-south/shelf2-south-a/robot.8" in listed
     best = spotctl(home, "prices", "best", "--cloud", "toy", "--gpu", "V100", "--json").json
     assert {offer["market"].partition("/")[0] for offer in best["offers"]} == {"toy"}
-    assert "public price list" in spotctl(home, "lab", "prices", "sources").out
+    assert "public price list" in spotctl(home, "prices", "fetch", "--sources").out
 
 
 def test_a_plan_chooses_the_cloud(home: Path) -> None:

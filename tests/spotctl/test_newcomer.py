@@ -242,6 +242,24 @@ def test_a_plan_for_any_gpu_names_the_accounts_that_its_offers_need(folder: Path
         assert words in said.err
 
 
+@pytest.mark.usefixtures("few_windows")
+def test_a_plan_says_what_no_order_would_get(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list price at which nothing is sold, and the network between machines."""
+    rows = [gcp_row("a3-ultragpu-8g", "224.0,2952.0"), gcp_gpus("H200,8", "70.0", "30.0")]
+    with serving(PriceCatalog({(9, "gcp"): csv_of(GCP_COLUMNS, rows)})) as server:
+        monkeypatch.setenv("SPOTCTL_PRICE_CATALOG_URL", server.url)
+        spotctl("prices", "fetch", "--cloud", "gcp", "--region", "us-central1")
+        job = Path(written(folder, "gcp", "H200:8"))
+        said = " ".join(spotctl("plan", job).out.split())
+        assert "a3-ultragpu-8g is not sold at that price, only as spot or reserved" in said
+        assert "over TCP" not in said
+        job.write_text(job.read_text() + "nodes: 2\n")
+        said = " ".join(spotctl("plan", job).out.split())
+        assert "over TCP: a3-ultragpu-8g has GPUDirect, which is not set up" in said
+
+
 @pytest.mark.usefixtures("aws", "azure", "catalog", "few_windows")
 @pytest.mark.parametrize(
     ("cloud", "region", "words"),
@@ -293,9 +311,9 @@ def test_a_mistyped_region_is_named(approved: Approved) -> None:
 
 
 def test_every_source_says_what_it_needs() -> None:
-    listed = spotctl("lab", "prices", "sources", "--json").json["sources"]
+    listed = spotctl("prices", "fetch", "--sources", "--json").json["sources"]
     assert {one["cloud"] for one in listed if not one["needs"]} == {"aws", "azure", "gcp", "files"}
-    assert "no account" in spotctl("lab", "prices", "sources").out
+    assert "no account" in spotctl("prices", "fetch", "--sources").out
 
 
 def test_a_list_in_another_form_is_reported_in_one_line(aws: AwsWorld) -> None:

@@ -37,6 +37,11 @@ _GPUS = {
 FABRIC = "GPUDirect", re.compile(r"a3-(high|mega|ultra)gpu-8g|a4x?-.*")
 """See `MachineTypesPart`: https://cloud.google.com/compute/docs/gpus/gpudirect"""
 
+NOT_ON_DEMAND = re.compile(r"a3-highgpu-[124]g|a3-ultragpu-.*|a4x?-.*")
+"""See `MachineTypesPart`: types that are sold as spot, Flex-start or reserved only, although they
+have a list price: https://cloud.google.com/ai-hypercomputer/docs/consumption-models, as of December
+2026."""
+
 NEVER_SPOT = frozenset("m2 m3 x4".split())
 """Series that are not sold as spot: https://cloud.google.com/compute/docs/instances/spot, as of
 November 2026."""

@@ -4,6 +4,7 @@ choice."""
 from collections.abc import Iterator
 from math import ceil, isfinite
 from operator import attrgetter
+from typing import Any
 
 from rich.filesize import decimal
 
@@ -73,7 +74,7 @@ def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
 
     span = "per hour" if assumed else f"in {hours_text(other.hours)}"
     machines = f"{other.rent.machines:,} x {market.instance_type}{list_date}"
-    on_demand = f"{usd_text(other.usd)} {span} on {machines}: {comparison}"
+    on_demand = f"{usd_text(other.usd)} {span} on {machines}: {comparison}{_if_unsold(market)}"
     yield "on demand", on_demand
 
     yield "next best", _next_best(plan)
@@ -110,20 +111,32 @@ def _rented(rent: Rent) -> str:
     return f"{machines_text(f'{rent.machines:,}', market)}{terms_text(market, rent.bid, rent.offer.on_demand)}"
 
 
+def _if_unsold(market: Market) -> str:
+    """A remark on a type with a list price at which it is not sold; empty for any other."""
+    types = _part_says(market, "NOT_ON_DEMAND")
+    if types is None or not types.fullmatch(market.instance_type):
+        return ""
+    return f"; {market.instance_type} is not sold at that price, only as spot or reserved"
+
+
 def _network(plan: JobPlan) -> str | None:
     """Over what several machines talk, where they could be faster."""
     if plan.job.spec.resources.machines.least < 2:
         return None
     for choice in plan.cost.choice:
-        market = choice.rent.offer.market
-        if has_part(market.cloud, "machine_types"):
-            name, types = getattr(part_of(market.cloud, "machine_types"), "FABRIC", ("", None))
-            if types is not None and types.fullmatch(market.instance_type):
-                slow = f"{market.instance_type} has {name}, which is not set up"
-                return (
-                    f"the machines talk over TCP: {slow}, so that exchanging gradients takes longer"
-                )
+        type_ = choice.rent.offer.market.instance_type
+        name, types = _part_says(choice.rent.offer.market, "FABRIC") or ("", None)
+        if types is not None and types.fullmatch(type_):
+            slow = f"{type_} has {name}, which is not set up"
+            return f"the machines talk over TCP: {slow}, so that exchanging gradients takes longer"
     return None
+
+
+def _part_says(market: Market, name: str) -> Any:  # noqa: ANN401 - what the cloud's part has
+    """A table of what is known of the machine types of a market's cloud; None if it has none."""
+    if not has_part(market.cloud, "machine_types"):
+        return None
+    return getattr(part_of(market.cloud, "machine_types"), name, None)
 
 
 def _environment(plan: JobPlan) -> str | None:
