@@ -243,9 +243,7 @@ def test_a_plan_for_any_gpu_names_the_accounts_that_its_offers_need(folder: Path
 
 
 @pytest.mark.usefixtures("few_windows")
-def test_a_plan_says_what_no_order_would_get(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_says_what_no_order_would_get(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list price at which nothing is sold, and the network between machines."""
     rows = [gcp_row("a3-ultragpu-8g", "224.0,2952.0"), gcp_gpus("H200,8", "70.0", "30.0")]
     with serving(PriceCatalog({(9, "gcp"): csv_of(GCP_COLUMNS, rows)})) as server:

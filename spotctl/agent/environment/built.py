@@ -18,7 +18,7 @@ from pathlib import Path
 
 from agileml.errors import Unrecoverable
 from agileml.runtime.blob_store import PIECE_BYTES
-from agileml.runtime.ground import locked
+from agileml.runtime.ground import locked, refilled
 from spotctl.agent.container.named_packages import NamedPackages
 from spotctl.agent.data.locations import store_at
 from spotctl.agent.errors import CannotBuild
@@ -36,6 +36,9 @@ _FROM_PIP = {
 """Variables that pip reads, and uv reads under another name."""
 
 _OWN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
+_CODE = Path(__file__).parents[3]
+"""The folder with our packages, which a script may import: on a rented machine alone there, and on
+the PYTHONPATH."""
 _CONDA = Path(__file__).with_name("conda.py")
 
 Say = Callable[[str], object]
@@ -47,7 +50,10 @@ class BuiltEnvironment:
     def __init__(self, named: NamedPackages, cache: Path, folder: Path) -> None:
         self._named, self._folder = named, folder
         self._place = cache / f"environment-{named.key.replace('/', '-')}"
-        self._prefix = self._place / "env"
+        self._prefix, self._ours = (
+            self._place / "env",
+            self._place.with_name(f"{self._place.name}-code"),
+        )
 
     def variables(self, given: Mapping[str, str]) -> dict[str, str]:
         """The variables by which programs find it; none if it is not there."""
@@ -55,16 +61,23 @@ class BuiltEnvironment:
             return {}
         variables = {"PATH": f"{self._prefix / 'bin'}:{given.get('PATH', os.defpath)}"}
         variables["CONDA_PREFIX" if self._named.conda else "VIRTUAL_ENV"] = str(self._prefix)
+        paths = given.get("PYTHONPATH", "").split(":")
         # A project's own modules, without building it.
         if (self._folder / "src").is_dir() and self._named.kind in ("pyproject", "lock"):
-            paths = (str(self._folder / "src"), given.get("PYTHONPATH", ""))
-            variables["PYTHONPATH"] = ":".join(filter(None, paths))
+            paths.insert(0, str(self._folder / "src"))
+        if str(_CODE) not in paths:
+            paths.append(str(self._ours))
+        variables["PYTHONPATH"] = ":".join(filter(None, paths))
         return variables
 
     def prepare(self, given: Mapping[str, str], say: Say) -> None:
         """Builds it, or gets it from the job's bucket, unless it is here. CannotBuild."""
         named = self._named
         with locked(self._place.with_suffix(".lock")):
+            if (self._ours / "spotctl").resolve() != (_CODE / "spotctl").resolve():
+                with refilled(self._ours) as new:
+                    for package in ("agileml", "spotctl"):
+                        (new / package).symlink_to(_CODE / package)
             if (self._place / _BUILT).exists():
                 # The time of the last use, by which `spotctl gc` finds those that no job needs.
                 os.utime(self._place)

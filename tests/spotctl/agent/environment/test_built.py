@@ -85,6 +85,10 @@ def test_programs_find_what_the_file_names_and_nothing_else(
     assert output(variables, "python", "-c", "import sys; print(sys.prefix)").startswith(
         str(tmp_path / "cache")
     )
+    # Our own modules are there, and what else is installed with them is not.
+    assert output(variables, "python", "-c", "import spotctl.integrations, agileml") == ""
+    with pytest.raises(subprocess.CalledProcessError):
+        output(variables, "python", "-c", "import numpy")
     assert [line.split(" in ")[0] for line in said] == [
         "environment: builds requirements.txt ...",
         "environment: built",
