@@ -133,7 +133,7 @@ def _lab() -> typer.Typer:
     )
 
     lab = _group(
-        "Analyses: evictions, backtests, Gavel, pipelines, price history, papers.",
+        "Analyses: evictions, backtests, Gavel, pipelines, prices, papers.",
         {"train": train.train, "reproduce": reproduce.reproduce},
     )
 

@@ -21,14 +21,10 @@ def setup(
     region: Annotated[
         str, typer.Option(help="Where the bucket is, and quotas are asked for.")
     ] = "",
-    bucket: Annotated[str, typer.Option(help="The bucket's name; one of your account's own.")] = "",
     type_: Annotated[
         list[str] | None,
         typer.Option("--type", help="A machine type for which quotas are asked for. Repeatable."),
     ] = None,
-    ssh_from: Annotated[
-        str, typer.Option(help="Addresses that may reach machines; this computer's, if left out.")
-    ] = "",
     undo: Annotated[
         bool, typer.Option("--undo", help="Remove what this command has made, and nothing else.")
     ] = False,
@@ -64,12 +60,12 @@ def setup(
         raise BadRequest(f"{cloud} is set up by hand: {how}")
 
     opened = part_of(cloud, "setup").opened
-    with opened(session.settings, region, bucket, type_ or ()) as (account, of_cloud, facts):
+    with opened(session.settings, region, type_ or ()) as (account, of_cloud, facts):
         record = SetupRecord(Paths(session.settings.home), cloud, account)
         if print_:
             sys.stdout.writelines(f"{line}\n" for step in of_cloud for line in step.commands)
             return
-        steps = [*of_cloud, *_of_this_computer(session, cloud, ssh_from, record, undo=undo)]
+        steps = [*of_cloud, *_of_this_computer(session, cloud, record, undo=undo)]
         if undo:
             left = undo_all(steps, record, session.remark)
             for error in left:
@@ -94,7 +90,7 @@ def setup(
 
 
 def _of_this_computer(
-    session: Session, cloud: str, ssh_from: str, record: SetupRecord, *, undo: bool
+    session: Session, cloud: str, record: SetupRecord, *, undo: bool
 ) -> Sequence[SetupStep]:
     """The step that admits this computer to machines; none where the settings admit somebody."""
     from functools import partial
@@ -109,7 +105,7 @@ def _of_this_computer(
     is_set = any(getattr(table, name, None) for name in networks)
     if (is_set or undo) and not own:
         return ()
-    address = own.removeprefix("ssh_from ") or ssh_from or public_address(session.settings)
+    address = own.removeprefix("ssh_from ") or public_address(session.settings)
     path, line = session.settings.home / FILE_NAME, ("ssh_from", (address,))
     return [
         SetupStep(

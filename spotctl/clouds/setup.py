@@ -67,7 +67,7 @@ def public_address(settings: Settings) -> str:
     """The address by which others see this computer, as a range. BadRequest: the page does not say it."""
     import httpx
 
-    cure = "name it: --ssh-from 203.0.113.7/32"
+    cure = 'write ssh_from = ["203.0.113.7/32"] in the cloud\'s table of config.toml'
     try:
         answer = httpx.get(settings.address_url, timeout=_SECONDS, follow_redirects=True)
         answer.raise_for_status()

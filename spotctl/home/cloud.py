@@ -11,7 +11,7 @@ or takes time to import stands in further modules of the package, its parts:
 - `machine_types`: `shipped()`, `traits_of(name)` and `obstacle(machine)`, what is known of its
   machine types without an account (`pricing_data.catalog`); `FABRIC`, if some have a network that
   is faster than TCP, and `NOT_ON_DEMAND`, if some have a list price and are not sold at it
-- `setup`: `opened(settings, region, bucket, types)`, what an account needs once
+- `setup`: `opened(settings, region, types)`, what an account needs once
 - `provider`: `provider(settings, regions, agents, prices)`, which rents its machines
 - `doctor`: `is_configured(settings)`, `findings(settings)` and `SETUP`; `policies(settings)`
 - `bills`: `FORMAT`, how its bill exports are read; `FOCUS`, its use of the columns of FOCUS, if it

@@ -30,7 +30,7 @@ Client = Callable[[Service], AwsClient]
 
 @contextmanager
 def opened(
-    settings: Settings, region: str, bucket: str, types: Sequence[str]
+    settings: Settings, region: str, types: Sequence[str]
 ) -> Iterator[tuple[str, list[SetupStep], Mapping[str, object]]]:
     """The account, its steps, and what jobs then say of it; clients are open in the `with` block.
 
@@ -48,7 +48,7 @@ def opened(
 
         who = client("sts").call("GetCallerIdentity")
         account = str(who["Account"])
-        bucket = bucket or f"spotctl-{account}-{region}"
+        bucket = f"spotctl-{account}-{region}"
         steps = _Steps(client, settings, account, region, bucket)
         rows = [*steps.launcher(str(who["Arn"])), steps.bucket_step(), *steps.role()]
         rows += [row for name in types for row in steps.quotas(name)]

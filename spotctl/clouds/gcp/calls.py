@@ -335,7 +335,7 @@ _MACHINE, _ZONE, _REGION, _ACCOUNT, _MOMENT = (
 )
 
 _NOT_ON_DEMAND = "the type is not sold on demand"
-_ONLY_SPOT = r"\bSTANDARD\b|[Uu]se Spot|only supports? Spot"
+_ONLY_SPOT = r"STANDARD \S+ VM is not supported|use Spot|only supports? Spot"
 
 IN_DETAIL = (
     *(

@@ -107,5 +107,5 @@ def test_the_address_of_this_computer_is_asked_for(tmp_path: Path) -> None:
         )
         assert public_address(good) == "203.0.113.7/32"
         assert public_address(six) == "2001:db8::1/128"
-        with pytest.raises(BadRequest, match="--ssh-from"):
+        with pytest.raises(BadRequest, match="write ssh_from"):
             public_address(bad)

@@ -47,7 +47,7 @@ def test_the_default_home_is_the_data_folder_of_the_platform() -> None:
             r"azure_managed_identity is 'perhaps', but must be true or false",
         ),
         ("gcp_project = 5", r"gcp_project is 5, but must be a string in quotes"),
-        ("bid = 1", r"unknown setting bid; the settings are aws, aws_price_list_url"),
+        ("bid = 1", r"unknown setting bid; the settings are address_url, aws, aws_price_list_url"),
         ("= 1", r"not valid TOML"),
     ],
 )

@@ -183,7 +183,7 @@ def test_a_reached_quota_says_which_and_how_to_raise_it(
 
 def test_quotas_of_spot_machines_are_those_of_their_families(ec2: Ec2) -> None:
     ec2.market.quotas.update({"L-34B43A08": 5.0, "L-1216C47A": 7.0})
-    quota, on_demand = provider().quotas("us-east-1", {"c5.large", "m6g.large", "u-1"})
+    quota, on_demand = provider().quotas("us-east-1", {"c5.large", "m6g.large", "zz9.large"})
     assert (str(quota), quota.covers("aws", "us-east-1", "c6gn")) == (
         "aws/us-east-1/a+c+d+h+i+im+is+m+r+t+z=5 vCPUs",
         True,
@@ -193,7 +193,8 @@ def test_quotas_of_spot_machines_are_those_of_their_families(ec2: Ec2) -> None:
 
 def test_the_newest_gpus_have_a_quota_of_spot_machines_of_their_own(ec2: Ec2) -> None:
     ec2.market.quotas.update({"L-7212CCBC": 8.0, "L-C4BD4855": 192.0, "L-417A185B": 96.0})
-    stated = provider().quotas("us-east-1", {"p4d.24xlarge", "p5.48xlarge"})
+    # AWS names no quota of spot machines for P6.
+    stated = provider().quotas("us-east-1", {"p4d.24xlarge", "p5.48xlarge", "p6-b200.48xlarge"})
     assert [(quota.name, quota.amount) for quota in stated] == [
         ("aws/us-east-1/p2+p3+p3dn+p4d+p4de", 8),
         ("aws/us-east-1/p on demand", 96),
@@ -246,7 +247,10 @@ def test_a_full_quota_of_one_family_leaves_those_of_others(ec2: Ec2) -> None:
         ("inf2.xlarge", "Inf"),
         ("im4gn.large", STANDARD.name),
         ("trn1.2xlarge", "Trn"),
-        ("u-1", ""),
+        ("u-6tb1.metal", "High Memory"),
+        ("hpc7a.96xlarge", "HPC"),
+        ("p6-b200.48xlarge", "P6"),
+        ("zz9.large", ""),
     ],
 )
 def test_families_share_quotas(type_: str, pool: str) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,12 +20,13 @@ from boto3.session import Session
 from spotctl.clouds.aws.session import AwsClient
 from spotctl.clouds.aws.setup import POLICY, ROLE
 from spotctl.home import config
+from tests.servers.loopback import Reply, serving
 from tests.spotctl.command_line import spotctl
 
 REGION = "eu-west-1"
-BUCKET = "spotctl-test-bucket"
+BUCKET = f"spotctl-123456789012-{REGION}"
 ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
-WORDS = ("setup", "aws", "--region", REGION, "--bucket", BUCKET, "--ssh-from", "203.0.113.7/32")
+WORDS = ("setup", "aws", "--region", REGION)
 
 
 class Account:
@@ -80,7 +82,12 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "SPOTCTL_AWS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path / "home"))
-    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as server:
+    page = SimpleNamespace(answer=lambda _: Reply(200, b"203.0.113.7\n"))
+    with (
+        serving(page) as shown,
+        subprocess.Popen(words, stderr=subprocess.DEVNULL) as server,
+    ):
+        monkeypatch.setenv("SPOTCTL_ADDRESS_URL", shown.url)
         url = f"http://127.0.0.1:{port}"
         while True:
             try:
