@@ -40,7 +40,11 @@ class ExampleShard:
         rng = random_generator(app.seed, (1, self._number))
         classes = rng.integers(0, app.classes, self._count)
         features = np.ones((self._count, app.features + 1), np.float32)
-        features[:, :-1] = app.centers()[classes] + rng.standard_normal(
+        shape = (app.classes, app.features)
+        directions = random_generator(app.seed, (0,)).standard_normal(shape, dtype=np.float32)
+        lengths = np.linalg.norm(directions, axis=1, keepdims=True)
+        centers = np.float32(app.spread) * directions / lengths
+        features[:, :-1] = centers[classes] + rng.standard_normal(
             (self._count, app.features), dtype=np.float32
         )
         return Examples(features, classes)
@@ -121,14 +125,6 @@ class LogisticRegression:
                 logs[np.arange(len(piece)), seen.classes[piece.lo : piece.hi]].sum(dtype=np.float64)
             )
         return total / sum(map(len, sample))
-
-    def centers(self) -> Floats:
-        rng = random_generator(self.seed, (0,))
-        directions = rng.standard_normal((self.classes, self.features), dtype=np.float32)
-        centers: Floats = (
-            np.float32(self.spread) * directions / np.linalg.norm(directions, axis=1, keepdims=True)
-        )
-        return centers
 
 
 def _log_probabilities(features: Floats, params: ParamReader) -> Floats:

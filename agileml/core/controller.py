@@ -38,7 +38,7 @@ from agileml.core.roll_call import (
     can_start,
 )
 from agileml.errors import InvalidTransition
-from agileml.policies.stage import ClockFinished
+from agileml.policies.stage import ClockFinished, ClockSums
 from agileml.protocol import messages
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import (
@@ -400,7 +400,10 @@ class Controller:
                 ledger.add_move(event.partition, left, move, self.clocks.stable)
                 seconds = self.planned.seconds_of_move(self._now)
                 if seconds is not None:
-                    ledger.count_move(self.planned.partition_bytes[event.partition], seconds)
+                    # Moves count for the clock that is in progress.
+                    sums = ledger.clocks.setdefault(ledger.reached + 1, ClockSums())
+                    sums.moved_bytes += self.planned.partition_bytes[event.partition]
+                    sums.suspended_seconds += seconds
 
                 # Not recorded: a restarted controller asks the nodes what they hold.
                 self._replan()

@@ -249,14 +249,6 @@ class VersionLedger:
             self.copied[partition].setdefault(left, set()).add(stable)
         self.served[partition] = {move.to}
 
-    def count_move(self, moved: int, seconds: float) -> None:
-        """Counts a move, and the time since it or the one before it began, for the clock that is in
-        progress.
-        """
-        sums = self.clocks.setdefault(self.reached + 1, ClockSums())
-        sums.moved_bytes += moved
-        sums.suspended_seconds += seconds
-
     def add_work(self, done: WorkDone, *, counts: bool = True) -> None:
         """Records that a worker finished its part of a clock; it does not count if that was too
         late.

@@ -25,11 +25,6 @@ class RowDelta:
     rows: Rows | None
     values: Array
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its numbers."""
-        return self.values.nbytes + (0 if self.rows is None else self.rows.nbytes)
-
 
 Delta = list[RowDelta | None]
 
@@ -155,7 +150,7 @@ def accumulate(total: Delta | None, delta: Delta, by: Aggregation = ADD) -> Delt
     only read.
     """
     if total is None:
-        return copy_of(delta)
+        return [None if part is None else RowDelta(part.rows, part.values.copy()) for part in delta]
     return [_accumulate(so_far, part, by) for so_far, part in zip(total, delta, strict=True)]
 
 
@@ -182,11 +177,6 @@ def aggregate(deltas: Sequence[Delta], by: Aggregation = ADD) -> Delta | None:
         _aggregate([part for part in parts if part is not None], by)
         for parts in zip(*deltas, strict=True)
     ]
-
-
-def copy_of(delta: Delta) -> Delta:
-    """A copy in new memory."""
-    return [None if part is None else RowDelta(part.rows, part.values.copy()) for part in delta]
 
 
 def dense(state: PartitionState, delta: Delta | None, by: Aggregation = ADD) -> PartitionState:
@@ -248,7 +238,7 @@ def nbytes(delta: Delta | None) -> int:
     total = 0
     for part in delta or ():
         if part is not None:
-            total += part.nbytes
+            total += part.values.nbytes + (0 if part.rows is None else part.rows.nbytes)
     return total
 
 

@@ -156,16 +156,12 @@ class Layout:
             if segment.name == name
         )
 
-    def nbytes(self, partition: int) -> int:
-        """Bytes of a partition's state."""
-        return sum(
-            segment.rows * self.spec(segment.name).row_bytes
-            for segment in self.partitions[partition]
-        )
-
     def partition_bytes(self) -> tuple[int, ...]:
-        """The weight of each partition when partitions are placed on nodes."""
-        return tuple(self.nbytes(partition) for partition in range(len(self)))
+        """Bytes of each partition's state: its weight when partitions are placed on nodes."""
+        return tuple(
+            sum(segment.rows * self.spec(segment.name).row_bytes for segment in partition)
+            for partition in self.partitions
+        )
 
     def allocate(self) -> Params:
         """Arrays of zeros with the layout's names and shapes."""

@@ -45,11 +45,6 @@ class ParamCache:
         self.partial: set[tuple[int, int]] = set()
         """Partially cached segments: partition, and index in its state."""
 
-    @property
-    def clock(self) -> int:
-        """The latest clock that every partition has reached."""
-        return min(self.clocks)
-
     def fill(self, partition: int, state: PartitionState, clock: int) -> None:
         """Stores a partition's whole state."""
         self.assign(partition, picked(state, None), clock)
@@ -110,11 +105,6 @@ class UpdateBuffer:
 
     def __getitem__(self, name: str) -> RowBuffer:
         return self._buffers[name]
-
-    @property
-    def empty(self) -> bool:
-        """Whether it holds no update."""
-        return all(buffer.empty for buffer in self._buffers.values())
 
     def absorb(self, other: "UpdateBuffer") -> None:
         """Aggregates another buffer's updates and empties that buffer."""

@@ -174,9 +174,12 @@ def transformer(microbatch: int) -> PipelineModel:
 
 
 def _small_transformer():  # type: ignore[no-untyped-def]  # noqa: ANN202  # PyTorch may be missing
-    from agileml.pipeline.model.torch_blocks import small_transformer
+    from torch.nn import Linear, Sequential
 
-    return small_transformer(TOKENS, SEQUENCE, HIDDEN, HEADS, BLOCKS)
+    from agileml.pipeline.model.torch_blocks import CausalBlock, TokenEmbedding
+
+    blocks = [CausalBlock(HIDDEN, HEADS) for _ in range(BLOCKS)]
+    return Sequential(TokenEmbedding(TOKENS, SEQUENCE, HIDDEN), *blocks, Linear(HIDDEN, TOKENS))
 
 
 def split_transformer(microbatch: int) -> PipelineModel:

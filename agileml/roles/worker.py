@@ -125,11 +125,6 @@ class Worker:
         """The shards with what is left of each."""
         return self.handovers.shards
 
-    @property
-    def idle(self) -> bool:
-        """Whether it has no work and nothing to send."""
-        return not (self.shards or self.contributions.open or self.state in BUSY or self._inbox)
-
     # -- messages ----------------------------------------------------------------------------------
 
     def receive(self, message: WorkerMessage | WorkResult) -> None:

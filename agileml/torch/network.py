@@ -67,7 +67,10 @@ class TorchNetwork:
         self._moved |= self._owned
         if owns_all:
             self._owned = self._moved
-        self._kept = Unchanged(module, dict(_kept(module, {*self._moved})))
+        buffers = {
+            name: buffer for name, buffer in module.named_buffers() if name not in self._moved
+        }
+        self._kept = Unchanged(module, {**dict(module.named_parameters()), **buffers})
         self._plain = {torch_module().float32, torch_module().float64}
         self._zero = torch_module().zeros((), device=device)
         self.sparse = sparse_names(module)
@@ -339,11 +342,6 @@ def _declared(module: torch.nn.Module, attribute: str) -> Iterator[tuple[str, to
                     f"buffers ({known})"
                 )
             yield (f"{path}.{name}" if path else name), buffers[name]
-
-
-def _kept(module: torch.nn.Module, averaged: set[str]) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from module.named_parameters()
-    yield from ((name, buffer) for name, buffer in module.named_buffers() if name not in averaged)
 
 
 def _form(dtype: torch.dtype, shape: torch.Size) -> str:

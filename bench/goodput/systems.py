@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from agileml.runtime.folders import SECRET_VARIABLE
+from agileml.runtime.ground import is_locked
 from bench.goodput.schedule import COORDINATOR, RESTART_SECONDS
 from bench.goodput.trainer import TLS, UNIX, job_folder, node_name
 from bench.goodput.workload import NODES
 from spotctl.agent.container.processes import kill, kill_marked
-from spotctl.clouds.local.processes import is_alive
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def _launch(cell: Cell, life: int) -> Sequence[str]:
 def _kill_rented(cell: Cell, number: int) -> None:
     """One of the machines that run: its hypervisor, its agent, and all that these have started."""
     folders = sorted(state.parent for state in (cell.folder / "home").rglob("state.json"))
-    alive = [folder for folder in folders if is_alive(folder)]
+    alive = [folder for folder in folders if is_locked(folder / "lock")]
     if not alive:
         return
     machine = alive[number % len(alive)]

@@ -300,10 +300,6 @@ class CloudTerms:
     any_system: bool = False
     pays_bid: bool = False
 
-    def capacity_evicts(self, at: int) -> bool:
-        """Whether the cloud takes machines back at any bid."""
-        return self.capacity_since is not None and at >= self.capacity_since
-
 
 @cache
 def terms_of(cloud: str) -> CloudTerms:

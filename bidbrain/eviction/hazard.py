@@ -480,7 +480,8 @@ PRIOR = Hazard(
 def in_force(market: Market, hazard: Hazard | None, at: int) -> Hazard | None:
     """The hazard of a market's machines at a moment; None where only the price evicts."""
     terms = terms_of(market.cloud)
-    known = PRIOR if hazard is None and terms.capacity_evicts(at) else hazard
+    evicts_at_any_bid = terms.capacity_since is not None and at >= terms.capacity_since
+    known = PRIOR if hazard is None and evicts_at_any_bid else hazard
     longest = terms.longest_hours if at < terms.aged_until else inf
     if known is None:
         return None

@@ -87,7 +87,7 @@ def center(levels: Levels, gap: float) -> Lifted:
 
     level = point.y[-1]
     reached = float(level)
-    prices = point.level_prices() * unit
+    prices = np.asarray(point.of_jobs(point.w)[-1]) * unit
     return Lifted(reached * unit, point.shares(), prices)
 
 
@@ -178,9 +178,6 @@ class _Point:
         variables = self.y * self.counts
         of_types = self.of_jobs(variables)[: self._types]
         return np.ascontiguousarray(of_types.T)
-
-    def level_prices(self) -> Floats:
-        return np.asarray(self.of_jobs(self.w)[-1])
 
     def gap(self) -> float:
         """The most that z may still grow, relative to z."""

@@ -192,7 +192,9 @@ def excess(groups: Groups, level: Floats, prices: Floats) -> float:
     objective = LevelObjective(level, nothing, nothing, 0.0)
     sieve = _Sieve(groups, objective)
     worth = float(prices @ groups.workers)
-    return sieve.least_cost(prices) - worth
+    # Each group has its cheapest mix.
+    best = sieve._values(PriceStart(prices, 0.0)).max(axis=1)
+    return -float(best.sum()) - worth
 
 
 def times_reached(groups: Groups, level: Floats) -> float:
@@ -310,13 +312,6 @@ class _Sieve:
             if not wrong.any():
                 return sifted
             decided &= ~wrong
-
-    def least_cost(self, prices: Floats) -> float:
-        """The cost of the cheapest mixes that reach the levels of `z = 0`."""
-        start = PriceStart(prices, 0.0)
-        best = self._values(start).max(axis=1)
-        total = best.sum()
-        return -float(total)
 
     def _values(self, start: PriceStart) -> Floats:
         """The value of each mix of two and each single type; minus infinity where it does not fit

@@ -57,11 +57,6 @@ class CatalogFile:
     def __str__(self) -> str:
         return f"{NAME} v{self.version} of {format_time(self.as_of)}"
 
-    @property
-    def source(self) -> str:
-        """The source of its prices, as the store names it."""
-        return f"{NAME} v{self.version}"
-
 
 class _Row(NamedTuple):
     """A row; prices are nano-dollars per hour, 0 where they are unknown."""
@@ -121,7 +116,8 @@ def read_catalog(
     prices = _Prices()
 
     for row in _rows(file):
-        if not row.type or not _is_wanted(row, request):
+        is_in_region = not request.regions or row.region in request.regions
+        if not row.type or not is_in_region or not request.wants_type(row.type):
             continue
         gpus = NO_GPUS if gpus_of is None else gpus_of(row.type)
         if gpus is None:
@@ -141,11 +137,6 @@ def read_catalog(
                 prices.types[row.type] = _machine(file.cloud, whole)
 
     return _fetched(file, prices, known)
-
-
-def _is_wanted(row: _Row, request: FetchRequest) -> bool:
-    in_region = not request.regions or row.region in request.regions
-    return in_region and request.wants_type(row.type)
 
 
 def _with_gpus(row: _Row, gpus: _Row | None) -> _Row:
@@ -178,13 +169,14 @@ def _fetched(file: CatalogFile, prices: _Prices, known: Catalog) -> FetchedRows:
     markets, count = tuple(spot), len(spot)
     codes, times = np.arange(count, dtype=np.int64), np.full(count, at, dtype=np.int64)
     batch = PriceBatch(markets, codes, times, np.fromiter(spot.values(), np.int64, count))
+    source = f"{NAME} v{file.version}"
     listed = []
     for (region, name), price in prices.on_demand.items():
         # These prices hardly ever change: each look would add as many rows again.
         with suppress(UnknownPrice, BadInput):
             if known.on_demand(Market(cloud, region, NO_ZONE, name)).price == price:
                 continue
-        listed.append(OnDemandPrice(cloud, region, name, LINUX, at, price, file.source))
+        listed.append(OnDemandPrice(cloud, region, name, LINUX, at, price, source))
 
     seen = WatchRecord((Span(at, at),))
     missing = f"; {counted(prices.left_out, 'row')} without a spot price" if prices.left_out else ""

@@ -134,10 +134,6 @@ class ExportFormat:
     """The column with the ID of a line; without it, only lines with equal cells can repeat each
     other."""
 
-    def fits(self, columns: Collection[str]) -> bool:
-        """Whether a file with these columns has this format."""
-        return not self.missing(columns)
-
     def missing(self, columns: Collection[str]) -> list[str]:
         """The required columns that are absent."""
         return [names[0] for names in self.required if not set(names) & set(columns)]

@@ -48,15 +48,11 @@ def slice_text(own: QuotaSlice, at: int) -> str:
     if more > 0:
         text += f", then {counted(more, 'more change')}"
 
-    return text + _until(own, at)
+    return text + until_text(own, at)
 
 
-def turn_text(own: QuotaSlice, at: int) -> str:
-    """`jobb until 05:20Z`, or only the job if it is not known when its turn ends."""
-    return f"{own.job}{_until(own, at)}"
-
-
-def _until(own: QuotaSlice, at: int) -> str:
+def until_text(own: QuotaSlice, at: int) -> str:
+    """` until 05:20Z`; empty if it is not known when the turn ends."""
     if own.turn.end == inf:
         return ""
     return (

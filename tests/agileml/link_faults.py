@@ -52,7 +52,11 @@ class LinkSchedule(Schedule):
         other = chance.choice([CONTROLLER, *(name for name in names if name != one)])
         if chance.random() < 0.3:
             self.done["held up"] += 1
-            simulation.messages.delay((one, other), chance.uniform(0, LONGEST_DELAY))
+            # What is sent from now on, both ways, arrives no earlier.
+            until = simulation.time.now + chance.uniform(0, LONGEST_DELAY)
+            last = simulation.messages._wire._last
+            for link in ((one, other), (other, one)):
+                last[link] = max(last.get(link, 0.0), until)
             return True
         self.done["to the controller" if other == CONTROLLER else "between nodes"] += 1
         simulation.cut_link((one, other), lambda _: chance.random() < 0.5)

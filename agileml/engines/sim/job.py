@@ -256,11 +256,6 @@ class JobSimulation(Generic[NodeT, ControlT]):
             done.clock, done.versions, members.evictions, members.failures, done.loss, done.tally
         )
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing but the next tick is to come."""
-        return sum(1 for _ in self.time.coming()) <= 1
-
     def load(self, partition: int, clock: int) -> Version:
         """A partition's version in a checkpoint."""
         return self._checkpoints[partition, clock]

@@ -143,10 +143,6 @@ class Wire:
         done = self._receiving[receiver] = (before if before > now else now) + seconds
         return done
 
-    def hold(self, link: tuple[str, str], until: float) -> None:
-        """Holds up what is sent on a link from now on until then."""
-        self._last[link] = max(self._last.get(link, 0.0), until)
-
 
 Callback = Callable[[], None]
 
@@ -245,13 +241,6 @@ class Messages:
         for act in self._time.coming():
             if isinstance(act, _Delivery) and process in (act.sender, act.receiver):
                 act.lost = True
-
-    def delay(self, ends: tuple[str, str], seconds: float) -> None:
-        """Holds up a link: messages that are sent from now on, both ways, arrive no earlier than in
-        some seconds.
-        """
-        for link in (ends, ends[::-1]):
-            self._wire.hold(link, self._time.now + seconds)
 
     def cut(self, sender: str, lose: Callable[[object], bool], receiver: str = "") -> None:
         """Breaks a sender's links, or one of them: on each, messages are lost from the first that

@@ -10,6 +10,7 @@ every layer is at some node, or in the store.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from itertools import pairwise
 
 from agileml.core.roll_call import LEFT_BEHIND
 from agileml.pipeline.elastic.layouts import (
@@ -31,7 +32,6 @@ from agileml.pipeline.elastic.seats import (
     PipelineLayout,
     RunBatches,
     TakeSeat,
-    neighbors_copies,
     work_orders,
 )
 from agileml.pipeline.schedule.schedules import FLUSHING
@@ -291,7 +291,14 @@ class ElasticController:
     # -- copies ------------------------------------------------------------------------------------
 
     def _copies(self, *, copied: bool, saved: bool) -> Instructions:
-        copies = neighbors_copies(self._seated, self._held, self.batch) if copied else {}
+        copies = dict[str, tuple[tuple[int, str], ...]]()
+        if copied and len(self._seated) > 1:
+            # To the next node, so that no layer is at a single one.
+            for node, to in pairwise((*self._seated, self._seated[0])):
+                kept = sorted(self._held[node].get(self.batch, ()))
+                alone = (layer for layer in kept if self._held.holders(layer, self.batch) == [node])
+                copies[node] = tuple((layer, to) for layer in alone)
+
         to_save = self._to_save(self._seated) if saved else {}
         pending = frozenset(layer for layers in copies.values() for layer, _ in layers)
         if pending:

@@ -249,21 +249,6 @@ class HeldLayers(UserDict[str, dict[int, frozenset[int]]]):
         return max(safe, default=-1)
 
 
-def neighbors_copies(
-    seated: Sequence[str], held: HeldLayers, batch: int
-) -> dict[str, tuple[tuple[int, str], ...]]:
-    """The layers that each node sends to the next one, so that no layer is at a single node."""
-    return {
-        node: tuple(
-            (layer, seated[(i + 1) % len(seated)])
-            for layer in sorted(held[node].get(batch, ()))
-            if held.holders(layer, batch) == [node]
-        )
-        for i, node in enumerate(seated)
-        if len(seated) > 1
-    }
-
-
 STORE = "store"
 """The source of a layer that no node holds."""
 INITIAL = "initial"

@@ -1,4 +1,4 @@
-"""A small causal transformer in PyTorch, as a sequence of layers."""
+"""The layers of a small causal transformer in PyTorch, and their parts."""
 
 import torch
 from torch import nn
@@ -83,13 +83,3 @@ class FeedForwardPart(nn.Module):
         normal = nn.functional.layer_norm(inputs, inputs.shape[-1:])
         narrowed: torch.Tensor = self.narrow(nn.functional.gelu(self.wide(normal)))
         return narrowed
-
-
-def small_transformer(
-    tokens: int, sequence: int, hidden: int, heads: int, blocks: int
-) -> nn.Sequential:
-    """Embedding, blocks, and a projection."""
-    inner = [CausalBlock(hidden, heads) for _ in range(blocks)]
-    return nn.Sequential(
-        TokenEmbedding(tokens, sequence, hidden), *inner, nn.Linear(hidden, tokens)
-    )

@@ -140,11 +140,6 @@ class StageCost:
         return self.forward_seconds * (2 if self.recompute else 1) + self.backward_seconds
 
 
-def step_seconds(stages: Sequence[StageCost]) -> float:
-    """Seconds per microbatch of the slowest stage; links are not hidden."""
-    return max(stage.seconds + stage.link_seconds for stage in stages)
-
-
 def double_buffered_seconds(stages: Sequence[StageCost], microbatches: int) -> float:
     """Seconds per microbatch under 2BW: the slowest stage, or its all-reduce spread over a
     batch."""
@@ -166,7 +161,9 @@ def unpipelined_seconds(stages: Sequence[StageCost], microbatches: int) -> float
 def flush_batch_seconds(stages: Sequence[StageCost], microbatches: int, chunks: int = 1) -> float:
     """Seconds per batch when the pipeline drains before each update."""
     drained = (len(stages) - 1) / chunks
-    return (microbatches + drained) * step_seconds(stages) + _flush_seconds(stages)
+    # Links are not hidden.
+    slowest = max(stage.seconds + stage.link_seconds for stage in stages)
+    return (microbatches + drained) * slowest + _flush_seconds(stages)
 
 
 def _flush_seconds(stages: Sequence[StageCost]) -> float:

@@ -119,7 +119,7 @@ class StageProgram:
         """
         layers = [layer for span in self.work.spans for layer in span]
         means = yield from self._means(layers)
-        if self._joint.needed:
+        if self._joint.tied or self._joint.clip_norm is not None:
             means = yield from self._jointly(means)
         for layer in layers:
             self.state.update(
@@ -200,10 +200,6 @@ class JointUpdate:
     layers: int
     tied: Sequence[TiedWeight]
     clip_norm: float | None
-
-    @property
-    def needed(self) -> bool:
-        return bool(self.tied) or self.clip_norm is not None
 
     def collected(
         self, means: Mapping[int, Weights], later: tuple[Array, ...] | None

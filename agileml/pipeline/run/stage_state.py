@@ -41,11 +41,6 @@ class LayerState:
     buffers: Weights = ()
     """After the newest forward pass."""
 
-    @property
-    def nbytes(self) -> int:
-        arrays = [array for weights in self.versions.values() for array in weights]
-        return sum(array.nbytes for array in [*arrays, *self.optimizer, *self.buffers])
-
     def newest(self) -> Weights:
         return self.versions[self.updates]
 

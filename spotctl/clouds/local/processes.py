@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from agileml.runtime.ground import is_locked
 from spotctl.agent.container.processes import MARK, environment_of, kill, kill_marked, marked
 from spotctl.clouds.link import link_secret
 from spotctl.clouds.local.folders import MachineFolder
@@ -75,31 +76,11 @@ def start(
             )
 
 
-def is_alive(folder: Path) -> bool:
-    """Whether the machine of a folder runs or is being started: it holds the folder's lock.
-
-    The check locks shared, so two callers never take each other for a machine.
-    """
-    try:
-        descriptor = os.open(folder / "lock", os.O_RDWR)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-
-    return False
-
-
 def signal_return(machine: MachineFolder) -> bool:
     """Tells a machine's hypervisor by a signal to end the machine; False if the hypervisor cannot
     be reached.
     """
-    if not is_alive(machine.folder):
+    if not is_locked(machine.folder / "lock"):
         return True
     pid = machine.number("pid")
     if pid is not None:
@@ -141,7 +122,7 @@ def stray_processes(machines: Path) -> Iterator[Resource]:
     for pid, mark in marked():
         if mark.is_relative_to(machines) and mark != machines:
             owners = [mark] if mark.parent != machines else [mark, *mark.glob("[0-9]*")]
-            if any(is_alive(owner) for owner in owners):
+            if any(is_locked(owner / "lock") for owner in owners):
                 continue
 
             tags: dict[str, str] = {}

@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from agileml.runtime.ground import is_locked
 from bidbrain.replay.market import Warnings
 from pricing_data.market import Market
 from pricing_data.units import SECOND
@@ -30,7 +31,6 @@ from spotctl.clouds.local.machine_file import HOST
 from spotctl.clouds.local.processes import (
     clean_up,
     fail,
-    is_alive,
     signal_return,
     start,
     stray_processes,
@@ -351,7 +351,7 @@ class LocalProvider(CloudProvider):
 
     def _seen(self, machine: MachineFolder) -> Machine:
         end = machine.ended
-        if end is None and not is_alive(machine.folder):
+        if end is None and not is_locked(machine.folder / "lock"):
             end = clean_up(machine, self.now())
         if end is not None and (link := self._links.pop(machine.id, None)) is not None:
             link.close()

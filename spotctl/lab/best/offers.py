@@ -202,10 +202,11 @@ def _estimates(
     catalog: Catalog, figures: "_InterruptionFigures", wish: MachineWish
 ) -> Iterator[tuple[Market, int, int]]:
     """On-demand price x (1 - saving), where the provider publishes the saving."""
-    for saving in figures.savings():
+    for saving in figures.newest.values():
         market = saving.market
         if (
-            market.os != wish.os
+            saving.measure != "saving"
+            or market.os != wish.os
             or not wish.selection.matches(market, catalog)
             or not _fits(catalog, wish, market)
         ):
@@ -304,24 +305,21 @@ class _InterruptionFigures:
     """Published interruption figures by machine: a figure of a region holds for its zones."""
 
     def __init__(self, published: Sequence[Interruption]) -> None:
-        self._newest: dict[tuple[str, str, str, str, str, str], Interruption] = {}
+        self.newest: dict[tuple[str, str, str, str, str, str], Interruption] = {}
         self._of_type: dict[tuple[str, str, str], list[Interruption]] = {}
         for figure in sorted(published, key=attrgetter("as_of")):
             market = figure.market
             cloud, region, kind = _place(market)
             key = (cloud, region, market.zone, kind, market.os, figure.measure)
-            self._newest[key] = figure
+            self.newest[key] = figure
             if figure.measure in _EVICTION_MEASURES:
                 self._of_type.setdefault((cloud, region, kind), []).append(figure)
-
-    def savings(self) -> Iterator[Interruption]:
-        return (figure for figure in self._newest.values() if figure.measure == "saving")
 
     def _of(self, market: Market, measure: str) -> Interruption | None:
         for zone in (market.zone, "-"):
             key = (market.cloud, market.region, zone, market.instance_type, market.os, measure)
-            if key in self._newest:
-                return self._newest[key]
+            if key in self.newest:
+                return self.newest[key]
         return None
 
     def eviction(self, market: Market) -> float | None:

@@ -257,13 +257,6 @@ class PriceCondition:
                 met.append(offer)
         return met
 
-    def shown(self, offer: RankedOffer) -> str:
-        """The offer's figure in words."""
-        figure = SORTS[self.by](offer)
-        if figure is None:
-            return "unknown"
-        return _WORDS[self.by].format(figure)
-
 
 def price_message(condition: PriceCondition, offers: Sequence[RankedOffer], now: int) -> Message:
     """The message that a condition holds for these offers; the first is the best."""
@@ -283,5 +276,7 @@ def price_message(condition: PriceCondition, offers: Sequence[RankedOffer], now:
     facts: dict[str, Any] = {"event": "price condition holds", "condition": condition.text}
     facts |= as_json(OFFERS, best, now)
     same = f"{best.market} {best.seen} {best.price} {condition.text}"
-    title = f"{best.market}: {condition.shown(best)}"
+    figure = SORTS[condition.by](best)
+    assert figure is not None
+    title = f"{best.market}: {_WORDS[condition.by].format(figure)}"
     return Message(same, title, good=True, lines=lines, facts=facts)

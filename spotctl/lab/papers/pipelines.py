@@ -291,14 +291,6 @@ class GptTraining:
     hidden: bool = False
     """Gradients are reduced behind the backward passes."""
 
-    @property
-    def devices(self) -> int:
-        return self.layout.tensor * self.layout.stages * self.layout.pipelines
-
-    @property
-    def microbatches(self) -> int:
-        return self.batch // (self.layout.pipelines * self.microbatch)
-
     def stage(self) -> StageCost:
         """The slowest stage, whose link leaves the server if the pipeline does."""
         t, p, d = self.layout.tensor, self.layout.stages, self.layout.pipelines
@@ -337,7 +329,8 @@ class GptTraining:
 
     def seconds(self, scheme: str = "flush") -> float:
         """A batch: with flushes, under 2BW, or with one stage at a time."""
-        stages, m = [self.stage()] * self.layout.stages, self.microbatches
+        stages = [self.stage()] * self.layout.stages
+        m = self.batch // (self.layout.pipelines * self.microbatch)
         if scheme == "2bw":
             return double_buffered_seconds(stages, m) * m
         if scheme == "flush":
@@ -347,7 +340,8 @@ class GptTraining:
     @property
     def teraflops(self) -> float:
         """Per GPU, counting a recomputed forward pass as work, as the text does."""
-        return self.shape.batch_operations(self.batch) / self.seconds() / self.devices / 1e12
+        gpus = self.layout.tensor * self.layout.stages * self.layout.pipelines
+        return self.shape.batch_operations(self.batch) / self.seconds() / gpus / 1e12
 
 
 def gpt(layers: int, hidden: int, sequence: int = 2048) -> TransformerShape:

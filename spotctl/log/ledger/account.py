@@ -129,11 +129,6 @@ class RunTimeline:
     an order is open."""
 
     @property
-    def failed(self) -> bool:
-        """Whether the run failed: then its cost is a loss."""
-        return self.outcome == FAILED
-
-    @property
     def is_running(self) -> bool:
         """Whether the log has no end of the run; its process may have been killed."""
         return self.outcome is None
@@ -326,7 +321,7 @@ def _take_step(
     steps: dict[str, int], run: RunTimeline, row: LedgerRow, amount: int, waited: int
 ) -> None:
     """Subtracts the amount of a row from the step that it belongs to."""
-    if run.failed:
+    if run.outcome == FAILED:
         steps["failed runs"] -= amount
     elif row.kind in NOT_MACHINE_TIME or row.kind is ChargeKind.CORRECTION:
         steps["disks, addresses, traffic and corrections"] -= amount

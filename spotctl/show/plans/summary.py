@@ -31,7 +31,7 @@ from spotctl.show.phrases import (
     machines_text,
     span_words,
     terms_text,
-    turn_text,
+    until_text,
 )
 
 _HIGHEST_STATED = 0.98
@@ -359,7 +359,7 @@ def _turns(plan: JobPlan) -> str | None:
     first, later, launched = list[str](), list[str](), launch_moment(plan)
     for part in waited[0].slices:
         turns = later if part.turn.begin else first
-        turns.append(turn_text(part, launched))
+        turns.append(f"{part.job}{until_text(part, launched)}")
 
     # Without a first one, jobs that run already use the quotas.
     begins = " and ".join(first) or "jobs that run"

@@ -28,7 +28,8 @@ def test_a_shard_is_given_away_between_clocks_or_at_once() -> None:
     result = harness.finish(Compute(Chunk(1, 1, 0, 1, 2, 4, 0)))
     assert result[0] == Send("v", TakeShard(1, 0, 2, ALL))
     assert [push.covers for _, push in pushes(result)] == [((0, 0, 2),)] * 2
-    assert harness.worker.idle
+    assert not harness.worker.shards
+    assert not harness.worker.contributions.open
 
 
 def test_a_shard_is_continued_where_it_was() -> None:

@@ -126,7 +126,7 @@ def _format(cells: Cells, provider: str) -> ExportFormat:
         return chosen
 
     formats = bill_formats().values()
-    fitting = [export for export in formats if export.fits(cells)]
+    fitting = [export for export in formats if not export.missing(cells)]
     if fitting:
         return fitting[0]
 

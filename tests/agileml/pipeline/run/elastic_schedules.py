@@ -70,7 +70,11 @@ class FaultyPipeline(JobSimulation[PipelineNode, PipelineControl]):
         """Trains to the end. Faults come early where nothing happens otherwise."""
         left = sorted(faults, key=lambda fault: fault.at, reverse=True)
         while (result := self.result) is None:
-            while left and (left[-1].at <= self.messages.delivered or self.idle):
+            while left:
+                # Nothing but the next tick is to come.
+                idle = sum(1 for _ in self.time.coming()) <= 1
+                if left[-1].at > self.messages.delivered and not idle:
+                    break
                 self._inject(left.pop())
             self.advance()
         progress = PipelineProgress(self._pipeline)

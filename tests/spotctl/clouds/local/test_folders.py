@@ -7,8 +7,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from agileml.runtime.ground import is_locked
 from spotctl.clouds.local.folders import AllocationFolders
-from spotctl.clouds.local.processes import is_alive
 from spotctl.clouds.local.provider import LocalProvider
 from spotctl.clouds.provider import MachineState
 from tests.spotctl.clouds.leaving import kill_all
@@ -26,7 +26,7 @@ def test_a_process_that_checks_a_lock_is_not_mistaken_for_a_machine(
     with (state.parent / "lock").open() as looker, ThreadPoolExecutor(1) as pool:
         fcntl.flock(looker, fcntl.LOCK_SH)
         (machine,) = next(AllocationFolders(root).all()).machines
-        assert not is_alive(machine.folder)
+        assert not is_locked(machine.folder / "lock")
         rent = pool.submit(slow.create, asked)
         time.sleep(0.1)
         fcntl.flock(looker, fcntl.LOCK_UN)
