@@ -1,12 +1,12 @@
-"""`python -m tests.spotctl.files.public_scripts_run [SCRIPT ...]`: five scripts, changed as init
-says, and evicted.
+"""`python -m tests.spotctl.files.public_scripts_run [SCRIPT ...]`: five scripts, with the lines
+that a trial of `spotctl init` tries last, and evicted.
 
-Each script gets the lines that `spotctl init` names and no other edit, and is launched on the local
-market, where a zone's price rises above every bid again and again, at times that are fitted to the
-pace of the unchanged script. Prints a row for each script: the lines changed; the evictions, and
-how many of them without warning; the epochs (or batches, or steps) done and how many of them the
-run repeated; how many were done on machines that were then evicted, which would be in vain without
-a checkpoint; and the outcome.
+Each script gets these lines and no other edit, and is launched on the local market, where a zone's
+price rises above every bid again and again, at times that are fitted to the pace of the unchanged
+script. Prints a row for each script: the lines changed; the evictions, and how many of them without
+warning; the epochs (or batches, or steps) done and how many of them the run repeated; how many were
+done on machines that were then evicted, which would be in vain without a checkpoint; and the
+outcome.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pricing_data.units import DAY, SECOND, format_time, parse_time
-from spotctl.files.script.reading import Change, applied
+from spotctl.files.script.reading import applied, read_script
 from tests.spotctl.files import public_scripts_data as data
 
 SCRIPTS = Path(__file__).parent / "public_scripts"
@@ -273,10 +273,9 @@ def prepared(script: PublicScript, folder: Path) -> None:
 
 
 def change(script: PublicScript, folder: Path) -> int:
-    """Changes the lines that init names; returns their number."""
+    """Changes the lines that a trial of init tries last; returns their number."""
     path = folder / f"{script.name}.py"
-    said = json.loads(spotctl(folder, "init", path.name, "job.yaml", "--force", "--json").stdout)
-    changes = [Change(**change) for change in said["script"]["changes"]]
+    changes = read_script(path, folder).changes
     path.write_text(applied(path.read_text(), changes))
     return len(changes)
 
