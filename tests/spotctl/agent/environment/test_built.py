@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ensurepip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -195,8 +197,13 @@ def test_a_failure_says_what_uv_says_unless_the_environment_may_be_left_out(
 
 
 def test_an_interpreter_of_its_own_has_uv(tmp_path: Path, job: Path, index: Path) -> None:
+    # uv gives the interpreter these packages, too; Python has a pip to install from.
+    (pip,) = Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")
+    shutil.copy(pip, index)
+    for name in ("setuptools", "wheel"):
+        wheel(index, name)
     environment = BuiltEnvironment(NamedPackages("python", ""), tmp_path / "cache", job)
-    environment.prepare(dict(os.environ), print)
+    environment.prepare(given(index), print)
     variables = {**environment.variables(os.environ), "UV_OFFLINE": "1"}
     output(variables, "uv", "pip", "install", "--quiet", f"--find-links={index}", "spotone")
     assert output(variables, "spotone") == "1.0"
