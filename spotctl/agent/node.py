@@ -151,7 +151,7 @@ class CommandNode:
         return patiently(act, _say, self._told_to_end.is_set)
 
     def _until_end(self, command: RunningCommand, sync: CheckpointSync | None) -> int:
-        if self._built is not None:
+        if self._built is not None and self._task.rank == 0:
             # For the next machine; the program need not wait for that.
             threading.Thread(target=self._built.keep, args=(_say,), daemon=True).start()
         while True:

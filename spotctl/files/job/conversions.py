@@ -118,7 +118,10 @@ IMAGE = "docker:"
 def read_environment(written: object) -> str | NamedPackages:
     """A word or a file's name; in the log, what the file said."""
     if isinstance(written, Mapping):
-        return NamedPackages(**written)
+        try:
+            return NamedPackages(**written)
+        except TypeError:
+            raise ValueError("is no text") from None
     named = read_text(written).strip()
     if named.startswith(IMAGE):
         read_matching(IMAGE_PATTERN, named.removeprefix(IMAGE).strip())

@@ -13,6 +13,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,6 +38,9 @@ FILES = ("uv.lock", "pyproject.toml", "requirements.txt", "environment.yml", "en
 _INTERPRETER = re.compile(r"python *(?P<version>3(\.\d+){0,2})?")
 _INCLUDED = re.compile(r"(-r|--requirement|-c|--constraint)[ =]*(?P<path>\S.*)")
 _LOCAL = re.compile(r"(-e|--editable)\b|\.{0,2}/|\.$|file:|[\w.-]+(\[.*\])? *@ *file:")
+_ADDRESS = re.compile(r"(git|hg|svn|bzr)\+|https?://")
+_EGG = re.compile(r"#egg=(?P<name>[\w.-]+)")
+_VERSION = re.compile(r"\d+(\.\d+)*")
 _DEFAULTS = {"defaults": "main"}
 """conda's own name for its channels, which rattler does not know."""
 
@@ -44,13 +48,14 @@ _DEFAULTS = {"defaults": "main"}
 @dataclass(frozen=True, slots=True)
 class _Said:
     """The content of a file. `requirements` are those that pip knows; `is_local`: some are folders of
-    this computer."""
+    this computer. `others` are addresses, of which it is unknown whether they are installed here."""
 
     content: bytes
     requirements: Sequence[Requirement] = ()
     python: str = ""
     conda: Mapping[str, Sequence[str]] | None = None
     is_local: bool = False
+    others: Sequence[str] = ()
 
 
 def with_image(spec: JobSpec) -> JobSpec:
@@ -85,13 +90,14 @@ def packages_of(spec: JobSpec) -> NamedPackages | None:
 
 
 def file_in(folder: Path) -> str | None:
-    """The file of a folder that names packages: a project's file need not."""
+    """The file of a folder that names packages: a project's file need not, and one that no tool
+    reads is for something else."""
     for name in FILES:
-        path = folder / name
-        if path.is_file() and (
-            name != "pyproject.toml" or "dependencies" in path.read_text(errors="replace")
-        ):
-            return name
+        if (folder / name).is_file():
+            with suppress(BadRequest):
+                _, said = _read(folder / name, folder)
+                if name != "pyproject.toml" or said.requirements:
+                    return name
     return None
 
 
@@ -102,18 +108,25 @@ def _of_file(spec: JobSpec, name: str, *, is_named: bool) -> NamedPackages | Non
             f"there is no file {name} in {spec.workdir}; expected requirements.txt, uv.lock, "
             "pyproject.toml, environment.yml, python, none or docker:IMAGE"
         )
-    kind, said = _read(path)
+    if not path.resolve().is_relative_to(spec.workdir.resolve()):
+        raise BadRequest(f"{name} is outside of {spec.workdir}, which is all that machines get")
+    kind, said = _read(path, spec.workdir)
     if spec.is_local and not missing_here(spec, name):
         return None
 
     # As uv and pyenv write the version that a folder asks for.
     pinned = path.with_name(".python-version")
     asked = _text(pinned).split() if pinned.is_file() else []
+    python = said.python or next(filter(_VERSION.fullmatch, asked), "")
+    # What is installed from a folder is that folder's, as it is now.
+    digest = hashlib.sha256(said.content)
+    for code in sorted(spec.workdir.rglob("*.py")) if said.is_local else ():
+        digest.update(f"{code} {code.stat().st_mtime_ns}".encode())
     return NamedPackages(
         kind,
-        hashlib.sha256(said.content).hexdigest(),
+        digest.hexdigest(),
         name,
-        said.python or "".join(asked[:1]),
+        python,
         {} if said.conda is None else said.conda,
         "" if said.is_local else _store_of(spec),
         optional=spec.is_local and not is_named,
@@ -132,7 +145,8 @@ def _store_of(spec: JobSpec) -> str:
 def missing_here(spec: JobSpec, file: str) -> list[str]:
     """The packages of a file that this computer's own Python lacks: without any, it
     runs the job as it is."""
-    (_, said), missing = _read(spec.workdir / file), list[str]()
+    _, said = _read(spec.workdir / file, spec.workdir)
+    missing = list(said.others)
     for requirement in said.requirements:
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
@@ -149,30 +163,35 @@ def missing_here(spec: JobSpec, file: str) -> list[str]:
 # -- what files say --------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> tuple[str, _Said]:
-    """The kind of a file, and what it says."""
+def _read(path: Path, folder: Path) -> tuple[str, _Said]:
+    """The kind of a file, and what it says with the files of the job's folder."""
     for kind, pattern, read in _KINDS:
         if pattern.fullmatch(path.name):
-            return kind, read(path)
+            return kind, read(path, folder)
     raise BadRequest(
         f"{path.name} is no file of packages; expected requirements.txt, uv.lock, "
         "pyproject.toml or environment.yml"
     )
 
 
-def _requirements(path: Path) -> _Said:
+def _requirements(path: Path, folder: Path) -> _Said:
     """A file as pip reads it, with the files that it includes."""
-    requirements, is_local, content = list[Requirement](), False, b""
-    for file, number, line in _lines(path, ()):
+    requirements, others, is_local, content = list[Requirement](), list[str](), False, b""
+    for file, number, line in _lines(path, folder, ()):
         content += f"{line}\n".encode()
-        if _LOCAL.match(line):
+        if _ADDRESS.match(line):
+            # Of an address, only its egg names the package.
+            egg = _EGG.search(line)
+            others += [] if egg else [line]
+            requirements += [Requirement(egg["name"])] if egg else []
+        elif _LOCAL.match(line):
             is_local = True
         elif not line.startswith("-"):
             requirements.append(_requirement(line, f"{file.name}, line {number}"))
-    return _Said(content, requirements, is_local=is_local)
+    return _Said(content, requirements, is_local=is_local, others=others)
 
 
-def _lines(path: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, int, str]]:
+def _lines(path: Path, folder: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, int, str]]:
     """The lines that say something, also those of included files."""
     if path in above:
         raise BadRequest(f"{path.name} includes itself; remove the line")
@@ -191,8 +210,11 @@ def _lines(path: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, int, str
         other = path.parent / included["path"].strip("\"'")
         if not other.is_file():
             raise BadRequest(f"{path.name}, line {number}: there is no file {included['path']}")
+        if not other.resolve().is_relative_to(folder.resolve()):
+            why = f"{included['path']} is outside of {folder}, which is all that machines get"
+            raise BadRequest(f"{path.name}, line {number}: {why}")
         is_constraint = line.startswith(("-c", "--constraint"))
-        for file, at, inner in _lines(other, (*above, path)):
+        for file, at, inner in _lines(other, folder, (*above, path)):
             yield file, at, f"-c {inner}" if is_constraint else inner
 
 
@@ -204,7 +226,7 @@ def _requirement(text: str, where: str) -> Requirement:
         raise BadRequest(f"{where}: {text!r} names no package: {why}") from None
 
 
-def _project(path: Path) -> _Said:
+def _project(path: Path, folder: Path) -> _Said:  # noqa: ARG001 - a reader
     """A project's dependencies, and the versions of Python that it runs on."""
     text = _text(path)
     try:
@@ -218,12 +240,12 @@ def _project(path: Path) -> _Said:
     return _Said(text.encode(), requirements, python)
 
 
-def _lock(path: Path) -> _Said:
+def _lock(path: Path, folder: Path) -> _Said:
     """uv's lock, and the project that it is of."""
     project = path.with_name("pyproject.toml")
     if not project.is_file():
         raise BadRequest(f"{path.name}: is of a project, and there is no pyproject.toml next to it")
-    said, text = _project(project), _text(path)
+    said, text = _project(project, folder), _text(path)
     try:
         packages = list(tomllib.loads(text).get("package", ()))
         sources = [dict(package.get("source", {})) for package in packages]
@@ -234,7 +256,7 @@ def _lock(path: Path) -> _Said:
     return replace(said, content=said.content + text.encode(), is_local=is_local)
 
 
-def _conda(path: Path) -> _Said:
+def _conda(path: Path, folder: Path) -> _Said:  # noqa: ARG001 - a reader
     """An environment of conda, and what pip installs in it."""
     text = _text(path)
     try:

@@ -51,6 +51,70 @@ def test_the_file_that_says_most_is_found(tmp_path: Path) -> None:
     assert named(job(tmp_path)).file == "requirements.txt"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[tool.poetry.dependencies]\npython = "^3.9"\ntorch = "*"\n',
+        '[project]\nname = "x"\nversion = "1"\ndynamic = ["dependencies"]\n',
+        '[dependency-groups]\ndev = ["pytest"]\n',
+    ],
+)
+def test_a_project_that_names_its_packages_elsewhere_does_not_hide_the_other_file(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert job(tmp_path).environment is None
+    (tmp_path / "requirements.txt").write_text("numpy\n")
+    assert named(job(tmp_path)).file == "requirements.txt"
+
+
+def test_a_file_that_no_tool_reads_is_used_only_if_it_is_named(tmp_path: Path) -> None:
+    """As the list of a conda environment under the name of pip's file."""
+    (tmp_path / "requirements.txt").write_text("_libgcc_mutex=0.1=main\n")
+    assert job(tmp_path).environment is None
+    with pytest.raises(BadRequest, match="line 1"):
+        job(tmp_path, environment="requirements.txt")
+
+
+def test_addresses_are_as_good_as_names(tmp_path: Path) -> None:
+    """Lines of public repositories."""
+    lines = [
+        "git+https://github.com/NVIDIA/apex.git@02a33875970e#egg=numpy",
+        "git+https://github.com/romesco/hydra-lightning/#subdirectory=hydra-configs",
+        "torch==2.1.0+cu118 ; sys_platform == 'never'",
+        "--extra-index-url https://download.pytorch.org/whl/cu118",
+    ]
+    (tmp_path / "requirements.txt").write_text("\n".join(lines))
+    spec = job(tmp_path, "local")
+    assert missing_here(spec, named(spec).file) == [lines[1]]
+
+
+def test_what_is_outside_of_the_folder_is_refused(tmp_path: Path) -> None:
+    inner = tmp_path / "job"
+    inner.mkdir()
+    (tmp_path / "requirements.txt").write_text("numpy\n")
+    with pytest.raises(BadRequest, match="is outside of"):
+        job(inner, environment="../requirements.txt")
+    (inner / "requirements.txt").write_text("-r ../requirements.txt\n")
+    with pytest.raises(BadRequest, match="line 1: .*is outside of"):
+        job(inner, environment="requirements.txt")
+
+
+def test_an_environment_with_a_folder_of_this_computer_is_of_that_folder(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "requirements.txt").write_text("-e .\nno-such-package\n")
+        (tmp_path / name / "code.py").write_text("")
+    one, two = (named(job(tmp_path / name)).key for name in ("one", "two"))
+    assert one != two
+
+
+def test_a_name_of_pyenv_is_no_version(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("numpy\n")
+    (tmp_path / ".python-version").write_text("my-env\n3.12\n")
+    assert named(job(tmp_path)).python == "3.12"
+
+
 def test_a_setup_or_a_container_or_none_leaves_the_file_alone(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("numpy\n")
     assert job(tmp_path, setup="pip install -r requirements.txt").environment is None
@@ -151,9 +215,11 @@ def test_a_mistake_is_one_line_with_its_place(
         ("requirments.txt", "there is no file requirments.txt"),
         ("docker:no such image", "environment"),
         ("notes.md", "there is no file notes.md"),
+        ({"kind": "x"}, "environment"),
+        (3, "environment"),
     ],
 )
-def test_a_wrong_name_is_refused(tmp_path: Path, value: str, said: str) -> None:
+def test_a_wrong_name_is_refused(tmp_path: Path, value: object, said: str) -> None:
     with pytest.raises(BadRequest, match=said):
         job(tmp_path, environment=value)
 
