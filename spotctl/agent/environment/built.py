@@ -26,6 +26,7 @@ from spotctl.agent.errors import CannotBuild
 UV = "uv"
 _BUILT = "built"
 """The file that says that all before it was written."""
+_LEFT_OUT = "left-out"
 
 _TORCH = "UV_TORCH_BACKEND"
 _FROM_PIP = {
@@ -70,8 +71,9 @@ class BuiltEnvironment:
         variables["PYTHONPATH"] = ":".join(filter(None, paths))
         return variables
 
-    def prepare(self, given: Mapping[str, str], say: Say) -> None:
-        """Builds it, or gets it from the job's bucket, unless it is here. CannotBuild."""
+    def prepare(self, given: Mapping[str, str], say: Say, *, again: bool = False) -> None:
+        """Builds it, or gets it from the job's bucket, unless it is here, or could not be built and
+        is not tried `again`. CannotBuild."""
         named = self._named
         with locked(self._place.with_suffix(".lock")):
             if (self._ours / "spotctl").resolve() != (_CODE / "spotctl").resolve():
@@ -81,6 +83,8 @@ class BuiltEnvironment:
             if (self._place / _BUILT).exists():
                 # The time of the last use, by which `spotctl gc` finds those that no job needs.
                 os.utime(self._place)
+                return
+            if (self._place / _LEFT_OUT).exists() and not again:
                 return
             began = time.monotonic()
             is_restored = self._restore(say)
@@ -95,6 +99,8 @@ class BuiltEnvironment:
                     if not named.optional:
                         raise
                     say(f"environment: left out: {error}")
+                    # The run's machines on this computer do not try it again.
+                    (self._place / _LEFT_OUT).touch()
                     return
             (self._place / _BUILT).touch()
             how = f"from {named.store}" if is_restored else "built"

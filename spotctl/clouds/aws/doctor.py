@@ -114,14 +114,14 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
                 yield quota("aws", title, None, error.problem)
 
 
-def _document(name: str, settings: Settings) -> dict[str, Any]:
-    """A policy, with the names of resources and services in the partition of the region that is
-    configured."""
+def document(name: str, settings: Settings, region: str = "") -> dict[str, Any]:
+    """A policy, with the names of resources and services in the partition of a region: this one, or
+    the one that is configured."""
     chosen = settings.table("aws", AwsMachineSettings)
     documents = {"aws-try": TRIAL_POLICY, "aws-try-role": TRIAL_ROLE_POLICY}
     made = documents.get(name) or policy(chosen.kms_key, chosen.roles)
     variables = ("AWS_REGION", "AWS_DEFAULT_REGION")
-    named = [*chosen.regions, *(os.environ.get(variable, "") for variable in variables)]
+    named = [region, *chosen.regions, *(os.environ.get(variable, "") for variable in variables)]
     partition, _ = partition_of(next(filter(None, named), ""))
     text = json.dumps(made).replace("arn:aws:", f"arn:{partition}:")
     if partition == "aws-cn":
@@ -130,7 +130,7 @@ def _document(name: str, settings: Settings) -> dict[str, Any]:
     return renamed
 
 
-POLICIES = {name: partial(_document, name) for name in ("aws", "aws-try", "aws-try-role")}
+POLICIES = {name: partial(document, name) for name in ("aws", "aws-try", "aws-try-role")}
 
 
 NAME: Final = "spotctl-doctor"

@@ -11,7 +11,7 @@ from typing import Any
 
 from pricing_data.errors import CloudError, UnknownResource
 from spotctl.clouds.aws.cloud import AwsSettings, partition_of
-from spotctl.clouds.aws.doctor import POLICIES
+from spotctl.clouds.aws.doctor import document
 from spotctl.clouds.aws.machine_types import shipped
 from spotctl.clouds.aws.orders import pool_of
 from spotctl.clouds.aws.session import AwsClient, AwsSession, Service
@@ -143,13 +143,13 @@ class _Steps:
             f"bucket-{self._bucket}": (self._bucket_policy(), f"use s3://{self._bucket}"),
             "rent": (self._rent_policy(), "rent further machines"),
         }
-        for name, (document, why) in documents.items():
+        for name, (text, why) in documents.items():
             inline = {**named, "PolicyName": name}
             yield self._step(
                 f"role {ROLE} policy {name}",
                 f"the role's right to {why}",
                 ("GetRolePolicy", inline),
-                [("PutRolePolicy", {**inline, "PolicyDocument": document})],
+                [("PutRolePolicy", {**inline, "PolicyDocument": text})],
                 [("DeleteRolePolicy", inline)],
             )
 
@@ -202,7 +202,7 @@ class _Steps:
         return any(row["Status"] in _WAITING and row["DesiredValue"] >= vcpus for row in rows)
 
     def _rent_policy(self) -> str:
-        return json.dumps(POLICIES["aws"](self._settings))
+        return json.dumps(document("aws", self._settings, self._region))
 
     def _bucket_policy(self) -> str:
         """Everything in the bucket, except for data folders, which launchers alone write."""

@@ -28,5 +28,5 @@ def environment_here(
     shown = ", ".join(missing[:_SHOWN]) + (" ..." if len(missing) > _SHOWN else "")
     say(f"{spec.name}: needs {shown}, which this Python does not have (environment: none uses it)")
     built = BuiltEnvironment(replace(named, store=""), cache, spec.workdir)
-    built.prepare(given, lambda line: say(f"{spec.name}: {line}"))
+    built.prepare(given, lambda line: say(f"{spec.name}: {line}"), again=True)
     return built.variables(given)

@@ -478,5 +478,5 @@ class TestLaunches:
         assert left[2] < left[1] < left[0]
 
         job.write_text(text.replace("20h", "30h"))
-        anew = spotctl("plan", job, "--json")
-        assert "the plan counts the whole work" in " ".join(anew.err.split())
+        changed = spotctl("plan", job, "--json")
+        assert "the plan counts the whole work" in " ".join(changed.err.split())

@@ -162,7 +162,7 @@ def test_a_cloud_that_left_the_newest_version_is_read_in_the_older_one(
     assert spot(fetch(url, tmp_path / "kept"))[9] == 110.7
 
 
-def test_a_connection_that_is_cut_and_a_server_that_is_away_are_one_line(
+def test_a_server_that_is_away_is_one_line_and_the_next_fetch_works(
     url: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "kept"

@@ -194,6 +194,11 @@ def test_a_failure_says_what_uv_says_unless_the_environment_may_be_left_out(
     left.prepare(given(index), said.append)
     assert said[-1].startswith("environment: left out: ")
     assert left.variables(os.environ) == {}
+    # The machines of a run do not try it again; the next launch does.
+    left.prepare(given(index), said.append)
+    assert len(said) == 2
+    left.prepare(given(index), said.append, again=True)
+    assert len(said) == 4
 
 
 def test_an_interpreter_of_its_own_has_uv(tmp_path: Path, job: Path, index: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def wheel(folder: Path, name: str, version: str = "1.0", needs: str = "") -> None:
-    """A package with a module and a program of its name, both of which say its version."""
+    """Makes a package with a module and a program of its name, which tell its version."""
     info = f"{name}-{version}.dist-info"
     requires = f"Requires-Dist: {needs}\n" if needs else ""
     files = {

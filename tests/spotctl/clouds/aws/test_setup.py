@@ -57,7 +57,7 @@ class Account:
         httpx.post(f"{self.url}/moto-api/reset-auth", content=str(requests)).raise_for_status()
 
     def things(self) -> set[str]:
-        """What setting up makes."""
+        """The things that setting up makes."""
         self.checks(10_000)
         iam = self.client("iam")
         found = {f"role {row['RoleName']}" for row in iam.list_roles()["Roles"]}
@@ -195,7 +195,7 @@ def test_a_command_that_was_killed_is_repeated_and_undone(
         answer = usual(self, operation, **arguments)
         if operation.startswith(changing):
             calls[0] += 1
-            # It is done, and nobody knows: each time one call further.
+            # The call was made, and its answer is lost: each time one call further.
             if calls[0] in (1, 3, 6, 8):
                 raise Killed
         return answer

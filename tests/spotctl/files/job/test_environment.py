@@ -96,7 +96,7 @@ def test_what_is_outside_of_the_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="is outside of"):
         job(inner, environment="../requirements.txt")
     (inner / "requirements.txt").write_text("-r ../requirements.txt\n")
-    with pytest.raises(BadRequest, match="line 1: .*is outside of"):
+    with pytest.raises(BadRequest, match=r"line 1: .*is outside of"):
         job(inner, environment="requirements.txt")
 
 
