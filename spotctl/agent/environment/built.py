@@ -7,6 +7,7 @@ the job's checkpoints: only machines that could change what the others load can 
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -93,7 +94,7 @@ class BuiltEnvironment:
                 self._place.mkdir(parents=True)
                 say(f"environment: builds {named.file or named.kind} ...")
                 try:
-                    build = _Build(named, self._place, self._prefix, self._folder, given)
+                    build = _Build(named, self._place, self._prefix, self._folder, given, say)
                     KINDS[named.kind](build)
                 except CannotBuild as error:
                     if not named.optional:
@@ -167,6 +168,7 @@ class _Build:
     prefix: Path
     folder: Path
     given: Mapping[str, str]
+    say: Say
 
     def interpreter(self) -> None:
         """An interpreter. Without a file, a job's setup installs in it, with pip or uv."""
@@ -224,20 +226,28 @@ class _Build:
 
     def _ran(self, line: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
         """Runs a tool. CannotBuild: it says why."""
-        done = subprocess.run(
+        lines = list[str]()
+        with subprocess.Popen(
             line,
             cwd=self.folder,
             env=self.given if variables is None else variables,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            said = " ".join(done.stderr.split()) or f"status {done.returncode}"
-            raise CannotBuild(f"{self.named.file or self.named.kind}: {said[-_LONGEST:]}")
+        ) as tool:
+            assert tool.stderr is not None
+            for text in tool.stderr:
+                lines.append(text)
+                if _PROGRESS.match(text.lstrip()):
+                    self.say(f"environment: {text.strip()}")
+        if tool.returncode != 0:
+            words = " ".join("".join(lines).split()) or f"status {tool.returncode}"
+            raise CannotBuild(f"{self.named.file or self.named.kind}: {words[-_LONGEST:]}")
 
 
+_PROGRESS = re.compile(r"(Downloading|Building|Resolved|Installed) ")
+"""Lines of uv that show how a build goes on."""
 _LONGEST = 600
 
 KINDS: Mapping[str, Callable[[_Build], None]] = {
