@@ -7,8 +7,13 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from select import select
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Thread
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -96,6 +101,31 @@ def url(repository: Repository) -> Iterator[str]:
         server.terminate()
 
 
+@contextmanager
+def cut(url: str, after: int) -> Iterator[str]:
+    """The repository behind a line that is cut after each connection's first bytes."""
+    port = urlsplit(url).port
+    assert port is not None
+
+    class Line(BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection(("127.0.0.1", port)) as far:
+                left = after
+                while left > 0:
+                    for near in select([self.request, far], [], [])[0]:
+                        data = near.recv(min(left, 4096) if near is far else 4096)
+                        if not data:
+                            return
+                        (self.request if near is far else far).sendall(data)
+                        left -= len(data) if near is far else 0
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Line) as server:
+        server.daemon_threads = True
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield url.replace(str(port), str(server.server_address[1]))
+        server.shutdown()
+
+
 def fetch(url: str, folder: Path, most: int = MEGABYTES, **covered: object) -> Pulled:
     history = CatalogHistory("aws", url, folder, most, Catalog, by_zone=True)
     request = FetchRequest(BEGIN, BEGIN + 9 * DAY + 20 * 3600 * SECOND)
@@ -160,6 +190,18 @@ def test_a_cloud_that_left_the_newest_version_is_read_in_the_older_one(
     repository.commit(last, gone)
     # On that day the newer version was there, too, before.
     assert spot(fetch(url, tmp_path / "kept"))[9] == 110.7
+
+
+@pytest.mark.parametrize("after", [10, 300, 1000, 3000])
+def test_what_a_cut_connection_left_is_completed_by_the_next_fetch(
+    url: str, tmp_path: Path, after: int
+) -> None:
+    folder = tmp_path / "kept"
+    with cut(url, after) as bad:
+        failed = fetch(bad, folder)
+    assert isinstance(failed.error, NoAnswer)
+    assert "\n" not in str(failed.error)
+    assert len(spot(fetch(url, folder))) == 10
 
 
 def test_a_server_that_is_away_is_one_line_and_the_next_fetch_works(
