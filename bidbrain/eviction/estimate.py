@@ -6,11 +6,10 @@ ends of both intervals add as independent errors do.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import exp, expm1, hypot, inf, log1p
 
 import numpy as np
-from scipy.special import betaincinv
 
 from bidbrain.arrays import Floats
 from bidbrain.eviction.conditional import CrossingModel, CrossingPanel, between, fit
@@ -36,15 +35,23 @@ class Estimate:
     """The probability of an eviction within the window, with a 95% interval.
 
     `median_seconds_to_eviction` is over evicted machines; None if there are none. `observations` is
-    the number of independent windows that the weaker part of the estimate rests on.
+    the number of independent windows that the weaker part of the estimate rests on. The interval is
+    computed when it is asked for: plans state many estimates without it.
     """
 
     probability: float
-    low: float
-    high: float
+    interval: Callable[[], Sequence[float]] = field(compare=False, repr=False)
     median_seconds_to_eviction: float | None
     observations: float
     basis: str
+
+    @property
+    def low(self) -> float:
+        return self.interval()[0]
+
+    @property
+    def high(self) -> float:
+        return self.interval()[1]
 
 
 _MAX_SIBLINGS = 60
@@ -174,20 +181,21 @@ def share_estimate(
     probability: float, windows: float, historical: Crossing, basis: str
 ) -> Estimate:
     """The estimate with the interval of a share over that many independent windows (Jeffreys)."""
-    hits = probability * windows
-    misses = (1 - probability) * windows
-    low = 0.0
-    if hits:
-        low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025))
-    high = 1.0
-    if misses:
-        high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975))
+
+    def interval() -> tuple[float, float]:
+        # Its import takes a good part of a plan's processor time.
+        from scipy.special import betaincinv
+
+        hits = probability * windows
+        misses = (1 - probability) * windows
+        low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
+        high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
+        return min(low, probability), max(high, probability)
+
     seconds = None
     if historical.median_time is not None:
         seconds = historical.median_time / SECOND
-    lowest = min(low, probability)
-    highest = max(high, probability)
-    return Estimate(probability, lowest, highest, seconds, windows, basis)
+    return Estimate(probability, interval, seconds, windows, basis)
 
 
 def together(
@@ -199,30 +207,31 @@ def together(
         return replace(price, basis=f"{price.basis}; {NO_HAZARD}")
 
     hours = window / HOUR
-    crossing = [
-        -log1p(-share) if share < 1 else inf for share in (price.probability, price.low, price.high)
-    ]
     taken = hazard.cumulative(age_hours, hours)
-    pairs = zip(crossing, taken, strict=True)
-    middle, low, high = (a + b for a, b in pairs)
-    if middle < inf:
-        below = hypot(crossing[0] - crossing[1], taken[0] - taken[1])
-        low = middle - below
-        above = hypot(crossing[2] - crossing[0], taken[2] - taken[0])
-        high = middle + above
+    crossed = _minus_log_survival(price.probability)
 
-    unlikely = expm1(-middle)
-    lowest = expm1(-max(low, 0.0))
+    def interval() -> tuple[float, float]:
+        ends = [_minus_log_survival(share) for share in price.interval()]
+        if crossed + taken[0] == inf:
+            low, high = ends[0] + taken[1], ends[1] + taken[2]
+        else:
+            low = crossed + taken[0] - hypot(crossed - ends[0], taken[0] - taken[1])
+            high = crossed + taken[0] + hypot(ends[1] - crossed, taken[2] - taken[0])
+        return -expm1(-max(low, 0.0)), -expm1(-high)
+
     median = _median_seconds(price, hazard, age_hours, hours)
     observations = min(price.observations, hazard.effective_hours / hours)
     return Estimate(
-        probability=-unlikely,
-        low=-lowest,
-        high=-expm1(-high),
+        probability=-expm1(-crossed - taken[0]),
+        interval=interval,
         median_seconds_to_eviction=median,
         observations=observations,
         basis=f"{price.basis}; {hazard.basis}",
     )
+
+
+def _minus_log_survival(probability: float) -> float:
+    return -log1p(-probability) if probability < 1 else inf
 
 
 _METHODS = {

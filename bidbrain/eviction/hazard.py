@@ -25,7 +25,6 @@ from math import exp, inf, log, log1p
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.special import gammaincinv, gammaln
 
 from bidbrain.arrays import Floats
 from bidbrain.billing.rules import terms_of
@@ -120,6 +119,8 @@ class Hazard:
     @cached_property
     def rate(self) -> tuple[float, float, float]:
         """The mean rate per hour and its 95% credible interval."""
+        from scipy.special import gammaincinv
+
         total = self._total
         low, high = (
             float(gammaincinv(total.evictions, share)) / total.hours for share in (0.025, 0.975)
@@ -207,6 +208,8 @@ def _believed(prior: Exposure, observed: Exposure) -> Exposure:
     """
     if not prior.evictions or not observed.hours:
         return prior
+
+    from scipy.special import gammaln
 
     shape = _BELIEFS * prior.evictions
     hours = _BELIEFS * prior.hours

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, inf
 from operator import attrgetter
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
-from scipy.special import ndtri
 
 from bidbrain.arrays import Floats
 from bidbrain.billing import Life, usd as dollars
@@ -150,7 +150,7 @@ class PastMarket:
         chance = np.random.default_rng([_SEED, number])
         # Evenly spread over the plays, in no order: a few plain draws from a wide distribution
         # would shift its median.
-        speed = float(ndtri((0.5 + number * GOLDEN_RATIO) % 1.0))
+        speed = NormalDist().inv_cdf((0.5 + number * GOLDEN_RATIO) % 1.0)
         job = with_luck(self.job, float(chance.normal()), speed)
         if job.warnings is not None:
             job = replace(job, warnings=replace(job.warnings, seed=number))

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bidbrain.queue.order import length_of
-from bidbrain.queue.scheduler import next_round
 from bidbrain.queue.values import MEAN_COMPLETION, JobQueue, QueueJob, QueueRound
 
 _MAX_ROUNDS = 3000
@@ -69,6 +68,9 @@ def played(
     queue: JobQueue, previous: QueueRound | None, lengths: Mapping[str, float]
 ) -> dict[str, JobOutlook]:
     """Each job's outlook if the lengths are these, which may be infinite."""
+    # The Gavel policies are loaded for it; the plan of one job has no use for them.
+    from bidbrain.queue.scheduler import next_round
+
     began = queue.now
     left = dict(lengths)
     delay = {job.name: 0.0 for job in queue.jobs}

@@ -15,7 +15,6 @@ from math import log
 from typing import Final
 
 import numpy as np
-from scipy.special import gammaincinv
 
 from bidbrain.arrays import Bools
 from bidbrain.eviction.hazard import UNRECORDED, Hazard
@@ -115,6 +114,8 @@ class KnownSpells:
 
     def factor(self, side: int, luck: float) -> float:
         """The factor of down (0) or up (1) spells that is not exceeded with a probability."""
+        from scipy.special import gammaincinv
+
         shape = STRENGTH + self.endings[side]
         drawn = gammaincinv(shape, luck)
         hours = STRENGTH + self.expected[side]

@@ -23,7 +23,6 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv
 
 from bidbrain.arrays import Bools, Floats, Ints
 from pricing_data.units import DAY, HOUR, MINUTE
@@ -307,6 +306,8 @@ class Known:
         """How much more often down and up spells of each zone end than the prior says: for down
         spells what is expected, for up spells the lower quartile. A zone that is thought better
         than it is shows that soon; one that is thought worse is never tried again."""
+        from scipy.special import gammaincinv
+
         strength = np.array(STRENGTH)[:, None]
         peers = np.array(PEER_WEIGHT)[:, None]
         shared = []

@@ -53,7 +53,7 @@ _ROUNDING = 1e-6
 _MAX_HOURS = 24
 """Where begun hours are billed, fleets that just finish within 1, 2, ... hours are compared, up to
 this number."""
-NEVER_EVICTED = Estimate(0.0, 0.0, 0.0, None, inf, "on-demand machines are never evicted")
+NEVER_EVICTED = Estimate(0.0, lambda: (0.0, 0.0), None, inf, "on-demand machines are never evicted")
 _UNTIL_THE_END = replace(
     NEVER_EVICTED, basis="reserved machines are not evicted before their reservation ends"
 )

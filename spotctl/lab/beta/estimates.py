@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
+from functools import partial
 
 import numpy as np
 
@@ -140,12 +141,9 @@ def curve(query: BetaQuery, hazard: Hazard | None, step: Callable[[], None]) -> 
         at_bid = answer(query, BidAbove(delta), hazard)
         if answers:
             # No more likely than at the bid below.
-            most = answers[-1].estimate
-            estimate = replace(
-                at_bid.estimate,
-                low=min(at_bid.estimate.low, most.low),
-                high=min(at_bid.estimate.high, most.high),
-            )
+            ends = zip(at_bid.estimate.interval(), answers[-1].estimate.interval(), strict=True)
+            low, high = (min(pair) for pair in ends)
+            estimate = replace(at_bid.estimate, interval=partial(tuple, (low, high)))
             at_bid = replace(at_bid, estimate=estimate)
         answers.append(at_bid)
         step()

@@ -20,7 +20,7 @@ def rated(rate: float, evictions: float = 1e9) -> Hazard:
 
 
 def priced(probability: float, low: float, high: float, median: float | None = 1800.0) -> Estimate:
-    return Estimate(probability, low, high, median, 100.0, "price")
+    return Estimate(probability, lambda: (low, high), median, 100.0, "price")
 
 
 def moody_markets(days: int = 12) -> list[PriceSeries]:

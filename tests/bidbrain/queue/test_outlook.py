@@ -37,7 +37,7 @@ def test_a_play_decides_only_where_something_changes(
         rounds.append(1)
         return next_round(given, previous)
 
-    monkeypatch.setattr(outlooks, "next_round", decides)
+    monkeypatch.setattr("bidbrain.queue.scheduler.next_round", decides)
     assert ends(outlook(jobs)) == pytest.approx(round_by_round, rel=1e-2)
     assert len(rounds) <= 40
     assert len(plays) <= 2 * searched + 6 * len(rounds)

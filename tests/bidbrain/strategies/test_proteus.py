@@ -51,7 +51,7 @@ def test_the_odds_of_the_moment_decide_at_that_moment_only() -> None:
     def stated(offer: Offer, distance: int) -> Estimate:
         asked.append((offer, distance))
         beta = 0.0 if (offer, distance) == (OFFERS[0], PROTEUS.deltas[-2]) else 0.9
-        return Estimate(beta, beta, beta, 60.0, 1.0, "stated")
+        return Estimate(beta, lambda: (beta, beta), 60.0, 1.0, "stated")
 
     proteus = replace(PROTEUS, now=START, stated=stated)
     then, later = (proteus.decide(situation(now=now)) for now in (START, START + HOUR))

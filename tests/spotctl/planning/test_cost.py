@@ -39,7 +39,7 @@ PAST = past_of([FLAT, SPIKY], lambda _: Hazard((), Exposure(0.0, 1e9)), NOW)
 
 
 def chosen(rent: Rent, price: int, beta: float, after: float | None) -> Choice:
-    return Choice(rent, price, Estimate(beta, beta, beta, after, 1.0, "told"))
+    return Choice(rent, price, Estimate(beta, lambda: (beta, beta), after, 1.0, "told"))
 
 
 def under(billing: str = "hourly-refund", reliable: Rent | None = None) -> Fleet:

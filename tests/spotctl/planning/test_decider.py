@@ -104,7 +104,7 @@ def test_proteus_decides_by_the_odds_that_the_plan_and_beta_show_state(
     assert shown.json["probability"] == choice.beta.probability
 
     of = PriceOutlook.of
-    likely = Estimate(0.99, 0.99, 0.99, 60.0, 1.0, "drawn")
+    likely = Estimate(0.99, lambda: (0.99, 0.99), 60.0, 1.0, "drawn")
     monkeypatch.setattr(
         PriceOutlook,
         "of",
