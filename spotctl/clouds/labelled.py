@@ -23,13 +23,14 @@ from spotctl.home.errors import SpotctlError
 @dataclass(frozen=True, slots=True)
 class Listed:
     """An instance, as a list shows it. `started` None: it does not say; `bid` None: the one of the
-    label.
+    label. One that is PAUSED was outbid, unless `failure` says why else it does not run.
     """
 
     label: OrderLabel
     state: MachineState
     started: int | None = None
     bid: int | None = None
+    failure: str = ""
 
 
 Purchase = tuple[int | None, Callable[[OrderLabel], int]]
@@ -177,24 +178,26 @@ class LabelledProvider(CloudProvider):
 
                 # What the list says of a machine is noted with its order.
                 placed, before, shown = known, replace(known), listed.pop(number, None)
-                seen = None if shown is None else shown.state
-                state = placed.see(seen, now, self._ledger)
+                seen, failure = (None, "") if shown is None else (shown.state, shown.failure)
+                state = placed.see(seen, now, self._ledger, failure)
                 if placed != before:
                     with self._ledger.order(order.key) as changed:
                         placed = changed.machines[placed.index]
-                        state = placed.see(seen, now, self._ledger)
+                        state = placed.see(seen, now, self._ledger, failure)
 
                 label, bid = order.label(placed.index), None if shown is None else shown.bid
                 machine = self._machine(number, label, state, placed.asked, bid)
                 if state is MachineState.PAUSED:
-                    machine = replace(machine, ended=placed.paused)
+                    machine = replace(machine, ended=placed.paused, failure=placed.failure)
                 elif state is MachineState.GONE:
-                    machine = replace(machine, ended=placed.ended, end_reason=placed.reason)
+                    end = replace(machine, ended=placed.ended, end_reason=placed.reason)
+                    machine = replace(end, failure=placed.failure)
                 machines[number] = order.key, replace(machine, host=placed.host)
 
         for number, instance in listed.items():
             label, started = instance.label, instance.started or now
             machine = self._machine(number, label, instance.state, started, instance.bid)
+            machine = replace(machine, failure=instance.failure)
             machines[number] = label.order, machine
 
         return sorted(machines.values(), key=lambda own: (own[1].started, own[1].id))

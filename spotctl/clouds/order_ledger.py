@@ -107,7 +107,8 @@ class Placed:
 
     `sought` is since when lists are expected to show it: its answer came then, or was first missed.
     `is_checked` once it was read back, `is_listed` once a list has shown it, `returning` once it is
-    to be destroyed. `paused` is since when it does not run, `missing` since when no list has it.
+    to be destroyed. `paused` is since when it does not run, and `failure` why, unless it was outbid;
+    `missing` is since when no list has it.
     """
 
     index: int
@@ -122,15 +123,18 @@ class Placed:
     ended: int | None = None
     reason: EndReason | None = None
     host: int | None = None
+    failure: str = ""
 
-    def see(self, shown: MachineState | None, now: int, ledger: OrderLedger) -> MachineState:
+    def see(
+        self, shown: MachineState | None, now: int, ledger: OrderLedger, failure: str = ""
+    ) -> MachineState:
         """Notes that a list shows the machine in this state, or lacks it; returns where it is then.
 
         A list may be late, so no machine is gone by one list alone, and one that counted as gone
         may be shown again.
         """
         if shown is not None:
-            self.is_listed, self.missing = True, None
+            self.is_listed, self.missing, self.failure = True, None, failure
             self.paused = (self.paused or now) if shown is MachineState.PAUSED else None
             if not self.returning:
                 self.ended = self.reason = None
@@ -151,7 +155,8 @@ class Placed:
         if self.ended is not None:
             return
         if self.paused is not None:
-            self.ended, self.reason = self.paused, EndReason.EVICTED
+            self.ended = self.paused
+            self.reason = EndReason.FAILED if self.failure else EndReason.EVICTED
         else:
             self.ended = at
             self.reason = EndReason.LEASE_ENDED if by_itself else EndReason.RETURNED

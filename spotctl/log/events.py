@@ -342,11 +342,12 @@ class TrafficCounted(LogEvent):
 
 @dataclass(frozen=True, slots=True)
 class MachineEnded(LogEvent):
-    """A machine is gone: since when, and why."""
+    """A machine is gone: since when, and why; `failure` is its cloud's word for what failed."""
 
     id: str
     at: int
     reason: str
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,6 +335,8 @@ def _ended(state: RunState, event: ev.BootSilent | ev.MachineEnded, at: int) -> 
     state = _machines(state, (event.id,), ended=event.at, end_reason=event.reason)
     if state.machines[event.id].silence:
         return state
+    if event.failure:
+        state = _machines(state, (event.id,), silence=event.failure, silent_at=at)
     if state.machines[event.id].useless:
         return _avoided(state, event.id, at, useless=True)
     if event.reason != EVICTED:

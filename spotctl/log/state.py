@@ -74,8 +74,8 @@ class Held:
     """A machine, also after its end.
 
     `granted_at` is when its order was answered, `phase` how far its boot has come, and `sign`,
-    shown at `signed_at`, its last sign of life there. `silence` is why it counted as silent at
-    `silent_at`, and `console` the end of its console (`boots`). `ran` is when it was first seen
+    shown at `signed_at`, its last sign of life there. `silence` is why it counted as silent, or
+    what failed, at `silent_at`, and `console` the end of its console (`boots`). `ran` is when it was first seen
     running. `turns` alternate between when it began to work and when it stopped, as far as the work
     reports it. `returned_at` is when its return was last requested. `leaves_at` is when it is
     returned apart from its allocation: the budget does not cover another lease. `cards`, noted at

@@ -161,8 +161,8 @@ class Vast:
             raise Refused(
                 400, "invalid_request", f"Error in query parameters: {kind} is not a valid type"
             )
-        filters = {"verified": {"eq": True}, "rentable": {"eq": True}, "rented": {"eq": False}}
-        filters |= {name: value for name, value in query.items() if name not in _SEARCH_WORDS}
+        # Whatever is not asked for is answered: the usual filters are those of the official client.
+        filters = {name: value for name, value in query.items() if name not in _SEARCH_WORDS}
         storage = float(query.get("allocated_storage", 8.0))
         rows = [
             self._offer(host, storage, is_bid=_SEARCH_TYPES[kind]) for host in self.market.hosts
@@ -277,6 +277,7 @@ class Vast:
     def _row(self, contract: Contract) -> dict[str, Any]:
         host, runs = contract.host, self.market.runs(contract)
         granted = contract.granted is not None
+        waiting = "created" if host.refuses else "loading"
         state = "running" if granted else "stopped"
         intended = contract.wanted and (granted or not self.stops_as_wanted)
         variables = dict(contract.body.get("env") or {})  # type: ignore[call-overload]
@@ -284,11 +285,11 @@ class Vast:
             **_hardware(host),
             "id": contract.id,
             "label": contract.label,
-            "actual_status": "running" if runs else "loading" if granted else "stopped",
+            "actual_status": "running" if runs else waiting if granted else "stopped",
             "cur_state": state,
             "next_state": state,
             "intended_status": "running" if intended else "stopped",
-            "status_msg": None,
+            "status_msg": host.refuses or None,
             "image_uuid": contract.body["image"],
             "image_runtype": contract.body.get("runtype"),
             "onstart": contract.body.get("onstart"),
@@ -305,6 +306,7 @@ class Vast:
             "storage_cost": host.storage,
             "storage_total_cost": contract.disk_rate,
             "ports": _mapped(contract) if runs else None,
+            **contract.shown,
             "ssh_host": "ssh4.vast.ai",
             "ssh_port": 10_000 + contract.id % 10_000,
         }
@@ -497,9 +499,6 @@ def _fits(row: Mapping[str, Any], name: str, conditions: object) -> bool:
         or not isinstance(conditions, dict)
         or not set(conditions) <= _OPERATORS.keys()
     ):
-        # A machine is external or not, which these hosts never are.
-        if name == "external":
-            return True
         raise Refused(
             400, "invalid_request", f"Error in query parameters: {name} is not a valid search key"
         )
@@ -531,11 +530,11 @@ def _hardware(host: Host) -> dict[str, Any]:
         "num_gpus": host.gpus,
         "gpu_ram": host.gpu_ram_mb,
         "gpu_total_ram": host.gpu_ram_mb * host.gpus,
-        "gpu_frac": 1.0,
+        "gpu_frac": host.share,
         "gpu_arch": "nvidia",
         "cpu_arch": "amd64",
         "cpu_cores": host.cpu_cores,
-        "cpu_cores_effective": float(host.cpu_cores),
+        "cpu_cores_effective": host.cpu_cores * host.share,
         "cpu_ram": host.ram_mb,
         "disk_space": host.disk,
         "geolocation": f"Somewhere, {host.country}",
@@ -543,11 +542,12 @@ def _hardware(host: Host) -> dict[str, Any]:
         "verification": "verified" if host.verified else "unverified",
         "reliability": host.reliability,
         "reliability2": host.reliability,
-        "cuda_max_good": 12.8,
-        "compute_cap": 890,
+        "external": host.external,
+        "cuda_max_good": host.cuda,
+        "compute_cap": host.capability,
         "public_ipaddr": host.address,
         "direct_port_count": host.direct_ports,
-        "inet_down": 900.0,
+        "inet_down": host.mbit_down,
         "inet_up": 700.0,
         "dlperf": 80.0 * host.gpus,
         "static_ip": host.static_ip,

@@ -36,7 +36,9 @@ class Host:
     and a GB of traffic.
 
     `rival` is the bid of another renter for the machine, and `taken` says that another rents it on
-    demand. Machines of one `address` are behind one router.
+    demand. Machines of one `address` are behind one router. Of a slice, `share` is its part of the
+    host's processors and memory. A host with a driver that is too old, say, `refuses` all
+    containers with its Docker's message.
     """
 
     machine_id: int
@@ -61,6 +63,12 @@ class Host:
     static_ip: bool = True
     traffic: float = 0.0
     direct_ports: int = 64
+    cuda: float = 12.8
+    capability: int = 890
+    mbit_down: float = 900.0
+    share: float = 1.0
+    external: bool = False
+    refuses: str = ""
 
     def __post_init__(self) -> None:
         self.address = self.address or f"127.0.0.{self.machine_id % 250 + 1}"
@@ -97,6 +105,9 @@ class Contract:
     destroyed: float | None = None
     charged_until: float = 0.0
     gpu_usd: float = 0.0
+    shown: dict[str, object] = field(default_factory=dict)
+    """What a list shows in place of the fields that the market knows, such as those of a container
+    that has ended."""
     ports: dict[int, int] = field(default_factory=dict)
     """The router's port for each port of the container that others reach."""
 
@@ -277,7 +288,9 @@ class VastMarket:
 
     def runs(self, contract: Contract) -> bool:
         """Whether the container of a contract is up: from then on, its GPUs are billed."""
-        return contract.granted is not None and self.now() >= contract.granted + self.loads_seconds
+        if contract.granted is None or contract.host.refuses:
+            return False
+        return self.now() >= contract.granted + self.loads_seconds
 
     def _charge(self, contract: Contract) -> None:
         """Adds what has run since the last charge, at the rate until now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,7 +28,8 @@ class VastSettings:
     name no size.
 
     Hosts that Vast.ai has not verified are left out unless `unverified`, and so are hosts whose
-    reliability is below `least_reliability`. A run compares its bids with those that hosts ask for
+    reliability is below `least_reliability` or that download less than `least_mbit_down` in a
+    second. A run compares its bids with those that hosts ask for
     every `look_minutes`; 0: it looks at no hosts, and its machines keep their bids.
     """
 
@@ -35,6 +37,7 @@ class VastSettings:
     disk_gib: int = 32
     unverified: bool = False
     least_reliability: float = 0.95
+    least_mbit_down: float = 128.0
     look_minutes: float = 0.0
 
     def __post_init__(self) -> None:
@@ -45,6 +48,8 @@ class VastSettings:
             raise ValueError(problem)
         if not 0 <= self.least_reliability <= 1:
             raise ValueError(f"from 0 to 1 in least_reliability, not {self.least_reliability}")
+        if not 0 <= self.least_mbit_down < inf:
+            raise ValueError(f"0 or more in least_mbit_down, not {self.least_mbit_down}")
 
         if not 0 <= self.look_minutes <= _MAX_LOOK_MINUTES:
             problem = f"from 0 to {_MAX_LOOK_MINUTES} in look_minutes, not {self.look_minutes}"

@@ -44,6 +44,16 @@ HIGHEST_STORAGE = 0.50
 """Dollars for a GB of disk in a month: a host that asks for more is left out. The usual price is
 0.10 to 0.20."""
 
+CUDA = 12.8
+"""The version for an image whose name does not say one: that of PyTorch's wheels."""
+
+_CUDA = re.compile(r"\bcu(?:da)?[:_-]?(\d{2})\.?(\d)")
+"""As in `nvidia/cuda:12.8.1-base`, `pytorch:2.9.1-cuda12.8-cudnn9` and `2.9.1-cu128`."""
+
+_CAPABILITIES = ((0.0, 600), (13.0, 750))
+"""The least capability of a GPU, in hundredths, from a version of CUDA on: Pascal, as dstack asks,
+and Turing (the release notes of CUDA 13.0)."""
+
 _QUARTILE = 4
 _COUNTRY = re.compile(r".*\b([A-Z]{2})\s*")
 _FORMS = re.compile(r"(SXM\d?|PCIE)")
@@ -64,16 +74,24 @@ class HostOffer:
     address: str
 
 
-def wanted(settings: VastSettings, ports: int = 0) -> dict[str, dict[str, Any]]:
-    """The filters of a search for hosts that spotctl rents from, with `ports` that others reach
-    besides sshd's.
+def wanted(settings: VastSettings, image: str, ports: int = 0) -> dict[str, dict[str, Any]]:
+    """The filters of a search for hosts that can run an image, with `ports` that others reach
+    besides sshd's. Those that the official client adds by itself are sent, too.
 
     Nodes that reach each other talk all the time, and no budget counts traffic: theirs is free.
     """
+    named = _CUDA.search(image)
+    cuda = float(".".join(named.groups())) if named else CUDA
     verified: dict[str, Any] = {"in": [True, False]} if settings.unverified else {"eq": True}
     filters: dict[str, dict[str, Any]] = {
         "num_gpus": {"in": list(COUNTS)},
         "verified": verified,
+        "external": {"eq": False},
+        "rentable": {"eq": True},
+        "rented": {"eq": False},
+        "cuda_max_good": {"gte": cuda},
+        "compute_cap": {"gte": max(least for since, least in _CAPABILITIES if cuda >= since)},
+        "inet_down": {"gte": settings.least_mbit_down},
         "reliability2": {"gte": settings.least_reliability},
         "cpu_arch": {"eq": "amd64"},
         "gpu_arch": {"eq": "nvidia"},
@@ -93,7 +111,9 @@ def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
         count, gpu = int(row["num_gpus"]), str(row["gpu_name"])
         country = _COUNTRY.fullmatch(row["geolocation"] or "")
         has_vcpus = row["cpu_cores_effective"] >= VCPUS_PER_GPU * count
-        is_large = has_vcpus and row["cpu_ram"] >= 1024 * GIB_PER_GPU * count
+        # A host's memory is divided as its processors are.
+        share = row["cpu_cores_effective"] / row["cpu_cores"] if row["cpu_cores"] else 0.0
+        is_large = has_vcpus and row["cpu_ram"] * share >= 1024 * GIB_PER_GPU * count
         lasts, storage = float(row["duration"]) / 3600, float(row["storage_cost"])
         if country is None or count not in COUNTS or not is_large:
             return None

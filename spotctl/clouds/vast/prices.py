@@ -123,7 +123,8 @@ class VastSource:
 
     def _on_offer(self, kind: str, request: FetchRequest, rejects: Rejects) -> list[HostOffer]:
         """The offers of this kind in the regions and of the types that are asked for."""
-        rows = self._calls.search(kind, offers.wanted(self._settings), self._settings.disk_gib)
+        filters = offers.wanted(self._settings, self._settings.image)
+        rows = self._calls.search(kind, filters, self._settings.disk_gib)
         if len(rows) >= MAX_OFFERS:
             rejects.add(f"{len(rows)} offers, of which there may be more")
 

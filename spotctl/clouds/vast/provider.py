@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from bidbrain.outbid.record import HostRecord
 from pricing_data.market import LINUX, Market
 from pricing_data.sources.base import Rejects
-from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, bid_usd
+from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, bid_usd
 from spotctl.clouds.errors import Answers, NotFound, Unanswered, UnknownRefusal, in_contract
 from spotctl.clouds.labelled import LabelledProvider, Listed, Purchase
 from spotctl.clouds.order_ledger import OrderLabel, OrderLedger
@@ -37,6 +37,7 @@ from spotctl.clouds.vast.calls import VastCalls, VastRow, of_call
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
 from spotctl.clouds.vast.offers import HostOffer, folder_of, keep_snapshot
 from spotctl.clouds.vast.prices import STORAGE
+from spotctl.clouds.vast.states import message_of, state_of
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import RUN_TAG
 
@@ -109,24 +110,35 @@ class VastProvider(LabelledProvider, RentingProvider):
         market = request.market
         most = self._prices.on_demand(market) if request.bid is None else request.bid
         kind = "ondemand" if request.bid is None else "bid"
-        offered = self._search(kind, market, request.disk_gib, len(request.ports))
+        image = request.image or self._settings.image
+        offered = self._search(kind, market, image, request.disk_gib, len(request.ports))
         fitting = sorted(
             (offer for offer in offered if offer.price <= most), key=attrgetter("price")
         )
 
+        now = self.now()
+        orders = self._ledger.orders(now)
+        ours = [(order, placed) for order in orders for placed in order.machines]
+        # A host that has failed is avoided for a day, and by the run where it was silent for good.
+        avoided = {
+            placed.host
+            for _, placed in ours
+            if (placed.failure and now - (placed.paused or now) < DAY)
+            or (placed.number is not None and self.machine_id(placed.number) in request.silent)
+        }
         # Many routers do not lead from one of their machines to another: machines that reach each
         # other are behind different ones.
         taken = set[str]()
-        for order in self._ledger.orders(self.now()) if request.ports else ():
-            for placed in (
-                order.machines if order.tags.get(RUN_TAG) == request.tags[RUN_TAG] else ()
-            ):
-                if placed.ended is None and placed.number is not None:
-                    _, row = self._known(placed.number)
-                    if row is not None:
-                        taken.add(offers.address_of(row))
+        for order, placed in ours if request.ports else ():
+            is_of_run = order.tags.get(RUN_TAG) == request.tags[RUN_TAG]
+            if is_of_run and placed.ended is None and placed.number is not None:
+                _, row = self._known(placed.number)
+                if row is not None:
+                    taken.add(offers.address_of(row))
 
         for offer in fitting:
+            if offer.machine in avoided:
+                continue
             if request.ports:
                 if offer.address in taken:
                     continue
@@ -180,10 +192,12 @@ class VastProvider(LabelledProvider, RentingProvider):
             raise UnknownRefusal(problem, "no bid")
 
     def _search(
-        self, kind: str, market: Market, disk_gib: int | None, ports: int = 0
+        self, kind: str, market: Market, image: str, disk_gib: int | None, ports: int = 0
     ) -> list[HostOffer]:
-        """The offers of a market with room for a disk, and with ports that others reach."""
-        disk, filters = disk_gib or self._settings.disk_gib, offers.wanted(self._settings, ports)
+        """The offers of a market that can run an image, with room for a disk, and with ports that
+        others reach."""
+        disk = disk_gib or self._settings.disk_gib
+        filters = offers.wanted(self._settings, image, ports)
         count = int(market.instance_type.partition("x")[0])
         filters["num_gpus"] = {"eq": count}
         filters["disk_space"] = {"gte": disk}
@@ -201,7 +215,8 @@ class VastProvider(LabelledProvider, RentingProvider):
         """See `CloudProvider`. The snapshot is kept with those of fetches; it has no prices on
         demand.
         """
-        on_offer, now = self._search("bid", market, disk_gib), self.now()
+        on_offer = self._search("bid", market, self._settings.image, disk_gib)
+        now = self.now()
         keep_snapshot(self._snapshots, now, on_offer)
         return HostRecord.of([(now, offer.machine, offer.price, 0) for offer in on_offer])
 
@@ -234,7 +249,8 @@ class VastProvider(LabelledProvider, RentingProvider):
             number = int(row["id"])
             started = round(seconds * 1e6) if isinstance(seconds, int | float) else None
             self._rows[number] = label, row
-            listed[number] = Listed(label, _state_of(row), started, _bid_of(row))
+            state, failure = state_of(row)
+            listed[number] = Listed(label, state, started, _bid_of(row), failure)
 
         return listed
 
@@ -258,8 +274,10 @@ class VastProvider(LabelledProvider, RentingProvider):
         label, row = self._known(number) if number is not None else (None, None)
         if number is None or label is None or row is None:
             raise NotFound(f"{machine}: gone, or never existed", (machine,))
-        if _state_of(row) is MachineState.PAUSED:
-            raise Unanswered(f"{machine}: paused, because it was outbid or rented on demand")
+        state, failure = state_of(row)
+        if state is MachineState.PAUSED:
+            why = failure or "paused, because it was outbid or rented on demand"
+            raise Unanswered(f"{machine}: {why}")
         if (at := _ssh_of(row)) is None:
             raise Unanswered(f"{machine}: it has no address yet; try again")
 
@@ -268,6 +286,11 @@ class VastProvider(LabelledProvider, RentingProvider):
         return RemoteMachine(
             machine, label.index, *at, lambda: shown, lambda: self._calls.instance(number) is None
         )
+
+    def seen_by_cloud(self, machine: str) -> str:
+        """See `RentingProvider`: how far the pull of an image has come, as the last list had it."""
+        _, row = self._rows.get(self.number_of(machine) or 0, (None, {}))
+        return message_of(row)
 
     def _known(self, number: int) -> tuple[OrderLabel, VastRow] | tuple[None, None]:
         """An instance of ours as the last list showed it, or as it is now; None if it is gone."""
@@ -290,16 +313,6 @@ def _pieces(name: str, content: bytes) -> dict[str, str]:
     return {f"{name}{number}": piece for number, piece in enumerate(pieces)}
 
 
-def _state_of(row: Mapping[str, Any]) -> MachineState:
-    """Where an instance is. One that has stopped was outbid, or taken by a renter on demand:
-    spotctl stops none.
-    """
-    actual = row.get("actual_status")
-    if row.get("cur_state") == "stopped" or actual in ("stopped", "exited"):
-        return MachineState.PAUSED
-    return MachineState.RUNNING if actual == "running" else MachineState.STARTING
-
-
 def _bid_of(row: Mapping[str, Any]) -> int | None:
     """The bid of an instance that runs, which is its price; None if it is paused, or was rented on
     demand.
@@ -307,7 +320,7 @@ def _bid_of(row: Mapping[str, Any]) -> int | None:
     costs = row.get("dph_base")
     if (
         row.get("is_bid") is not True
-        or _state_of(row) is MachineState.PAUSED
+        or state_of(row)[0] is MachineState.PAUSED
         or not isinstance(costs, int | float)
     ):
         return None

@@ -311,7 +311,8 @@ class Executor:
             return replace(machine, state=MachineState.STARTING, ended=None)
 
         ended = self._provider.now() if machine.ended is None else machine.ended
-        return replace(machine, state=MachineState.GONE, ended=ended, end_reason=EndReason.EVICTED)
+        reason = EndReason.FAILED if machine.failure else EndReason.EVICTED
+        return replace(machine, state=MachineState.GONE, ended=ended, end_reason=reason)
 
     @property
     def running(self) -> frozenset[str]:

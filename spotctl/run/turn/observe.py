@@ -121,7 +121,7 @@ def _boots_and_ends(state: RunState, known: Sequence[Machine], now: int) -> Iter
         if machine.state is MachineState.GONE:
             ended = now if machine.ended is None else max(machine.ended, machine.started)
             reason = "unknown" if machine.end_reason is None else _REASONS[machine.end_reason]
-            yield ev.MachineEnded(machine.id, ended, reason)
+            yield ev.MachineEnded(machine.id, ended, reason, machine.failure)
         elif machine.state is MachineState.RUNNING and not state.machines[machine.id].running:
             yield ev.MachineRan(machine.id)
 

@@ -106,6 +106,8 @@ def _event(before: RunState, row: LogRow) -> TimelineEvent | None:
             text = stage
         case ev.BootSilent(id=name, why=why):
             text = f"silent ({why})"
+        case ev.MachineEnded(id=name, reason=reason, failure=failure) if failure:
+            text = f"{reason} ({failure})"
         case ev.MachineEnded(id=name, reason=reason):
             unwarned = reason == EVICTED and before.machines[name].warned_until is None
             text = f"{reason} without warning" if unwarned else reason

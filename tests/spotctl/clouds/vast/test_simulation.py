@@ -179,9 +179,9 @@ def test_the_key_of_an_instance_ends_this_instance_and_nothing_else(
 def test_searches_are_limited_by_the_minute_and_their_rows_by_the_day(
     server: LoopbackServer, api: Vast
 ) -> None:
-    api.is_paced, api.rows_a_day = True, 3
+    api.is_paced, api.rows_a_day = True, 5
     url, keys = f"{server.url}/api/v0/bundles/", {"Authorization": f"Bearer {KEY}"}
-    assert len(httpx.post(url, json={"type": "bid"}, headers=keys).json()["offers"]) == 2
+    assert len(httpx.post(url, json={"type": "bid"}, headers=keys).json()["offers"]) == 3
     refused = httpx.post(url, json={"type": "bid"}, headers=keys)
     assert (refused.status_code, "Retry-After" in refused.headers) == (429, False)
     assert refused.json() == {"detail": "API requests too frequent endpoint threshold=6.0"}
