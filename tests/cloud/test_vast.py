@@ -107,13 +107,13 @@ class Laptop:
 
 
 @contextmanager
-def laptop(folder: Path, hosts: int) -> Iterator[Laptop]:
+def laptop(folder: Path, hosts: int, usd: float = 40.0) -> Iterator[Laptop]:
     with namespaces() as host:
         containers = RunningContainers(host)
         # On demand they cost more than the budget: a run would turn there once three bids have lost
         # its work.
         market = VastMarket(
-            [Host(number, gpu_price=40.0) for number in range(1, hosts + 1)], containers
+            [Host(number, gpu_price=usd) for number in range(1, hosts + 1)], containers
         )
         with serving(Vast(market)) as server:
             containers.port = int(server.url.rpartition(":")[2])
@@ -192,6 +192,20 @@ def test_bids_are_raised_as_the_market_rises_and_known_to_who_resumes_a_killed_l
     cost = json.loads(made.spotctl("report", "cost", "--job", "rise", "--json"))
     assert cost["evictions"] == 0
     assert 1 > cost["total_usd"] >= sum(made.market.billed(ours))
+
+
+def test_a_trial_rents_one_host_after_another_for_cents_and_leaves_nothing(tmp_path: Path) -> None:
+    with laptop(tmp_path, 3, usd=0.4) as made:
+        shared = made.spotctl("try", "vast", "--share", "--region", "vast-us", "--yes")
+        passed = dict(line.split()[1::-1] for line in shared.splitlines())
+        steps = dict.fromkeys(("account", "orders", "machines", "eviction", "left"), "passed")
+        assert passed == {**steps, "checkpoint": "skipped"}
+        # The machine of a trial, one that is stopped as if it was outbid, and the next one.
+        assert len(made.market.contracts) == 3
+        answer = json.loads(made.spotctl("try", "vast", "--yes", "--json"))
+        assert (answer["outcome"], answer["left"]) == ("done", [])
+        assert not made.market.alive()
+        assert sum(sum(made.market.billed(one)) for one in made.market.contracts.values()) < 0.2
 
 
 def test_launches_that_are_killed_buy_nothing_twice_and_leave_nothing() -> None:

@@ -128,6 +128,12 @@ class VastCalls:
             what, body = f"bid of instance {number}", {"client_id": "me", "price": usd}
             self._answer("bid", "PUT", f"/api/v0/instances/bid_price/{number}/", what, body)
 
+    def stop(self, number: int) -> None:
+        """Stops an instance, whose disk is billed until it is destroyed."""
+        with in_contract(of_call):
+            what, path = f"stop of instance {number}", f"/api/v0/instances/{number}/"
+            self._answer("manage", "PUT", path, what, {"state": "stopped"})
+
     def destroy(self, number: int) -> bool:
         """Ends an instance and its bill; False if there is none."""
         try:

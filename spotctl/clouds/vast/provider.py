@@ -20,6 +20,7 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from bidbrain.outbid.record import HostRecord
 from pricing_data.market import LINUX, Market
@@ -286,6 +287,22 @@ class VastProvider(LabelledProvider, RentingProvider):
         return RemoteMachine(
             machine, label.index, *at, lambda: shown, lambda: self._calls.instance(number) is None
         )
+
+    @property
+    def endpoint(self) -> str:
+        return urlsplit(self._calls.url).hostname or ""
+
+    def check_order(self, request: MachineRequest) -> str:
+        """See `CloudProvider`. Vast.ai checks no order, but says which hosts take it."""
+        if next(self.on_offer(request), None) is None:
+            raise NotFound(f"{request.market}: no host takes this order now")
+        return request.image or self._settings.image
+
+    def simulate_eviction(self, machine: str) -> None:
+        """See `CloudProvider`. Who is stopped looks like who was outbid, and is not warned."""
+        if (number := self.number_of(machine)) is None:
+            raise NotFound(f"{machine}: never existed", (machine,))
+        self._calls.stop(number)
 
     def seen_by_cloud(self, machine: str) -> str:
         """See `RentingProvider`: how far the pull of an image has come, as the last list had it."""

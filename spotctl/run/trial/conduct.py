@@ -15,7 +15,6 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +176,9 @@ def open_kit(
         )
 
     every = tuple(known_types(cloud, [region], known))
+    if all(machine.accelerators for machine in every):
+        # Hosts are searched for each kind of GPU, and a day has a limited number of searches.
+        every = kinds
     return Kit(
         cloud, region, settings, known, provider, kinds, every, bucket, identity, cap_usd=CAP_USD
     )
@@ -291,14 +293,22 @@ def known_types(cloud: str, regions: Sequence[str], known: Library) -> list[Inst
 def fitting_types(
     spec: JobSpec, cloud: str, regions: Sequence[str], known: Library
 ) -> list[InstanceType]:
-    """The types without accelerators that suit a job, the smallest first. BadRequest: no price is
-    known.
+    """The types without accelerators that suit a job, the smallest first; all that suit, the cheapest
+    first, if each has accelerators. BadRequest: no price is known.
     """
-    now, fitting = wall_us(), list[InstanceType]()
-    for machine in known_types(cloud, regions, known):
-        has_problem = machine.accelerators or why_unsuitable(machine, spec, now)
-        if not has_problem:
-            fitting.append(machine)
+    now, named = wall_us(), Selection(clouds=(cloud,), regions=tuple(regions))
+    fitting = [
+        machine
+        for machine in known_types(cloud, regions, known)
+        if not why_unsuitable(machine, spec, now)
+    ]
+    lowest: dict[str, int] = {}
+    if fitting and all(machine.accelerators for machine in fitting):
+        for series in known.table(known.select(named)):
+            name, price = series.market.instance_type, int(series.prices[-1])
+            lowest[name] = min(price, lowest.get(name, price))
+    else:
+        fitting = [machine for machine in fitting if not machine.accelerators]
 
     if not fitting:
         where = "".join(f" --region {region}" for region in regions)
@@ -307,7 +317,15 @@ def fitting_types(
             f" spotctl prices fetch --cloud {cloud}{where}"
         )
 
-    return sorted(fitting, key=attrgetter("vcpus", "memory_gib", "name"))
+    return sorted(
+        fitting,
+        key=lambda machine: (
+            lowest.get(machine.name, 0),
+            machine.vcpus,
+            machine.memory_gib,
+            machine.name,
+        ),
+    )
 
 
 class TrialPatience:
