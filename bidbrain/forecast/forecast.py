@@ -27,12 +27,15 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
     play_starts = [play.start for play in played]
     starts = np.array(play_starts, dtype=np.int64)
     hours = np.array([play.hours for play in played])
-    usd = np.array([play.usd for play in played])
+    finished = np.array([play.finished for play in played])
     levels = market.reference(starts)
     length = HOUR * float(np.quantile(hours, HIGH))
     now = np.array([past.now], dtype=np.int64)
     level = float(market.reference(now)[0])
     hours_ends, usd_ends, rate_ends = market.ends(played)
+    # What is left of the work of a play that did not end costs something, too.
+    usd = np.array([play.usd for play in played])
+    usd = np.where(finished, usd, np.maximum(usd, usd_ends[0]))
 
     def spread(values: Floats, ends: Ends, *, scales: bool) -> Spread:
         outcomes = PastOutcomes(starts, values, levels, length, ends)
@@ -46,14 +49,13 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
     hours_spread = spread(hours, hours_ends, scales=False)
     usd_per_hour = spread(usd / hours, rate_ends, scales=True)
     terms = _terms(played, cost.median)
-    unfinished_windows = [not play.finished for play in played]
     windows_on_spot = [play.on_spot for play in played]
     return Forecast(
         usd=cost,
         hours=hours_spread,
         usd_per_hour=usd_per_hour,
         terms=terms,
-        unfinished=float(np.mean(unfinished_windows)),
+        unfinished=float(np.mean(~finished)),
         on_spot=float(np.mean(windows_on_spot)),
         basis=f"the job played over {len(played)} windows of the last {span}; {evictions}",
     )

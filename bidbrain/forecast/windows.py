@@ -221,16 +221,18 @@ class PastMarket:
             level = float(self.reference(now)[0]) * NANOS_PER_DOLLAR
             throughout.append((round(level), job.most_nu))
 
-        outcomes = [(play.hours, play.usd) for play in played]
+        longest = max(play.hours for play in played)
+        outcomes = [(play.hours, play.usd) for play in played if play.finished]
         for price, nu in throughout:
             works = min(job.work / (nu * job.recovery.speed), job.longest - job.overheads.startup)
             life = Life(0, job.overheads.startup + round(works) + job.times.ending, job.at_end)
             lasts = (job.times.order + life.end) / HOUR
             outcomes.append((lasts, dollars(job.billing.bill(life, price).amount)))
 
-        hours = [hours for hours, _ in outcomes]
+        hours = [longest, *(hours for hours, _ in outcomes)]
         usd = [usd for _, usd in outcomes]
         rates = [usd / hours for hours, usd in outcomes]
+        rates += [play.usd / play.hours for play in played]
         return (min(hours), max(hours)), (min(usd), max(usd)), (min(rates), max(rates))
 
 

@@ -33,7 +33,7 @@ from spotctl.files.job.spec import JobSpec, Objective
 from spotctl.planning.candidates import KindColumns, mixture_terms
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import NOTHING_SEEN, HazardOf, PlanningFacts, transfer_time
-from spotctl.planning.offers import MachineKind, MarketSnapshot, in_zones, places
+from spotctl.planning.offers import MachineKind, MarketSnapshot, in_zones, is_sold_on_demand, places
 from spotctl.planning.quotas import (
     QuotaGroup,
     on_demand_limits,
@@ -69,6 +69,12 @@ def rentable_fleet(
     held = fleet.fallback
     if spec.strategy in (ON_DEMAND, REGIONS) and not held.machines:
         market = needed.offer.market
+        if not is_sold_on_demand(market):
+            raise NotInTime(
+                f"{spec.name}: strategy {spec.strategy} needs machines on demand, and "
+                f"{market.instance_type} is not sold so; allow a type that is, or name another "
+                "strategy"
+            )
         limits = allocated.share.on_demand_quotas
         most, quota = tightest(limits, market, fleet.reliable, facts.snapshot.catalog)
         raise NotInTime(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from bidbrain.strategies.base import Offer
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import GPU_MEMORY_GIB, X86, XEN, Catalog, InstanceType, is_model, obstacle
 from pricing_data.errors import UnknownPrice
-from pricing_data.known_clouds import markets_of
+from pricing_data.known_clouds import has_part, markets_of, part_of
 from pricing_data.market import LINUX, Market, api_region, closest, mistyped
 from pricing_data.series import PriceSeries, clipped
 from pricing_data.store.table import PriceTable
@@ -365,6 +366,19 @@ def is_kind_of(reservation: Reservation, kind: MachineKind) -> bool:
         kind.region,
         kind.type,
     )
+
+
+def said_of_types(market: Market, name: str) -> Any:  # noqa: ANN401 - what the cloud's part has
+    """A table of what is known of the machine types of a market's cloud; None if it has none."""
+    if not has_part(market.cloud, "machine_types"):
+        return None
+    return getattr(part_of(market.cloud, "machine_types"), name, None)
+
+
+def is_sold_on_demand(market: Market) -> bool:
+    """Whether the list price of a type buys anything: some are only spot, or reserved."""
+    unsold = said_of_types(market, "NOT_ON_DEMAND")
+    return unsold is None or unsold.fullmatch(market.instance_type) is None
 
 
 def why_unsuitable(

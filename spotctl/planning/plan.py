@@ -47,6 +47,7 @@ from spotctl.planning.forecast import (
     merits_of,
     with_reliable,
 )
+from spotctl.planning.offers import is_sold_on_demand
 from spotctl.planning.queue_claims import pace_of
 from spotctl.planning.quotas import MachineCounts, on_demand_slices, possible
 from spotctl.planning.share import divide
@@ -475,8 +476,11 @@ def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     hours = forecast.hours.median
     quota = ""
     if plan.decider.fallback.machines < plan.decider.baseline.machines:
-        machine = plan.decider.fallback.offer.market.instance_type
+        market = plan.decider.fallback.offer.market
+        machine = market.instance_type
         quota = f"; raise the quota of {machine} on demand ('spotctl doctor' says how)"
+        if not is_sold_on_demand(market):
+            quota = f"; {machine} is not sold on demand: allow a type that is, to fall back to"
 
     return NotInTime(
         f"{name}: expected to take {hours:.1f} hours, "

@@ -19,7 +19,7 @@ from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.offers import MachineKind
+from spotctl.planning.offers import MachineKind, is_sold_on_demand
 from spotctl.planning.values import JobPlan
 
 MachineCounts = Mapping[Market, int]
@@ -217,11 +217,13 @@ def use_of(machine: InstanceType | None, unit: QuotaUnit) -> float:
 def on_demand_limits(
     offers: Iterable[Offer], reliable: Rent | None, quotas: Sequence[Quota], catalog: Catalog
 ) -> Mapping[Market, int]:
-    """The most on-demand machines of each market that a quota limits."""
+    """The most on-demand machines of each market that a quota limits, and none where the cloud
+    sells none."""
     limits = {}
     for offer in offers:
         holding = _holding(quotas, offer.market, reliable, catalog)
-        limits[offer.market] = [most for most, _ in holding]
+        sold = [] if is_sold_on_demand(offer.market) else [0]
+        limits[offer.market] = [most for most, _ in holding] + sold
     return {market: min(most) for market, most in limits.items() if most}
 
 
@@ -362,9 +364,6 @@ def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
     if not _may_turn(plan) or most >= wanted.machines:
         return
 
-    _, quota = tightest(
-        plan.share.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog
-    )
     span = plan.cost.fallback.hours * HOUR
     end = plan.at + round(span)
     late = plan.decider.deadline is not None and end > plan.decider.deadline
@@ -379,6 +378,12 @@ def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
         means = "so the job switches to on-demand earlier"
 
     kind = wanted.offer.market.instance_type
+    if not is_sold_on_demand(wanted.offer.market):
+        yield f"{plan.job.spec.name}: {kind} is not sold on demand, {means}; allow a type that is"
+        return
+    _, quota = tightest(
+        plan.share.on_demand_quotas, wanted.offer.market, plan.decider.reliable, catalog
+    )
     yield (
         f"{plan.job.spec.name}: quota {quota.name} allows {most or 'too few'} of the "
         f"{wanted.machines} on-demand {kind}"

@@ -250,12 +250,28 @@ def test_a_plan_says_what_no_order_would_get(folder: Path, monkeypatch: pytest.M
         monkeypatch.setenv("SPOTCTL_PRICE_CATALOG_URL", server.url)
         spotctl("prices", "fetch", "--cloud", "gcp", "--region", "us-central1")
         job = Path(written(folder, "gcp", "H200:8"))
-        said = " ".join(spotctl("plan", job).out.split())
+        planned = spotctl("plan", job)
+        said = " ".join(planned.out.split())
+        assert (
+            "a3-ultragpu-8g is not sold on demand, so the job can only wait for spot" in planned.err
+        )
+        # 20 hours of spot machines, or more: a play that got none in time costs something, too.
+        assert "cost between $653.79 if spot holds and" in said
         assert "a3-ultragpu-8g is not sold at that price, only as spot or reserved" in said
         assert "over TCP" not in said
         job.write_text(job.read_text() + "nodes: 2\n")
         said = " ".join(spotctl("plan", job).out.split())
         assert "over TCP: a3-ultragpu-8g has GPUDirect, which is not set up" in said
+
+        # No machine on demand saves a deadline, or does the work in place of spot machines.
+        alone = job.read_text()
+        for line, cure in (
+            ("deadline: 21h", "a3-ultragpu-8g is not sold on demand: allow a type that is"),
+            ("strategy: on-demand", "a3-ultragpu-8g is not sold so; allow a type that is"),
+        ):
+            job.write_text(f"{alone}{line}\n")
+            refused = spotctl("plan", job)
+            assert (refused.code, cure in refused.err) == (4, True), refused.err
 
 
 @pytest.mark.usefixtures("aws", "azure", "catalog", "few_windows")

@@ -4,7 +4,6 @@ choice."""
 from collections.abc import Iterator
 from math import ceil, isfinite
 from operator import attrgetter
-from typing import Any
 
 from rich.filesize import decimal
 
@@ -12,7 +11,6 @@ from bidbrain.forecast.values import Spread
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.known_spells import UNSEEN
 from bidbrain.strategies.names import ON_DEMAND
-from pricing_data.known_clouds import has_part, part_of
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, format_time, moment, usd_text
 from spotctl.agent.container.named_packages import NamedPackages
@@ -23,6 +21,7 @@ from spotctl.files.job.values import CLOSE
 from spotctl.log.boots import MAX_SILENT_MACHINES
 from spotctl.planning.explain import launch_moment
 from spotctl.planning.forecast import finish_by, forecast_of, turns_to_spot
+from spotctl.planning.offers import is_sold_on_demand, said_of_types
 from spotctl.planning.values import GB, JobPlan
 from spotctl.show.phrases import (
     EVIDENCE,
@@ -113,8 +112,7 @@ def _rented(rent: Rent) -> str:
 
 def _if_unsold(market: Market) -> str:
     """A remark on a type with a list price at which it is not sold; empty for any other."""
-    types = _part_says(market, "NOT_ON_DEMAND")
-    if types is None or not types.fullmatch(market.instance_type):
+    if is_sold_on_demand(market):
         return ""
     return f"; {market.instance_type} is not sold at that price, only as spot or reserved"
 
@@ -125,18 +123,11 @@ def _network(plan: JobPlan) -> str | None:
         return None
     for choice in plan.cost.choice:
         type_ = choice.rent.offer.market.instance_type
-        name, types = _part_says(choice.rent.offer.market, "FABRIC") or ("", None)
+        name, types = said_of_types(choice.rent.offer.market, "FABRIC") or ("", None)
         if types is not None and types.fullmatch(type_):
             slow = f"{type_} has {name}, which is not set up"
             return f"the machines talk over TCP: {slow}, so that exchanging gradients takes longer"
     return None
-
-
-def _part_says(market: Market, name: str) -> Any:  # noqa: ANN401 - what the cloud's part has
-    """A table of what is known of the machine types of a market's cloud; None if it has none."""
-    if not has_part(market.cloud, "machine_types"):
-        return None
-    return getattr(part_of(market.cloud, "machine_types"), name, None)
 
 
 def _environment(plan: JobPlan) -> str | None:
@@ -165,7 +156,8 @@ def _cost(plan: JobPlan) -> str:
 
     if _is_guess(plan):
         most = max(high, plan.cost.fallback.usd)
-        text = f"between {usd_text(low)} if spot holds and {usd_text(most)} on demand"
+        most_is = "on demand" if plan.decider.fallback.machines else "if it hardly does"
+        text = f"between {usd_text(low)} if spot holds and {usd_text(most)} {most_is}"
     if budget is None:
         return text
 
