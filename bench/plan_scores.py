@@ -19,6 +19,7 @@ Prices are those of `../shared/data/regions/v100_prices.csv.gz` in its zones, el
 from __future__ import annotations
 
 import argparse
+import gzip
 import io
 import json
 import os
@@ -82,6 +83,7 @@ class ZoneRecord:
     market: Market
     path: Path
     world: World
+    start: int
 
     @property
     def job(self) -> str:
@@ -170,7 +172,7 @@ def _zone_record(folder: Path, path: Path) -> ZoneRecord:
         name, table, Catalog(rows.types, rows.on_demand), job(cloud, (type_,)), start + learn, int(times[-1]),
         capacities={market: Capacity(times[kept], machines[kept].astype(np.int64))},
     )  # fmt: skip
-    return ZoneRecord(name, market, path, world)
+    return ZoneRecord(name, market, path, world, start)
 
 
 def _prices(folder: Path, market: Market, start: int, on_demand: int) -> list[PriceEvent]:
@@ -222,7 +224,12 @@ def home_of(home: Path, zone: ZoneRecord, kind: str, at: int) -> Path:
     """
     store, world = PriceStore(home / "prices"), zone.world
     if kind == "record":
-        ingest(store, zone.path)
+        # Not all names of the files say which machine they are of.
+        content = json.loads(gzip.decompress(zone.path.read_bytes()))
+        content["metadata"] |= {"market": str(zone.market), "start": format_time(zone.start)}
+        home.mkdir(parents=True)
+        (trace := home / "trace.json").write_text(json.dumps(content))
+        ingest(store, trace)
     if kind == "runs":
         store.commit(FetchedRows(availability=tuple(_own_runs(zone, at))))
     store.commit(
