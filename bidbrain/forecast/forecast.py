@@ -22,7 +22,12 @@ from pricing_data.units import DAY, HOUR, counted
 
 def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
     """Forecasts what the job costs and how long it takes, if it begins now."""
-    market = PastMarket(job, past)
+    return forecast_in(PastMarket(job, past))
+
+
+def forecast_in(market: PastMarket) -> Forecast:
+    """Forecasts what the market's job costs and how long it takes, if it begins now."""
+    past = market.past
     played = plays(market)
     play_starts = [play.start for play in played]
     starts = np.array(play_starts, dtype=np.int64)

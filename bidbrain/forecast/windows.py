@@ -79,11 +79,14 @@ Ends = tuple[float, float]
 @dataclass(frozen=True)
 class PastMarket:
     """The past as a market to play in. Starts later than the end minus the longest job run into the
-    beginning.
+    beginning. What is `known` is not played again.
     """
 
     job: ForecastJob
     past: KnownPast
+    known: dict[tuple[int, int], tuple[Played, int]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @cached_property
     def first(self) -> int:
@@ -147,6 +150,9 @@ class PastMarket:
 
         Once a play has cost more than `most_usd` it may end early, and is unfinished.
         """
+        known = self.known.get((start, number))
+        if known is not None and known[0].usd <= most_usd:
+            return known
         chance = np.random.default_rng([_SEED, number])
         # Evenly spread over the plays, in no order: a few plain draws from a wide distribution
         # would shift its median.
@@ -157,7 +163,10 @@ class PastMarket:
 
         market = self._replay if not self._spells else self._replay_from(start, number, chance)
         run, decisions = run_from(job, market, self.histories, start, most_usd)
-        return played_of(run, job, self.histories, start), decisions
+        played = played_of(run, job, self.histories, start), decisions
+        if most_usd == inf:
+            self.known[start, number] = played
+        return played
 
     def _replay_from(self, start: int, number: int, chance: np.random.Generator) -> MarketReplay:
         """The market with spells of capacity drawn as if `start` were now, and with the longest

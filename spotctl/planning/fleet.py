@@ -156,7 +156,7 @@ def machine_mixes(
         ranks = []
         for j in in_time:
             slowness = -float(speeds[j])
-            usd = float(usd_per_work[j])
+            usd = float(usd_per_work[j]) + float(standing_usd[j]) / float(speeds[j])
             ranks.append((usd, slowness, j) if cheapest_first else (slowness, usd, j))
         return [MachineMix(j) for _, _, j in sorted(ranks)]
 

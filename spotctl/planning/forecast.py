@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.decision.parts import InParts
-from bidbrain.forecast.forecast import MAX_WAIT, forecast, merits
+from bidbrain.forecast.forecast import MAX_WAIT, forecast_in, merits
 from bidbrain.forecast.values import Forecast, ForecastJob
 from bidbrain.forecast.windows import PastMarket, RareLooks, clearly_costs_more
 from bidbrain.replay.market import Warnings
@@ -35,10 +35,10 @@ _DECISIONS, _MIXED, _ROAMING = 6000, 3000, 500
 # A job of more than eight hours looks about this many times while nothing happens, and more often
 # near its deadline.
 _LOOKS, _MIN_PAUSE, _LONGEST_LOOK = 96, 5 * MINUTE, 30 * MINUTE
-# A job of more than 600 hours looks even less often: by a 600th of the hours beyond them,
+# A job of more than 300 hours looks even less often: by a 400th of the hours beyond them,
 # also where an hour is paid up. Of its bill, an hour paid in vain, or a start so much later on a
 # cheaper market, is less than a plan shows, and its plays would take thousands of decisions each.
-_VERY_LONG, _LOOKS_BEYOND = 600 * HOUR, 600
+_VERY_LONG, _LOOKS_BEYOND = 300 * HOUR, 400
 # A job that is not done after this multiple of its expected length plus these hours, nor these hours
 # after its deadline, counts as unfinished.
 _UNFINISHED_AFTER, _UNFINISHED_AFTER_LEAST = 3, 6 * HOUR
@@ -54,9 +54,11 @@ _COMPUTER_SECONDS, _COMPUTER_SPREAD = 5.0, 0.15
 """Seconds by which work on this computer may differ from the job file's word, and the greatest
 share of its length."""
 
+_MARKETS = WeakKeyDictionary[FirstDecision, PastMarket]()
+"""The markets in which plans are played, by their first decisions: a plan is the same if only the
+turns of other jobs have changed."""
 _PLAYED = WeakKeyDictionary[FirstDecision, Forecast]()
-"""The forecasts of plans by their first decisions: a plan is the same if only the turns of other
-jobs have changed."""
+"""Forecasts of plans."""
 _TRIED = WeakKeyDictionary[FirstDecision, Forecast]()
 """Forecasts of plans from few plays."""
 
@@ -64,8 +66,14 @@ _TRIED = WeakKeyDictionary[FirstDecision, Forecast]()
 def forecast_of(plan: JobPlan) -> Forecast:
     """The cost and the length of a plan that is launched now. Each plan is played only once."""
     if plan.decision not in _PLAYED:
-        _PLAYED[plan.decision] = forecast(forecast_job(plan), plan.fleet.market_history)
+        _PLAYED[plan.decision] = forecast_in(_market_of(plan))
     return _PLAYED[plan.decision]
+
+
+def _market_of(plan: JobPlan) -> PastMarket:
+    if plan.decision not in _MARKETS:
+        _MARKETS[plan.decision] = PastMarket(forecast_job(plan), plan.fleet.market_history)
+    return _MARKETS[plan.decision]
 
 
 def turns_to_spot(plan: JobPlan) -> bool:
@@ -85,7 +93,7 @@ def clearly_over_budget(plan: JobPlan) -> bool:
     budget = plan.demand.budget_usd
     if budget is None or plan.demand.work.assumed:
         return False
-    return clearly_costs_more(PastMarket(forecast_job(plan), plan.fleet.market_history), budget)
+    return clearly_costs_more(_market_of(plan), budget)
 
 
 def is_beaten(plan: JobPlan, best: JobPlan) -> bool:
@@ -98,8 +106,9 @@ def is_beaten(plan: JobPlan, best: JobPlan) -> bool:
     costs = list[float]()
     for each in (plan, best):
         if each.decision not in _TRIED:
-            job = replace(forecast_job(each), most_decisions=0)
-            _TRIED[each.decision] = forecast(job, each.fleet.market_history)
+            market = _market_of(each)
+            few = replace(market, job=replace(market.job, most_decisions=0))
+            _TRIED[each.decision] = forecast_in(few)
         tried = _TRIED[each.decision]
         costs.append(tried.usd.median + worth * tried.hours.median)
 

@@ -359,6 +359,14 @@ def _better_plan(
                 if (kind.cloud, kind.region, kind.type) == place
             )
             mix = MachineMix(next(homes, option.home))
+            if (worth := demand.value_of_time_usd) is not None:
+                # Faster machines may be worth more than they cost.
+                per_work = {}
+                for j, (nu, most) in enumerate(zip(demand.nu, allocated.share.caps, strict=True)):
+                    if most >= demand.least and 0 < demand.amount <= float(nu) * most * left:
+                        listed = facts.snapshot.list_price(columns.numbers[j]) / NANOS_PER_DOLLAR
+                        per_work[j] = (listed + worth / most) / float(nu)
+                mix = MachineMix(min(per_work, key=per_work.__getitem__, default=mix.home))
         if name == WAITING:
             left = hours_allowed(plan, weighed=True)
             if len(facts.jobs) > 1 or not isfinite(left):

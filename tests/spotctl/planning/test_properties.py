@@ -59,6 +59,17 @@ def test_on_demand_machines_are_compared_that_are_fast_enough() -> None:
         assert costs_no_more(case, replace(case, strategy="on-demand"))
 
 
+@pytest.mark.parametrize(
+    ("number", "name"), [(5, "named-strategy"), (7, "another-type"), (9, "another-type")]
+)
+def test_faster_machines_are_taken_where_time_is_worth_more_than_they_cost(
+    number: int, name: str
+) -> None:
+    """Types were compared by the cost of their work alone: $0.48 in 12.1 hours, at a dollar for an
+    hour, where $5.17 in 1.6 hours could be had."""
+    assert PROPERTIES[name](case_of(23, number, small=True))
+
+
 @pytest.mark.parametrize(("kind", "value_of_time"), [("command", None), ("training", 1)])
 def test_a_job_waits_while_spot_machines_cost_nearly_as_much_as_on_demand(
     kind: str, value_of_time: int | None
