@@ -75,9 +75,10 @@ def setup(
             raise typer.Exit(1 if left else 0)
 
         lacking = missing(steps, record)
+        old = {step.name: step.is_old for step in lacking}
+        states = {None: "is there  ", False: "would make", True: "is older  "}
         for step in steps:
-            state = "would make" if step in lacking else "is there  "
-            session.remark(f"{state}  {step.what}")
+            session.remark(f"{states[old.get(step.name)]}  {step.what}")
         if lacking and not (yes or _confirmed()):
             raise typer.Exit(2)
         make_all(lacking, record, session.remark)

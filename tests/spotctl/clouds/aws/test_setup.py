@@ -166,6 +166,48 @@ def test_what_is_there_stays_and_a_bucket_with_objects_is_left(
     assert account.things() == {f"role {ROLE}", f"bucket {BUCKET}"}
 
 
+def test_older_policies_are_renewed_and_stay_as_what_was_there(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iam, old = account.client("iam"), json.dumps({"Version": "2012-10-17", "Statement": [ALL]})
+    own = iam.create_policy(PolicyName=POLICY, PolicyDocument=old)["Policy"]["Arn"]
+    for _ in range(4):
+        iam.create_policy_version(PolicyArn=own, PolicyDocument=old, SetAsDefault=True)
+    iam.create_role(RoleName=ROLE, AssumeRolePolicyDocument="{}")
+    iam.put_role_policy(RoleName=ROLE, PolicyName="rent", PolicyDocument=old)
+    signed_in(monkeypatch, account.user("ada", ALL))
+    account.checks()
+
+    made = spotctl(*WORDS, "--yes")
+    assert made.code == 0, made.err
+    assert f"is older    policy {POLICY}, which allows launches" in made.err
+    assert "renewed the role's right to rent further machines" in made.err
+    again = spotctl(*WORDS, "--yes")
+    assert (again.code, "is older" in again.err, "would make" in again.err) == (0, False, False)
+    account.checks(10)
+    version = iam.get_policy(PolicyArn=own)["Policy"]["DefaultVersionId"]
+    document = iam.get_policy_version(PolicyArn=own, VersionId=version)["PolicyVersion"]["Document"]
+    assert document == iam.get_role_policy(RoleName=ROLE, PolicyName="rent")["PolicyDocument"]
+    assert document["Statement"] != [ALL]
+    account.checks()
+
+    assert spotctl(*WORDS, "--undo").code == 0
+    assert account.things() == {f"policy {POLICY}", f"role {ROLE}"}
+
+
+def test_a_policy_of_several_versions_is_removed(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed_in(monkeypatch, account.user("ada", ALL))
+    assert spotctl(*WORDS, "--yes").code == 0
+    own = f"arn:aws:iam::123456789012:policy/{POLICY}"
+    text = json.dumps({"Version": "2012-10-17", "Statement": [ALL]})
+    account.client("iam").create_policy_version(PolicyArn=own, PolicyDocument=text)
+    account.checks()
+    assert spotctl(*WORDS, "--undo").code == 0
+    assert account.things() == set()
+
+
 @pytest.mark.parametrize(
     "action", ["iam:CreatePolicy", "s3:CreateBucket", "iam:AddRoleToInstanceProfile"]
 )
