@@ -48,7 +48,7 @@ class SetupStep(NamedTuple):
     is_there: Callable[[], bool | None]
     make: Callable[[], None]
     undo: Callable[[], None] | None
-    commands: tuple[str, ...]
+    commands: tuple[str, ...] = ()
     renew: Callable[[], None] | None = None
     settles: bool = False
     is_old: bool = False
@@ -62,17 +62,13 @@ def step_of_calls(
     look: Call | Callable[[], bool | None],
     make: Sequence[Call],
     undo: Sequence[Call] | None,
-    commands: Sequence[str] = (),
     is_same: Callable[[Any], bool | None] = lambda _: True,
-    renew: Sequence[Call] = (),
-    *,
-    settles: bool = False,
 ) -> SetupStep:
     """A row whose things are looked up, made and removed by calls. `is_same` judges the answer to
     `look`. Of those that remove, the last one tells whether anything is left."""
 
-    def send_all(calls: Sequence[Call]) -> None:
-        for call in calls:
+    def send_all() -> None:
+        for call in make:
             send(*call)
 
     def remove(calls: Sequence[Call]) -> None:
@@ -81,16 +77,9 @@ def step_of_calls(
                 send(*call)
         send(*calls[-1])
 
-    return SetupStep(
-        name,
-        what,
-        look if callable(look) else lambda: is_same(send(*look)),
-        partial(send_all, make),
-        None if undo is None else partial(remove, undo),
-        tuple(commands),
-        partial(send_all, renew) if renew else None,
-        settles,
-    )
+    is_there = look if callable(look) else lambda: is_same(send(*look))
+    removes = None if undo is None else partial(remove, undo)
+    return SetupStep(name, what, is_there, send_all, removes)
 
 
 class SetupRecord:

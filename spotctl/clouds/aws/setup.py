@@ -248,9 +248,11 @@ class _Steps:
         for _, given in make:
             if given.get("Tags") is True:
                 given["Tags"] = self._tags
-        commands = [_command(service, self._region, *call) for call in make]
         send = partial(self._send, service)
-        return step_of_calls(send, name, what, look, make, undo, commands, **options)
+        step = step_of_calls(send, name, what, look, make, undo, **options)
+        return step._replace(
+            commands=tuple(_command(service, self._region, *call) for call in make)
+        )
 
     def _send(self, service: Service, operation: str, given: Mapping[str, Any]) -> AwsAnswer:
         return self._client(service).call(operation, **given)
