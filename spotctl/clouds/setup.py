@@ -20,7 +20,8 @@ from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import CloudError, UnknownResource
 from pricing_data.units import SECOND
 from spotctl.clouds.errors import MADE_WITHIN, NotYet, on_one_line
-from spotctl.home.config import Settings
+from spotctl.home.config import FILE_NAME, Settings
+from spotctl.home.config_file import added, taken_away
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths, make_private_folder
 
@@ -46,10 +47,10 @@ class SetupStep(NamedTuple):
     name: str
     what: str
     is_there: Callable[[], bool | None]
-    make: Callable[[], None]
-    undo: Callable[[], None] | None
+    make: Callable[[], object]
+    undo: Callable[[], object] | None
     commands: tuple[str, ...] = ()
-    renew: Callable[[], None] | None = None
+    renew: Callable[[], object] | None = None
     settles: bool = False
     is_old: bool = False
     """Whether `make` is to bring up to date what is there."""
@@ -80,6 +81,20 @@ def step_of_calls(
     is_there = look if callable(look) else lambda: is_same(send(*look))
     removes = None if undo is None else partial(remove, undo)
     return SetupStep(name, what, is_there, send_all, removes)
+
+
+def setting_step(
+    settings: Settings, cloud: str, key: str, value: str | tuple[str], why: str
+) -> SetupStep:
+    """The row of a line in the cloud's table of config.toml; any other value counts as well."""
+    path, is_set = settings.home / FILE_NAME, getattr(settings.tables.get(cloud), key, None)
+    return SetupStep(
+        f"{key} {value if isinstance(value, str) else value[0]}",
+        f"setting {key} in [{cloud}]: {why}",
+        lambda: bool(is_set),
+        partial(added, path, cloud, key, value),
+        partial(taken_away, path, cloud, key, value),
+    )
 
 
 class SetupRecord:

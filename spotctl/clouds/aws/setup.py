@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from typing import Any
 
+from spotctl.agent.data.sets import FOLDER
 from spotctl.clouds.aws.cloud import AwsSettings, partition_of
 from spotctl.clouds.aws.doctor import document
 from spotctl.clouds.aws.machine_types import shipped
@@ -21,7 +22,6 @@ from spotctl.home.installation import INSTALLATION_TAG, installation_id
 
 ROLE, POLICY = "spotctl", "spotctl-launcher"
 _SSO = "AWSReservedSSO_"
-_DATA = "spotctl-data/*"
 _WAITING = ("PENDING", "CASE_OPENED", "APPROVED")
 
 Client = Callable[[Service], AwsClient]
@@ -231,7 +231,7 @@ class _Steps:
         changes = ["s3:PutObject", "s3:DeleteObject"]
         return _document(
             {"Effect": "Allow", "Action": may, "Resource": [place, f"{place}/*"]},
-            {"Effect": "Deny", "Action": changes, "Resource": f"{place}/{_DATA}"},
+            {"Effect": "Deny", "Action": changes, "Resource": f"{place}/{FOLDER}/*"},
         )
 
     def _step(
