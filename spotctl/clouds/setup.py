@@ -166,7 +166,7 @@ def make_all(steps: Sequence[SetupStep], record: SetupRecord, say: Callable[[str
                 continue
             if step.name in record.made() and step.undo is not None:
                 # A command that was killed has left a part of it, or nothing.
-                with suppress(CloudError):
+                with suppress(CloudError, SpotctlError):
                     _patiently(step.undo)
             record.note(step.name, whole=False)
             begun.append(step)

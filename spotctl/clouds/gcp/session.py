@@ -239,11 +239,12 @@ class GcpSession(AbstractContextManager["GcpSession"]):
             # With all its own scopes: a user's token for fewer does not name the user.
             credentials: Any = google.auth.default()[0]
             if getattr(credentials, "service_account_email", "default") == "default":
-                credentials.refresh(AuthRequest())  # type: ignore[no-untyped-call]
+                credentials.refresh(AuthRequest())
             if account := getattr(credentials, "service_account_email", ""):
                 return f"serviceAccount:{account}"
             if token := getattr(credentials, "id_token", ""):
-                return f"user:{jwt.decode(token, verify=False)['email']}"
+                claims: Any = jwt.decode(token, verify=False)  # type: ignore[no-untyped-call]
+                return f"user:{claims['email']}"
         return ""
 
     @contextmanager
