@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from pricing_data.atomic_write import atomic_write
-from pricing_data.errors import CloudError, UnknownResource
+from pricing_data.errors import AccessDenied, CloudError, UnknownResource
 from pricing_data.units import SECOND
 from spotctl.clouds.errors import MADE_WITHIN, NotYet, on_one_line
 from spotctl.home.config import FILE_NAME, Settings
@@ -63,24 +63,19 @@ def step_of_calls(
     look: Call | Callable[[], bool | None],
     make: Sequence[Call],
     undo: Sequence[Call] | None,
-    is_same: Callable[[Any], bool | None] = lambda _: True,
+    is_same: Callable[[Any], bool | None] = bool,
 ) -> SetupStep:
     """A row whose things are looked up, made and removed by calls. `is_same` judges the answer to
     `look`. Of those that remove, the last one tells whether anything is left."""
 
-    def send_all() -> None:
-        for call in make:
-            send(*call)
-
-    def remove(calls: Sequence[Call]) -> None:
-        for call in calls[:-1]:
-            with suppress(CloudError):
+    def send_all(calls: Sequence[Call], *passed: type[Exception]) -> None:
+        for call in calls:
+            with suppress(*(() if call is calls[-1] else passed)):
                 send(*call)
-        send(*calls[-1])
 
     is_there = look if callable(look) else lambda: is_same(send(*look))
-    removes = None if undo is None else partial(remove, undo)
-    return SetupStep(name, what, is_there, send_all, removes)
+    removes = None if undo is None else partial(send_all, undo, CloudError)
+    return SetupStep(name, what, is_there, partial(send_all, make), removes)
 
 
 def setting_step(
@@ -91,7 +86,7 @@ def setting_step(
     return SetupStep(
         f"{key} {value if isinstance(value, str) else value[0]}",
         f"setting {key} in [{cloud}]: {why}",
-        lambda: bool(is_set),
+        partial(bool, is_set),
         partial(added, path, cloud, key, value),
         partial(taken_away, path, cloud, key, value),
     )
@@ -196,7 +191,8 @@ def _patiently(act: Callable[[], object]) -> None:
 
 
 def _settled(step: SetupStep) -> None:
-    with suppress(UnknownResource):
+    # Google denies what it does not know everywhere.
+    with suppress(UnknownResource, AccessDenied):
         if step.is_there():
             return
     raise NotYet(f"{step.what}: the cloud is still at work; run this command again later")
@@ -216,7 +212,8 @@ def undo_all(
             # It may not have been made, or is gone.
             with suppress(UnknownResource):
                 _patiently(step.undo)
-                say(f"removed {step.what}")
+                if ours[step.name]:
+                    say(f"removed {step.what}")
         except (CloudError, SpotctlError) as error:
             left.append(error)
             continue

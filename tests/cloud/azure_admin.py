@@ -134,12 +134,14 @@ class AzureAdmin:
         yield "DELETE", container, counted(self._delete_container)
         role = rf"{_SCOPE}/providers/{re.escape(_ROLES)}/(?P<guid>[^/]+)"
         yield "PUT", role, counted(self._put_role)
+        yield "GET", role, self._get_role
         yield "DELETE", role, counted(self._delete_role)
         inside = rf"(?P<scope>{_SCOPE}(?:/resourcegroups/[^/]+/providers/.+)?)"
         assignments = rf"{inside}/providers/{re.escape(_ASSIGNMENTS)}"
         yield "GET", assignments, self._list_assignments
         yield "PUT", rf"{assignments}/(?P<name>[^/]+)", counted(self._put_assignment)
         anywhere = rf"(?P<scope>{_SCOPE}(?:/.+)?)/providers/{re.escape(_ASSIGNMENTS)}"
+        yield "GET", rf"{anywhere}/(?P<name>[^/]+)", self._get_assignment
         yield "DELETE", rf"{anywhere}/(?P<name>[^/]+)", counted(self._delete_assignment)
 
     # Providers.
@@ -288,6 +290,13 @@ class AzureAdmin:
         self.roles[guid] = {**body, "id": id_, "name": guid}
         return Reply.of_json(self.roles[guid], 201)
 
+    def _get_role(self, request: Request, guid: str) -> Reply:
+        self._checked(request, _ROLES, "read", _SCOPE)
+        if guid not in self.roles:
+            message = f"The specified role definition with ID '{guid}' does not exist."
+            raise Refused("RoleDefinitionDoesNotExist", message, 404)
+        return Reply.of_json(self.roles[guid])
+
     def _delete_role(self, request: Request, guid: str) -> Reply:
         self._checked(request, _ROLES, "delete", _SCOPE)
         if any(
@@ -352,6 +361,15 @@ class AzureAdmin:
                 raise Refused("RoleAssignmentExists", "The role assignment already exists.", 409)
         self.assignments[id_] = {"id": id_, "name": name, "properties": {**own, "scope": scope}}
         return Reply.of_json(self.assignments[id_], 201)
+
+    def _get_assignment(self, request: Request, scope: str, name: str) -> Reply:
+        self._checked(request, _ASSIGNMENTS, "read", scope)
+        id_ = f"{scope}/providers/{_ASSIGNMENTS}/{name}"
+        if id_ not in self.assignments:
+            raise Refused(
+                "RoleAssignmentNotFound", f"The role assignment '{name}' is not found.", 404
+            )
+        return Reply.of_json(self.assignments[id_])
 
     def _delete_assignment(self, request: Request, scope: str, name: str) -> Reply:
         self._checked(request, _ASSIGNMENTS, "delete", scope)

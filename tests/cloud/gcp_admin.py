@@ -5,7 +5,8 @@ Fields are those of Google's discovery documents (iam v1, cloudresourcemanager v
 storage v1). Refusals are in Google's words: of a disabled API, as
 https://github.com/googleapis/gax-nodejs quotes it; of policies that others changed,
 https://github.com/pulumi/pulumi-google-native/issues/862; of a new account that policies do not know
-yet, https://github.com/googleapis/google-cloud-go/issues/11482; of a role that was deleted,
+yet, https://github.com/googleapis/google-cloud-go/issues/11482, and that is denied at first,
+https://github.com/GoogleCloudPlatform/magic-modules/pull/11811; of a role that was deleted,
 https://github.com/hashicorp/terraform-provider-google/pull/1681; of missing rights,
 https://github.com/hashicorp/terraform-provider-google/issues/10103 and
 https://github.com/data-integrations/google-cloud/pull/1503. Bindings of an account that was deleted
@@ -63,7 +64,7 @@ class Refusal(Exception):
 class GcpAdmin:
     """`denied` are permissions that the launcher lacks; one that is no `owner` has only those that
     policies give. Disabled `apis` answer nothing, and one that was enabled is so after `settling`
-    questions. Policies refuse a new account `late` times. `rivals` others change a policy right
+    questions. A new account is refused by policies, and denied, `late` times. `rivals` others change a policy right
     after it was read, and `lost` roles were deleted long ago.
     """
 
@@ -78,6 +79,7 @@ class GcpAdmin:
         self.policies: dict[str, Json] = {}
         self.changes = 0
         self._numbers, self._refused = Counter[str](), Counter[str]()
+        self._hidden = Counter[str]()
         self._enabling: list[str] = []
 
     def things(self) -> set[str]:
@@ -221,7 +223,12 @@ class GcpAdmin:
 
     def _get_account(self, _: Request, name: str) -> Json:
         self._check("iam.serviceAccounts.get")
-        return self._account(name)
+        account = self._account(name)
+        self._hidden[name] -= 1
+        if self._hidden[name] >= 0:
+            text = "Permission iam.serviceAccounts.get is required to perform this operation on"
+            raise Refusal(403, f"{text} service account {name}.", "PERMISSION_DENIED")
+        return account
 
     def _account(self, name: str) -> Json:
         if name not in self.accounts:
@@ -240,7 +247,7 @@ class GcpAdmin:
             text = f"Service account {name} already exists within project projects/{PROJECT}."
             raise Refusal(409, text, "ALREADY_EXISTS")
         self._numbers[email] += 1
-        self._refused[email] = self.late
+        self._refused[email] = self._hidden[email] = self.late
         self.accounts[email] = {"email": email, "uniqueId": str(self._numbers[email]), **account}
         return self.accounts[email]
 

@@ -75,7 +75,7 @@ class _Steps:
         def is_same() -> bool | None:
             version = iam.call("GetPolicy", **named)["Policy"]["DefaultVersionId"]
             kept = iam.call("GetPolicyVersion", **named, VersionId=version)["PolicyVersion"]
-            return _is_same(document["PolicyDocument"], kept["Document"])
+            return _is_same(document["PolicyDocument"], "Document", kept)
 
         def without_old_versions(operation: str, **given: object) -> None:
             """AWS keeps five versions at most, and deletes no policy that has more than one."""
@@ -170,7 +170,7 @@ class _Steps:
                 ("GetRolePolicy", inline),
                 [("PutRolePolicy", {**inline, "PolicyDocument": text})],
                 [("DeleteRolePolicy", inline)],
-                is_same=lambda kept, text=text: _is_same(text, kept["PolicyDocument"]),
+                is_same=partial(_is_same, text, "PolicyDocument"),
             )
 
         profile = {"InstanceProfileName": ROLE}
@@ -258,9 +258,9 @@ class _Steps:
         return self._client(service).call(operation, **given)
 
 
-def _is_same(text: str, kept: object) -> bool | None:
+def _is_same(text: str, key: str, kept: Mapping[str, Any]) -> bool | None:
     """Whether a policy that exists is as it would be made; None if not."""
-    return kept == json.loads(text) or None
+    return kept[key] == json.loads(text) or None
 
 
 def _document(*statements: Mapping[str, Any]) -> str:

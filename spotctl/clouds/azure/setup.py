@@ -13,10 +13,11 @@ import os
 import re
 import shlex
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
+from http import HTTPStatus
 from itertools import islice
 from typing import Any
 
@@ -37,17 +38,24 @@ from spotctl.home.errors import BadRequest
 NAME = "spotctl"
 """Of the group, the container, the machines' identity and the launcher's role."""
 
-_DATA_ROLE = "Storage Blob Data Contributor", "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
+_DATA_ROLE = "Storage Blob Data Contributor"
+_BUILT_IN = {_DATA_ROLE: "ba92f5b4-2d11-453d-a403-e96b0029c9fe"}
 _VERSIONS = {
     "Microsoft.Authorization": "2022-04-01",
     "Microsoft.ManagedIdentity": "2024-11-30",
     "Microsoft.Resources": "2025-04-01",
     "Microsoft.Storage": "2023-05-01",
 }
-_ASSIGN = "Microsoft.Authorization/roleAssignments"
+_ASSIGN, _ROLES = (
+    "Microsoft.Authorization/roleAssignments",
+    "Microsoft.Authorization/roleDefinitions",
+)
+_GUID = "MACHINE-ROLE"
+"""Stands for the id of the machines' role in a condition."""
+
 _ONLY = (
     f"((!(ActionMatches{{'{_ASSIGN}/write'}})) OR "
-    f"(@Request[{_ASSIGN}:RoleDefinitionId] ForAnyOfAnyValues:GuidEquals {{"
+    f"(@Request[{_ASSIGN}:RoleDefinitionId] ForAnyOfAnyValues:GuidEquals {{{_GUID}}}))"
 )
 _BLOBS = "Microsoft.Storage/storageAccounts/blobServices/containers/blobs"
 _CHANGES = " AND ".join(
@@ -91,16 +99,10 @@ class _Steps:
     """The rows of a subscription."""
 
     def __init__(self, session: AzureSession, settings: Settings, region: str) -> None:
-        self._session, self._settings, self._calls = session, settings, AzureCalls(session)
-        self._scope, self._is_new = session.subscription_id, False
-        self._launcher, kind = session.principal()
-        self._who = {"principalId": self._launcher, "principalType": kind}
-        self._shown = ["--assignee-object-id", self._launcher, "--assignee-principal-type", kind]
-        self._data_role = (
-            f"{self._scope}/providers/Microsoft.Authorization/roleDefinitions/{_DATA_ROLE[1]}"
-        )
-        tags = dict(settings.table("azure", AzureMachineSettings).tags)
-        self._place: dict[str, Any] = {"location": region, **({"tags": tags} if tags else {})}
+        self._session, self._settings, self._region = session, settings, region
+        self._calls, self._scope = AzureCalls(session), session.subscription_id
+        self._launcher = session.principal()
+        self._made = set[str]()
         # Names of accounts are those of the whole of Azure, of 24 letters and digits.
         own = sha256(f"{session.subscription} {region}".encode()).hexdigest()
         self.store = f"{NAME}{own[:17]}"
@@ -113,301 +115,253 @@ class _Steps:
     def things(self) -> Iterator[SetupStep]:
         """What a subscription needs, apart from rights. The container is removed while the launcher
         may still look into it."""
-        place = ["--location", self._place["location"]]
-        if tags := self._place.get("tags"):
-            place += ["--tags", *(f"{name}={text}" for name, text in tags.items())]
         for name in (*NAMESPACES, "Microsoft.Storage"):
-            right = "Microsoft.Resources/subscriptions/providers/read"
             yield step_of_calls(
-                self._provider,
+                self._send,
                 f"provider {name}",
                 f"registration of {name}",
-                ("get", name, right),
-                [("register", name, f"{name}/register/action")],
+                ("get", name),
+                [("register", name)],
                 None,
                 lambda kept: kept.get("registrationState") == "Registered",
             )._replace(
                 commands=(self._az("provider register", "--namespace", name, "--wait"),),
                 settles=True,
             )
-        yield self._thing(
-            f"group {NAME}",
-            f"resource group {NAME}",
-            self._group,
-            self._place,
-            self._in_group,
-            self._az("group create", "--name", NAME, *place),
-        )
 
-        inside = "--resource-group", NAME
+        tags = dict(self._settings.table("azure", AzureMachineSettings).tags)
+        place: dict[str, Any] = {"location": self._region, **({"tags": tags} if tags else {})}
+        where = ["--location", self._region]
+        where += ["--tags", *(f"{name}={text}" for name, text in tags.items())] if tags else []
         closed = {
             "allowBlobPublicAccess": False,
             "allowSharedKeyAccess": False,
             "minimumTlsVersion": "TLS1_2",
             "supportsHttpsTrafficOnly": True,
         }
-        kind = {"kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
-        flags = "--kind StorageV2 --sku Standard_LRS --allow-blob-public-access false".split()
-        flags += (
-            "--allow-shared-key-access false --min-tls-version TLS1_2 --https-only true".split()
-        )
-        yield self._thing(
-            f"storage account {self.store}",
-            f"storage account {self.store}, closed to the public",
-            self._account,
-            {**self._place, **kind, "properties": closed},
-            lambda: [each["name"] for each in self._send("read", self._containers)["value"]],
-            self._az("storage account create", "--name", self.store, *inside, *place, *flags),
-        )
-        if self._launcher:
-            yield self._assignment(
-                "launcher's data",
-                f"right of who is signed in to use storage account {self.store}",
+        kind = {"kind": "StorageV2", "sku": {"name": "Standard_LRS"}, "properties": closed}
+        flags = "--kind StorageV2 --sku Standard_LRS --allow-blob-public-access false "
+        flags += "--allow-shared-key-access false --min-tls-version TLS1_2 --https-only true"
+        inside = "--resource-group", NAME
+        of_account = "--storage-account", self.store
+        for what, id_, body, command, words in (
+            (f"resource group {NAME}", self._group, place, "group create", where),
+            (
+                f"storage account {self.store}, closed to the public",
                 self._account,
-                lambda: {**self._who, "roleDefinitionId": self._data_role},
-                self._az(
-                    "role assignment create",
-                    *self._shown,
-                    "--role",
-                    _DATA_ROLE[0],
-                    "--scope",
-                    self._account,
-                ),
-            )
-        yield self._thing(
-            f"container {NAME}@{self.store}",
-            f"container az://{NAME}@{self.store} for checkpoints and outputs",
-            self._container,
-            {"properties": {"publicAccess": "None"}},
-            self._blobs,
-            self._az(
-                "storage container-rm create",
-                "--name",
-                NAME,
-                "--storage-account",
-                self.store,
-                *inside,
+                place | kind,
+                "storage account create",
+                [*inside, *where, *flags.split()],
             ),
-        )._replace(make=self._make_container)
-        yield self._thing(
-            f"identity {NAME}",
-            f"managed identity {NAME}, which machines get",
-            self.identity,
-            self._place,
-            tuple,
-            self._az("identity create", "--name", NAME, *inside, *place),
-        )
+            (
+                f"container az://{NAME}@{self.store} for checkpoints and outputs",
+                self._container,
+                {"properties": {"publicAccess": "None"}},
+                "storage container-rm create",
+                [*of_account, *inside],
+            ),
+            (
+                f"managed identity {NAME}, which machines get",
+                self.identity,
+                place,
+                "identity create",
+                [*inside, *where],
+            ),
+        ):
+            if id_ == self._container and self._launcher:
+                what_for = f"right of who is signed in to use storage account {self.store}"
+                yield self._assignment(what_for, self._account, _DATA_ROLE, "", *self._launcher)
+            yield step_of_calls(
+                self._send,
+                id_,
+                what,
+                ("read", id_),
+                [("write", id_, body)],
+                [("delete", id_)],
+                lambda kept: (
+                    kept["properties"].get("provisioningState", "Succeeded") == "Succeeded"
+                ),
+            )._replace(
+                commands=(self._az(command, "--name", id_.rpartition("/")[2], *words),),
+                settles=True,
+            )
 
     def rights(self) -> Iterator[SetupStep]:
-        """The roles of who launches, and of machines. Each run assigns the machines' role itself,
-        limited to its own group."""
-        yield self._role(NAME, "azure", "which allows launches")
-        yield self._role(MACHINE_ROLE, "azure-machines", "by which machines delete themselves")
-
-        create, subscription = (
-            "role assignment create",
-            ["--subscription", self._session.subscription],
-        )
-        query = f"--output tsv {shlex.join(subscription)}"
-        machine = f"az role definition list --name {MACHINE_ROLE} --query '[0].name' {query}"
-        if self._launcher:
-            yield self._assignment(
-                "launcher",
-                "right of who is signed in to launch, and to assign the machines' role only",
-                self._scope,
-                lambda: {
-                    **self._who,
-                    "roleDefinitionId": self._role_id(NAME),
-                    "condition": f"{_ONLY}{self._role_id(MACHINE_ROLE).rpartition('/')[2]}}}))",
-                },
-                self._az(create, *self._shown, "--role", NAME, "--scope", self._scope)
-                + f" --condition-version 2.0 --condition {shlex.quote(_ONLY)}\"$({machine})\"'}}))'",
+        """The roles, and who has them. Each run assigns the machines' role itself, limited to its
+        own group."""
+        for name, policy, what in (
+            (NAME, "azure", "which allows launches"),
+            (MACHINE_ROLE, "azure-machines", "by which machines delete themselves"),
+        ):
+            document = role(policy, self._settings) | {"AssignableScopes": [self._scope]}
+            granted = {"actions": document["Actions"], "notActions": [], "dataActions": []}
+            properties = {
+                "roleName": name,
+                "description": document["Description"],
+                "type": "CustomRole",
+                "permissions": [{**granted, "notDataActions": []}],
+                "assignableScopes": [self._scope],
+            }
+            own = partial(self._role_id, name)
+            yield step_of_calls(
+                self._send,
+                f"role {name}",
+                f"role {name}, {what}",
+                ("read", own),
+                [("write", own, {"properties": properties})],
+                [("delete", own)],
+                partial(_is_same, document["Actions"]),
+            )._replace(
+                commands=(
+                    self._az("role definition create", "--role-definition", json.dumps(document)),
+                )
             )
-        identity = f"az identity show --name {NAME} --resource-group {NAME} --query principalId"
-        flags = ["--assignee-principal-type", "ServicePrincipal", "--role", _DATA_ROLE[0]]
-        flags += ["--scope", self._container, "--condition-version", "2.0"]
-        yield self._assignment(
-            "machines' data",
-            f"right of machines to use az://{NAME}@{self.store}, but not to write to {FOLDER}/",
-            self._container,
-            lambda: {
-                "principalId": self._send("read", self.identity)["properties"]["principalId"],
-                "principalType": "ServicePrincipal",
-                "roleDefinitionId": self._data_role,
-                "condition": _NO_DATA,
-            },
-            self._az(create, *flags, "--condition", _NO_DATA)
-            + f' --assignee-object-id "$({identity} {query})"',
-        )
-
-    def _thing(
-        self,
-        name: str,
-        what: str,
-        id_: str,
-        body: Mapping[str, Any],
-        holds: Callable[[], Iterable[str]],
-        command: str,
-    ) -> SetupStep:
-        """A resource, which is removed if it holds nothing."""
-
-        def remove() -> None:
-            if held := list(islice(holds(), 3)):
-                problem = f"Azure: {what} still holds {', '.join(held)}"
-                raise RequestRejected(problem, "remove it by hand if nothing needs it")
-            self._send("delete", id_)
-
-        return step_of_calls(
-            self._send,
-            name,
-            what,
-            ("read", id_),
-            [("write", id_, body)],
-            None,
-            lambda kept: kept["properties"].get("provisioningState", "Succeeded") == "Succeeded",
-        )._replace(undo=remove, commands=(command,), settles=True)
-
-    def _in_group(self) -> Iterator[str]:
-        for item in self._calls.pages(Operation.LIST_RESOURCES, NAME):
-            # The list knows late what is gone.
-            with suppress(UnknownResource):
-                if str(item["id"]).lower() in (self._account.lower(), self.identity.lower()):
-                    self._send("read", str(item["id"]))
-                yield str(item["name"])
-
-    def _make_container(self) -> None:
-        self._send("write", self._container, {"properties": {"publicAccess": "None"}})
-        self._is_new = True
-
-    def _blobs(self) -> Iterator[str]:
-        """Blobs of the container. Nothing is in one that was just made, and Azure may need minutes
-        until it lets the launcher look."""
-        if self._is_new:
-            return
-        what, query = f"az://{NAME}@{self.store}", {"restype": "container", "comp": "list"}
-        try:
-            token, _ = LAUNCHER.token()
-            headers = {"Authorization": f"Bearer {token}", "x-ms-version": API_VERSION}
-            url = f"{endpoint(self.store)}/{NAME}"
-            answer = store_answer("GET", url, what, headers, {**query, "maxresults": "3"})
-        except NoSuchObject:
-            return
-        except StoreRefused as error:
-            raise RequestRejected(f"Azure: {error}", "remove it by hand if it is empty") from None
-        yield from re.findall("<Name>([^<]+)", answer.text)
-
-    def _role(self, name: str, policy: str, what: str) -> SetupStep:
-        """A role of the subscription, by its name."""
-        document = role(policy, self._settings)
-        document["AssignableScopes"] = [self._scope]
-        granted = {"actions": document["Actions"], "notActions": [], "dataActions": []}
-        properties = {
-            "roleName": name,
-            "description": document["Description"],
-            "type": "CustomRole",
-            "permissions": [{**granted, "notDataActions": []}],
-            "assignableScopes": [self._scope],
-        }
-        own = uuid.uuid5(_NAMES, f"{self._scope} {name}")
-        new = f"{self._scope}/providers/Microsoft.Authorization/roleDefinitions/{own}"
-
-        def is_there() -> bool | None:
-            listed = self._roles(name)
-            kept = [set(each["properties"]["permissions"][0]["actions"]) for each in listed]
-            return (kept == [set(document["Actions"])] or None) if kept else False
-
-        def change(action: str, *body: object) -> None:
-            ids = [str(each["id"]) for each in self._roles(name)] or [new]
-            self._send(action, ids[0], *body)
-
-        return SetupStep(
-            f"role {name}",
-            f"role {name}, {what}",
-            is_there,
-            partial(change, "write", {"properties": properties}),
-            partial(change, "delete"),
-            (self._az("role definition create", "--role-definition", json.dumps(document)),),
-        )
-
-    def _roles(self, name: str) -> list[Mapping[str, Any]]:
-        return self._calls.listed(Operation.LIST_ROLES, self._scope, filter=f"roleName eq '{name}'")
-
-    def _role_id(self, name: str) -> str:
-        listed = self._roles(name)
-        if not listed:
-            raise NotYet(f"Azure: there is no role {name}; run this command again later")
-        return str(listed[0]["id"])
+        if self._launcher:
+            what = "right of who is signed in to launch, and to assign the machines' role only"
+            yield self._assignment(what, self._scope, NAME, _ONLY, *self._launcher)
+        store = f"az://{NAME}@{self.store}"
+        what = f"right of machines to use {store}, but not to write to {FOLDER}/"
+        yield self._assignment(what, self._container, _DATA_ROLE, _NO_DATA, "", "ServicePrincipal")
 
     def _assignment(
-        self,
-        name: str,
-        what: str,
-        scope: str,
-        wanted: Callable[[], Mapping[str, Any]],
-        command: str,
+        self, what: str, scope: str, role_name: str, condition: str, who: str, kind: str
     ) -> SetupStep:
-        """A role of somebody at this very scope."""
+        """A role at this very scope of somebody, or without a name, of machines."""
 
-        def kept() -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-            """The assignment as it is wanted, and as it is."""
-            needed = wanted()
-            call, who = ApiCall("Azure: roles assigned", f"{_ASSIGN}/read"), needed["principalId"]
-            method = "authorization.role_assignments.list_for_scope"
-            own = scope.lower(), needed["roleDefinitionId"].rpartition("/")[2].lower()
-            for each in self._session.items(call, method, scope, filter=f"principalId eq '{who}'"):
-                is_ = each["properties"]
-                if own == (
-                    is_["scope"].lower(),
-                    is_["roleDefinitionId"].rpartition("/")[2].lower(),
-                ):
-                    return needed, each
-            return needed, None
+        def wanted() -> dict[str, Any]:
+            machines = who or self._send("read", self.identity)["properties"]["principalId"]
+            needed = {"principalId": machines, "principalType": kind}
+            needed["roleDefinitionId"] = self._role_id(role_name)
+            if condition:
+                guid = self._role_id(MACHINE_ROLE).rpartition("/")[2]
+                needed["condition"] = condition.replace(_GUID, guid)
+                needed["conditionVersion"] = "2.0"
+            return {"properties": needed}
 
-        def is_there() -> bool | None:
-            needed, own = kept()
-            if own is None:
-                return False
-            return own["properties"].get("condition") == needed.get("condition") or None
-
-        def make() -> None:
-            needed, own = kept()
-            new = uuid.uuid5(
-                _NAMES, f"{scope} {needed['roleDefinitionId']} {needed['principalId']}"
+        def own() -> str:
+            """The assignment that exists, or is to be made."""
+            needed = wanted()["properties"]
+            call, whose = ApiCall("Azure: roles assigned", f"{_ASSIGN}/read"), needed["principalId"]
+            method, guid = (
+                "authorization.role_assignments.list_for_scope",
+                needed["roleDefinitionId"],
             )
-            id_ = f"{scope}/providers/{_ASSIGN}/{own['name'] if own else new}"
-            version = {"conditionVersion": "2.0"} if "condition" in needed else {}
-            self._send("write", id_, {"properties": {**needed, **version}})
+            like = scope.lower(), guid.rpartition("/")[2].lower()
+            asked = self._session.items(call, method, scope, filter=f"principalId eq '{whose}'")
+            for kept in (each["properties"] | {"id": each["id"]} for each in asked):
+                at = kept["scope"].lower(), kept["roleDefinitionId"].rpartition("/")[2].lower()
+                if at == like:
+                    return str(kept["id"])
+            return f"{scope}/providers/{_ASSIGN}/{uuid.uuid5(_NAMES, f'{scope} {guid} {whose}')}"
 
-        def remove() -> None:
-            # Without the role, there is no assignment.
-            with suppress(NotYet):
-                _, own = kept()
-                if own is not None:
-                    self._send("delete", own["id"])
+        query = f"--output tsv {shlex.join(['--subscription', self._session.subscription])}"
+        identity = f"az identity show --name {NAME} --resource-group {NAME} --query principalId"
+        guid = f"az role definition list --name {MACHINE_ROLE} --query '[0].name'"
+        words = ["--assignee-object-id", who or _GUID, "--assignee-principal-type", kind]
+        words += ["--role", role_name, "--scope", scope]
+        words += ["--condition-version", "2.0", "--condition", condition] if condition else []
+        looked_up = guid if who else identity
+        return step_of_calls(
+            self._send,
+            f"{role_name} of {who or 'machines'} at {scope}",
+            what,
+            ("read", own),
+            [("write", own, wanted)],
+            [("delete", own)],
+            lambda kept: (
+                kept["properties"].get("condition") == wanted()["properties"].get("condition")
+                or None
+            ),
+        )._replace(
+            commands=(
+                self._az("role assignment create", *words).replace(
+                    _GUID, f"'\"$({looked_up} {query})\"'" if who else f'"$({looked_up} {query})"'
+                ),
+            )
+        )
 
-        return SetupStep(f"assignment {name} {scope}", what, is_there, make, remove, (command,))
+    def _role_id(self, name: str) -> str:
+        """A role that exists, or is to be made."""
+        guid = _BUILT_IN.get(name) or uuid.uuid5(_NAMES, f"{self._scope} {name}")
+        if name not in _BUILT_IN:
+            chosen = f"roleName eq '{name}'"
+            for kept in self._calls.listed(Operation.LIST_ROLES, self._scope, filter=chosen):
+                return str(kept["id"])
+        return f"{self._scope}/providers/{_ROLES}/{guid}"
 
-    def _send(self, action: str, id_: str, body: object = None) -> Mapping[str, Any]:
-        """Reads, writes or deletes a resource by its id."""
+    def _send(
+        self,
+        action: str,
+        where: str | Callable[[], str],
+        body: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
+    ) -> Mapping[str, Any]:
+        """Reads, writes or deletes a resource by its id, or gets or registers a provider. What
+        holds anything is not deleted."""
+        id_, given = (
+            where if isinstance(where, str) else where(),
+            body() if callable(body) else body,
+        )
         at = id_.rpartition("/providers/")[2].split("/")
         kind = "/".join([at[0], *at[1::2]])
-        if "/providers/" not in id_:
+        if id_ == self._group:
             kind = "Microsoft.Resources/subscriptions/resourceGroups"
-        call = ApiCall(f"Azure: {kind}/{action}", f"{kind}/{action}")
-        given = (f"resources.resources.{BY_ID[action]}", id_, *(() if body is None else (body,)))
-        options: dict[str, Any] = {"api_version": _VERSIONS[kind.partition("/")[0]]}
-        if action == "write" and kind.endswith("/storageAccounts"):
-            options["waits"] = True
+        right = f"{kind}/{action}{'/action' if action == 'register' else ''}"
+        options: dict[str, Any] = {}
+        if action in BY_ID:
+            options["api_version"] = _VERSIONS[kind.partition("/")[0]]
+            method = f"resources.resources.{BY_ID[action]}"
+        else:
+            method = f"resources.providers.{action}"
+        if action == "get":
+            right = "Microsoft.Resources/subscriptions/providers/read"
+        if action == "write":
+            options["waits"] = id_ == self._account
+        if action == "delete" and (held := [*islice(self._held(id_), 3)]):
+            problem = f"Azure: {id_.rpartition('/')[2]} ({kind}) still holds {', '.join(held)}"
+            raise RequestRejected(problem, "remove it by hand if nothing needs it")
+        bodies = () if given is None else (given,)
         try:
-            return self._session.carry_out(call, *given, **options).body
+            call = ApiCall(f"Azure: {right}", right)
+            answer = self._session.carry_out(call, method, id_, *bodies, **options)
         except CloudError as error:
             if error.code in _NOT_YET:
                 raise NotYet(str(error)) from error
             raise
+        if answer.status == HTTPStatus.CREATED:
+            self._made.add(id_)
+        return answer.body
 
-    def _provider(self, action: str, name: str, right: str) -> Mapping[str, Any]:
-        call = ApiCall(f"Azure: {right}", right)
-        return self._session.carry_out(call, f"resources.providers.{action}", name).body
+    def _held(self, id_: str) -> Iterator[str]:
+        """What is in a resource."""
+        if id_ == self._group:
+            for item in self._calls.pages(Operation.LIST_RESOURCES, NAME):
+                # The list knows late what is gone.
+                with suppress(UnknownResource):
+                    if str(item["id"]).lower() in (self._account.lower(), self.identity.lower()):
+                        self._send("read", str(item["id"]))
+                    yield str(item["name"])
+        if id_ == self._account:
+            yield from (each["name"] for each in self._send("read", self._containers)["value"])
+        # Nothing is in a container that was just made, and Azure may need minutes until it lets the
+        # launcher look.
+        if id_ == self._container and id_ not in self._made:
+            what, query = f"az://{NAME}@{self.store}", {"restype": "container", "comp": "list"}
+            url = f"{endpoint(self.store)}/{NAME}"
+            try:
+                token, _ = LAUNCHER.token()
+                headers = {"Authorization": f"Bearer {token}", "x-ms-version": API_VERSION}
+                answer = store_answer("GET", url, what, headers, {**query, "maxresults": "3"})
+            except NoSuchObject:
+                return
+            except StoreRefused as error:
+                cure = "remove it by hand if it is empty"
+                raise RequestRejected(f"Azure: {error}", cure) from None
+            yield from re.findall("<Name>([^<]+)", answer.text)
 
     def _az(self, command: str, *words: str) -> str:
         return f"az {command} {shlex.join([*words, '--subscription', self._session.subscription])}"
+
+
+def _is_same(actions: Sequence[str], kept: Mapping[str, Any]) -> bool | None:
+    """Whether a role that exists allows these actions and no others; None if not."""
+    return set(kept["properties"]["permissions"][0]["actions"]) == set(actions) or None

@@ -49,9 +49,6 @@ _BILLING_PAGE_ROWS = 5000  # the largest page that Cloud Billing returns
 _NAME = re.compile(r"[a-z0-9][a-z0-9.:-]*")
 _PROJECT = "GOOGLE_CLOUD_PROJECT"
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
-_RESOURCE_MANAGER = "https://cloudresourcemanager.googleapis.com"
-_IAM = "https://iam.googleapis.com"
-_SERVICE_USAGE = "https://serviceusage.googleapis.com"
 _SLOWEST_RETRY_SECONDS = 30.0
 _LONGEST_WORDS = 500
 # The field of each service's list.
@@ -197,28 +194,21 @@ class GcpSession(AbstractContextManager["GcpSession"]):
         """Which of these permissions the identity has on the project, or on a service `account`,
         and the answer's Date header.
         """
-        resource = f"{self.iam}/v1/projects/-/serviceAccounts/{account}" if account else self.policy
+        own = f"{self.projects('cloudresourcemanager')}/{self.project}"
+        resource = f"{self.projects('iam')}/-/serviceAccounts/{account}" if account else own
         url = f"{resource}:testIamPermissions"
         ask = partial(self.rest, call, "POST", url, {"permissions": permissions})
         answer, date = self._answers.of((url, *permissions), ask)
         return set(answer.get("permissions", ())), date
 
-    @property
-    def iam(self) -> str:
-        """Where roles and service accounts are."""
-        return self._settings.iam_endpoint or _IAM
-
-    @property
-    def policy(self) -> str:
-        """The project, as its policy is asked for."""
-        endpoint = self._settings.resource_manager_endpoint or _RESOURCE_MANAGER
-        return f"{endpoint}/v1/projects/{self.project}"
-
-    @property
-    def services(self) -> str:
-        """The APIs of the project."""
-        endpoint = self._settings.service_usage_endpoint or _SERVICE_USAGE
-        return f"{endpoint}/v1/projects/{self.project}/services"
+    def projects(self, service: str) -> str:
+        """Where a service without an SDK here has the things of projects."""
+        named = {
+            "cloudresourcemanager": self._settings.resource_manager_endpoint,
+            "iam": self._settings.iam_endpoint,
+            "serviceusage": self._settings.service_usage_endpoint,
+        }[service]
+        return f"{named or f'https://{service}.googleapis.com'}/v1/projects"
 
     def rest(
         self, call: ApiCall, method: str, url: str, body: object = None

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-from pricing_data.errors import CloudError, RequestRejected
+from pricing_data.errors import CloudError, RequestRejected, UnknownResource
 from spotctl.agent.data.sets import FOLDER
 from spotctl.clouds.errors import ApiCall, NotYet
 from spotctl.clouds.gcp.calls import role
@@ -82,6 +82,7 @@ class _Steps:
     def __init__(self, session: GcpSession, settings: Settings, region: str) -> None:
         self._session, self._settings, self._region = session, settings, region
         project = self._project = session.project
+        self._own = f"{session.projects('iam')}/{project}"
         # Projects of a domain are named example.com:project.
         self.bucket = f"spotctl-{re.sub('[.:]', '-', project)}-{region}"
         name = ".".join(reversed(project.split(":")))
@@ -90,16 +91,17 @@ class _Steps:
     def rows(self, launcher: str) -> Iterator[SetupStep]:
         """What a project needs, where `launcher` is who launches."""
         project, account, bucket = f"--project={self._project}", self.account, self.bucket
+        services = f"{self._session.projects('serviceusage')}/{self._project}/services"
         names = "&".join(f"names=projects/{self._project}/services/{name}" for name in APIS)
         yield step_of_calls(
             self._send,
             "apis",
             f"APIs {', '.join(APIS)}",
-            ("GET", f"{self._session.services}:batchGet?{names}", "serviceusage.services.get"),
+            ("GET", f"{services}:batchGet?{names}", "serviceusage.services.get"),
             [
                 (
                     "POST",
-                    f"{self._session.services}:batchEnable",
+                    f"{services}:batchEnable",
                     "serviceusage.services.enable",
                     {"serviceIds": APIS},
                 )
@@ -111,7 +113,7 @@ class _Steps:
         yield self._role(LAUNCHER, "gcp", "which allows launches")
         yield self._role(MACHINE, "gcp-machines", "by which machines delete themselves")
 
-        accounts = f"{self._session.iam}/v1/projects/{self._project}/serviceAccounts"
+        accounts = f"{self._own}/serviceAccounts"
         right, title = "iam.serviceAccounts", "machines of spotctl"
         body = {"accountId": ACCOUNT, "serviceAccount": {"displayName": title}}
         yield step_of_calls(
@@ -124,7 +126,8 @@ class _Steps:
         )._replace(
             commands=(
                 _gcloud("iam service-accounts create", ACCOUNT, f"--display-name={title}", project),
-            )
+            ),
+            settles=True,
         )
 
         buckets, right = f"{endpoint()}/storage/v1/b", "storage.buckets"
@@ -155,7 +158,7 @@ class _Steps:
         write = "POST", ":setIamPolicy"
         of_project = _Policy(
             "resourcemanager.projects",
-            self._session.policy,
+            f"{self._session.projects('cloudresourcemanager')}/{self._project}",
             ("POST", ":getIamPolicy", {"options": {"requestedPolicyVersion": 3}}),
             write,
             ("projects", self._project),
@@ -199,7 +202,7 @@ class _Steps:
         can have its name."""
         document, right = role(policy, self._settings), "iam.roles"
         wanted = document["includedPermissions"]
-        roles = f"{self._session.iam}/v1/projects/{self._project}/roles"
+        roles = f"{self._own}/roles"
         own = f"{roles}/{name}"
         newer = {"includedPermissions": wanted}
         renew = "PATCH", f"{own}?updateMask=includedPermissions", f"{right}.update", newer
@@ -257,7 +260,10 @@ class _Steps:
             return kept, own
 
         def change(*, give: bool) -> None:
-            kept, own = read()
+            try:
+                kept, own = read()
+            except UnknownResource as error:
+                raise NotYet(str(error)) if give else error from None
             if give and not own:
                 own = [binding | {"members": []}]
                 kept["bindings"] += own

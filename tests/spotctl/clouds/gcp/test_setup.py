@@ -164,7 +164,7 @@ def test_a_bucket_with_objects_and_settings_of_others_are_left(server: GcpServer
 def test_rights_of_an_account_that_was_deleted_go_with_it(server: GcpServer) -> None:
     assert spotctl(*WORDS, "--yes").code == 0
     session = GcpSession(GcpSettings(project=PROJECT, iam_endpoint=server.http.url))
-    url = f"{session.iam}/v1/projects/{PROJECT}/serviceAccounts/{EMAIL}"
+    url = f"{session.projects('iam')}/{PROJECT}/serviceAccounts/{EMAIL}"
     session.rest(ApiCall("", ""), "DELETE", url)
     assert any(name.startswith("deleted:") for name in server.admin.things())
     again = spotctl(*WORDS, "--yes")
