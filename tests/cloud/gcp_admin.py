@@ -40,7 +40,7 @@ _FIELDS = {
 }
 _KNOWN_ROLES = {
     "roles/iam.serviceAccountUser": {"iam.serviceAccounts.actAs"},
-    "roles/storage.admin": {"storage.buckets.get", "storage.objects.create"},
+    "roles/storage.legacyBucketReader": {"storage.buckets.get"},
     "roles/storage.objectViewer": {"storage.objects.get"},
     "roles/storage.objectUser": {"storage.objects.create"},
     "roles/owner": {"*"},

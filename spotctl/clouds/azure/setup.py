@@ -36,7 +36,7 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 
 NAME = "spotctl"
-"""Of the group, the container, the machines' identity and the launcher's role."""
+"""The name of the group, the container, the machines' identity and the launcher's role."""
 
 _DATA_ROLE = "Storage Blob Data Contributor"
 _BUILT_IN = {_DATA_ROLE: "ba92f5b4-2d11-453d-a403-e96b0029c9fe"}
@@ -113,8 +113,8 @@ class _Steps:
         self._container = f"{self._containers}/{NAME}"
 
     def things(self) -> Iterator[SetupStep]:
-        """What a subscription needs, apart from rights. The container is removed while the launcher
-        may still look into it."""
+        """The needs of a subscription, apart from rights. The container is removed while the
+        launcher may still look into it."""
         for name in (*NAMESPACES, "Microsoft.Storage"):
             yield step_of_calls(
                 self._send,
@@ -332,7 +332,7 @@ class _Steps:
         return answer.body
 
     def _held(self, id_: str) -> Iterator[str]:
-        """What is in a resource."""
+        """The names of what is in a resource."""
         if id_ == self._group:
             for item in self._calls.pages(Operation.LIST_RESOURCES, NAME):
                 # The list knows late what is gone.

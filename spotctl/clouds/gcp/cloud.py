@@ -116,7 +116,8 @@ class GcpSettings:
 
 
 ACCOUNT = CloudAccount(
-    "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT",
+    "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT; then spotctl setup "
+    "gcp",
     "docs/google-cloud.md#once-per-project",
     variables=("GOOGLE_APPLICATION_CREDENTIALS",),
     files=(("CLOUDSDK_CONFIG", "~/.config/gcloud", "application_default_credentials.json"),),

@@ -72,7 +72,8 @@ def opened(
     with GcpSession(access) as session:
         steps = _Steps(session, settings, region)
         setting = "gcp", "service_account", steps.account, "machines get it"
-        rows = [*steps.rows(session.member()), setting_step(settings, *setting)]
+        rights = steps.rights(session.member())
+        rows = [*steps.things(), *rights, setting_step(settings, *setting)]
         yield session.project, rows, {"checkpoint": {"path": f"gs://{steps.bucket}/JOB/"}}
 
 
@@ -83,13 +84,15 @@ class _Steps:
         self._session, self._settings, self._region = session, settings, region
         project = self._project = session.project
         self._own = f"{session.projects('iam')}/{project}"
+        self._buckets = f"{endpoint()}/storage/v1/b"
         # Projects of a domain are named example.com:project.
         self.bucket = f"spotctl-{re.sub('[.:]', '-', project)}-{region}"
         name = ".".join(reversed(project.split(":")))
         self.account = f"{ACCOUNT}@{name}.iam.gserviceaccount.com"
+        self._accounts = f"{self._own}/serviceAccounts"
 
-    def rows(self, launcher: str) -> Iterator[SetupStep]:
-        """What a project needs, where `launcher` is who launches."""
+    def things(self) -> Iterator[SetupStep]:
+        """The needs of a project, apart from rights."""
         project, account, bucket = f"--project={self._project}", self.account, self.bucket
         services = f"{self._session.projects('serviceusage')}/{self._project}/services"
         names = "&".join(f"names=projects/{self._project}/services/{name}" for name in APIS)
@@ -113,16 +116,15 @@ class _Steps:
         yield self._role(LAUNCHER, "gcp", "which allows launches")
         yield self._role(MACHINE, "gcp-machines", "by which machines delete themselves")
 
-        accounts = f"{self._own}/serviceAccounts"
         right, title = "iam.serviceAccounts", "machines of spotctl"
         body = {"accountId": ACCOUNT, "serviceAccount": {"displayName": title}}
         yield step_of_calls(
             self._send,
             f"service account {ACCOUNT}",
             f"service account {account}, which machines get",
-            ("GET", f"{accounts}/{account}", f"{right}.get"),
-            [("POST", accounts, f"{right}.create", body)],
-            [("DELETE", f"{accounts}/{account}", f"{right}.delete")],
+            ("GET", f"{self._accounts}/{account}", f"{right}.get"),
+            [("POST", self._accounts, f"{right}.create", body)],
+            [("DELETE", f"{self._accounts}/{account}", f"{right}.delete")],
         )._replace(
             commands=(
                 _gcloud("iam service-accounts create", ACCOUNT, f"--display-name={title}", project),
@@ -130,7 +132,7 @@ class _Steps:
             settles=True,
         )
 
-        buckets, right = f"{endpoint()}/storage/v1/b", "storage.buckets"
+        right = "storage.buckets"
         labels = dict(self._settings.table("gcp", GcpMachineSettings).labels)
         closed = {
             "publicAccessPrevention": "enforced",
@@ -150,12 +152,14 @@ class _Steps:
             self._send,
             f"bucket {bucket}",
             f"bucket gs://{bucket} for checkpoints and outputs, closed to the public",
-            ("GET", f"{buckets}/{bucket}", f"{right}.get"),
-            [("POST", f"{buckets}?project={self._project}", f"{right}.create", body)],
-            [("DELETE", f"{buckets}/{bucket}", f"{right}.delete")],
+            ("GET", f"{self._buckets}/{bucket}", f"{right}.get"),
+            [("POST", f"{self._buckets}?project={self._project}", f"{right}.create", body)],
+            [("DELETE", f"{self._buckets}/{bucket}", f"{right}.delete")],
         )._replace(commands=(_gcloud("storage buckets create", f"gs://{bucket}", *flags),))
 
-        write = "POST", ":setIamPolicy"
+    def rights(self, launcher: str) -> Iterator[SetupStep]:
+        """The rights of machines, and of who launches; of nothing that has no name."""
+        account, bucket, write = self.account, self.bucket, ("POST", ":setIamPolicy")
         of_project = _Policy(
             "resourcemanager.projects",
             f"{self._session.projects('cloudresourcemanager')}/{self._project}",
@@ -165,14 +169,14 @@ class _Steps:
         )
         of_account = _Policy(
             "iam.serviceAccounts",
-            f"{accounts}/{account}",
+            f"{self._accounts}/{account}",
             ("POST", ":getIamPolicy?options.requestedPolicyVersion=3", None),
             write,
-            ("iam service-accounts", account, project),
+            ("iam service-accounts", account, f"--project={self._project}"),
         )
         of_bucket = _Policy(
-            right,
-            f"{buckets}/{bucket}",
+            "storage.buckets",
+            f"{self._buckets}/{bucket}",
             ("GET", "/iam?optionsRequestedPolicyVersion=3", None),
             ("PUT", "/iam"),
             ("storage buckets", f"gs://{bucket}"),
@@ -183,8 +187,9 @@ class _Steps:
         for to, policy, name, condition, what in (
             (launcher, of_project, f"{custom}/{LAUNCHER}", "", "launch"),
             (launcher, of_account, "roles/iam.serviceAccountUser", "", "give machines the account"),
-            (launcher, of_bucket, "roles/storage.admin", "", f"use gs://{bucket}"),
-            (machines, of_project, f"{custom}/{MACHINE}", _OWN, "delete themselves"),
+            (launcher, of_bucket, "roles/storage.objectUser", "", f"use gs://{bucket}"),
+            (launcher, of_bucket, "roles/storage.legacyBucketReader", "", "see where it is"),
+            (machines, of_project, f"{custom}/{MACHINE}", _OWN, "delete machines named spotctl-*"),
             (machines, of_bucket, "roles/storage.objectViewer", "", f"read gs://{bucket}"),
             (
                 machines,

@@ -37,7 +37,8 @@ EVERYTHING = {
     f"bucket {BUCKET}",
     f"{MEMBER} projects/{PROJECT}/roles/{LAUNCHER} {PROJECT}",
     f"{MEMBER} roles/iam.serviceAccountUser {EMAIL}",
-    f"{MEMBER} roles/storage.admin {BUCKET}",
+    f"{MEMBER} roles/storage.objectUser {BUCKET}",
+    f"{MEMBER} roles/storage.legacyBucketReader {BUCKET}",
     f"{MACHINES} projects/{PROJECT}/roles/{MACHINE} {PROJECT}",
     f"{MACHINES} roles/storage.objectViewer {BUCKET}",
     f"{MACHINES} roles/storage.objectUser {BUCKET}",
@@ -227,7 +228,7 @@ def test_printed_commands_are_ones_of_gcloud(server: GcpServer) -> None:
         assert program == "gcloud"
         assert {flag[2:].partition("=")[0] for flag in flags} <= FLAGS[name]
         assert len(command.removeprefix(name).split()) == (len(APIS) if "services e" in name else 1)
-    assert (used, len(lines)) == (set(FLAGS), 11)
+    assert (used, len(lines)) == (set(FLAGS), 12)
     assert server.admin.changes == 0
 
 
@@ -257,7 +258,7 @@ def test_a_user_is_named_by_the_token_of_the_sign_in(
         assert GcpSession(GcpSettings(project=PROJECT)).member() == ""
 
 
-@pytest.mark.parametrize("calls", range(1, 11))
+@pytest.mark.parametrize("calls", range(1, 12))
 def test_a_command_that_was_killed_is_repeated_and_undone(
     server: GcpServer, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
