@@ -2,7 +2,7 @@
 containers, managed identities, role definitions and role assignments.
 
 Fields are those of the specifications (https://github.com/Azure/azure-rest-api-specs: storage
-2023-05-01, msi 2024-11-30, authorization 2022-04-01). Refusals are in Azure's words: of a principal
+2023-05-01, msi 2024-11-30) and of the SDK's models. Refusals are in Azure's words: of a principal
 that the directory does not know yet, https://github.com/MicrosoftDocs/azure-docs/issues/103085; of
 an account that is not ready, https://github.com/Azure/azure-service-operator/issues/1049; of names
 and assignments of roles, https://github.com/Azure/Azure-Landing-Zones/issues/1505 and
@@ -15,6 +15,8 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+
+from azure.mgmt.authorization.v2022_04_01 import models
 
 from tests.cloud.azure_access import SKIP, Access, parameters
 from tests.cloud.azure_fleet import Fleet
@@ -36,6 +38,18 @@ _ROLES, _ASSIGNMENTS = (
 ACCOUNTS = "Microsoft.Storage/storageAccounts"
 CONTAINERS = f"{ACCOUNTS}/blobServices/containers"
 IDENTITIES = "Microsoft.ManagedIdentity/userAssignedIdentities"
+
+
+def _settable(model: Any) -> set[str]:  # noqa: ANN401 - the SDK's classes have no common type
+    """The properties that a request may set, by the SDK's own model."""
+    read_only = {name for name, rules in model._validation.items() if rules.get("readonly")}
+    return {
+        path["key"].removeprefix("properties.")
+        for name, path in model._attribute_map.items()
+        if name not in read_only
+    }
+
+
 _FIELDS = {
     ACCOUNTS: {"location", "tags", "kind", "sku", "properties"},
     f"{ACCOUNTS} properties": {
@@ -48,21 +62,9 @@ _FIELDS = {
     f"{CONTAINERS} properties": {"publicAccess"},
     IDENTITIES: {"location", "tags"},
     _ROLES: {"properties"},
-    f"{_ROLES} properties": {
-        "roleName",
-        "description",
-        "type",
-        "permissions",
-        "assignableScopes",
-    },
+    f"{_ROLES} properties": _settable(models.RoleDefinition),
     _ASSIGNMENTS: {"properties"},
-    f"{_ASSIGNMENTS} properties": {
-        "roleDefinitionId",
-        "principalId",
-        "principalType",
-        "condition",
-        "conditionVersion",
-    },
+    f"{_ASSIGNMENTS} properties": _settable(models.RoleAssignmentCreateParameters),
 }
 BUILT_IN = {"ba92f5b4-2d11-453d-a403-e96b0029c9fe": "Storage Blob Data Contributor"}
 

@@ -213,14 +213,21 @@ class GcpSession(AbstractContextManager["GcpSession"]):
     def rest(
         self, call: ApiCall, method: str, url: str, body: object = None
     ) -> tuple[dict[str, Any], str]:
-        """The answer of an API that has no SDK here, and its Date header."""
+        """The answer of an API that has no SDK here, and its Date header. Only what changes nothing
+        when it is sent again is repeated."""
+        ask = partial(self._asked, method, url, body)
         with translated(call):
-            session: Any = AuthorizedSession(self._credentials(url))  # type: ignore[no-untyped-call]
-            timeout = self._settings.call_timeout_seconds
-            answer = session.request(method, url, json=body, timeout=timeout)
-            if not answer.ok:
-                raise exceptions.from_http_response(answer)  # type: ignore[no-untyped-call]
-            return answer.json() if answer.content else {}, answer.headers.get("date", "")
+            if method in ("GET", "DELETE"):
+                ask = self._call_options()["retry"](ask)
+            return ask()
+
+    def _asked(self, method: str, url: str, body: object) -> tuple[dict[str, Any], str]:
+        session: Any = AuthorizedSession(self._credentials(url))  # type: ignore[no-untyped-call]
+        timeout = self._settings.call_timeout_seconds
+        answer = session.request(method, url, json=body, timeout=timeout)
+        if not answer.ok:
+            raise exceptions.from_http_response(answer)  # type: ignore[no-untyped-call]
+        return answer.json() if answer.content else {}, answer.headers.get("date", "")
 
     def member(self) -> str:
         """The identity that is signed in, as policies name it; empty if its credentials do not say

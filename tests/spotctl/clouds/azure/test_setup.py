@@ -22,6 +22,7 @@ from tests.cloud.host import Records
 from tests.servers.azure import SUBSCRIPTION
 from tests.servers.loopback import Fault, Reply, serving
 from tests.servers.objects import Stored, error
+from tests.spotctl.clouds.planned import plan
 from tests.spotctl.command_line import spotctl
 
 WORDS = ("setup", "azure", "--region", "East US")
@@ -125,13 +126,14 @@ def gone(azure: Subscription, before: set[str] | None = None) -> None:
 
 
 def test_the_doctor_then_finds_nothing_and_conditions_limit_what_is_assigned(
-    azure: Subscription,
+    azure: Subscription, tmp_path: Path
 ) -> None:
     assert spotctl(*WORDS, "--yes").code == 0
     findings = spotctl("doctor", "azure", "--json").json["findings"]
     about = {one["what"]: one["level"] for one in findings if one["about"] == "azure"}
     assert {about[what] for what in ("permissions", "providers", "identity")} == {"good"}
 
+    assert plan(tmp_path, "azure", "eastus", "Standard_D4s_v5").code == 0
     conditions = azure.conditions()
     (guid,) = (
         each

@@ -22,7 +22,8 @@ from tests.cloud.gcp import GcpServer
 from tests.cloud.gcp_admin import MEMBER
 from tests.cloud.host import Records
 from tests.servers.gcp import PROJECT
-from tests.servers.loopback import Reply, serving
+from tests.servers.loopback import Fault, Reply, serving
+from tests.spotctl.clouds.planned import plan
 from tests.spotctl.command_line import spotctl
 
 REGION = "us-central1"
@@ -88,12 +89,16 @@ def test_a_project_is_set_up_once_and_only_what_was_made_is_removed(server: GcpS
     assert (gcp_settings().service_account, gcp_settings().ssh_from) == (None, ())
 
 
-def test_launchers_then_have_all_rights_and_machines_no_further_ones(server: GcpServer) -> None:
+def test_launchers_then_have_all_rights_and_machines_no_further_ones(
+    server: GcpServer, tmp_path: Path
+) -> None:
     assert spotctl(*WORDS, "--yes").code == 0
     server.admin.owner = False
     findings = spotctl("doctor", "gcp", "--json").json["findings"]
     about = {one["what"]: one["level"] for one in findings if one["about"] == "gcp"}
     assert (about["permissions"], about["service account"]) == ("good", "good")
+
+    assert plan(tmp_path, "gcp", REGION, "n2-standard-4").code == 0
 
     bound = {
         each["role"]: each["condition"]["expression"]
@@ -136,6 +141,16 @@ def test_roles_that_were_deleted_come_back_within_a_week(server: GcpServer) -> N
     server.admin.lost.add(LAUNCHER)
     refused = spotctl(*WORDS, "--yes")
     assert (refused.code, "which has been marked for deletion" in refused.err) == (1, True)
+    assert server.admin.things() == set()
+
+
+def test_an_answer_that_fails_once_is_asked_for_again(server: GcpServer) -> None:
+    busy = Reply.of_json({"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}, 503)
+    server.http.faults.append(Fault(f"/roles/{LAUNCHER}", busy))
+    assert spotctl(*WORDS, "--yes").code == 0
+    server.http.faults.append(Fault(":setIamPolicy", busy))
+    assert spotctl(*WORDS, "--undo").code == 1
+    assert spotctl(*WORDS, "--undo").code == 0
     assert server.admin.things() == set()
 
 
