@@ -36,7 +36,7 @@ _FIELDS = {
     "role": {"title", "description", "includedPermissions", "stage"},
     "account": {"displayName", "description"},
     "bucket": {"name", "location", "iamConfiguration", "softDeletePolicy", "labels"},
-    "policy": {"bindings", "etag", "version", "kind", "resourceId"},
+    "policy": {"auditConfigs", "bindings", "etag", "version", "kind", "resourceId"},
 }
 _KNOWN_ROLES = {
     "roles/iam.serviceAccountUser": {"iam.serviceAccounts.actAs"},

@@ -123,6 +123,16 @@ class _Steps:
             [(f"Attach{noun}Policy", attached)],
             [(f"Detach{noun}Policy", attached)],
         )
+        inline = {**holder, "PolicyName": f"bucket-{self._bucket}"}
+        text = self._bucket_policy("s3:GetBucketLocation")
+        yield self._step(
+            f"bucket {self._bucket} of {name}",
+            f"right of {noun.lower()} {name} to use s3://{self._bucket}",
+            (f"Get{noun}Policy", inline),
+            [(f"Put{noun}Policy", {**inline, "PolicyDocument": text})],
+            [(f"Delete{noun}Policy", inline)],
+            is_same=partial(_is_same, text, "PolicyDocument"),
+        )
 
     def bucket_step(self) -> SetupStep:
         """A bucket that only the account reads."""
@@ -224,14 +234,16 @@ class _Steps:
     def _rent_policy(self) -> str:
         return json.dumps(document("aws", self._settings, self._region))
 
-    def _bucket_policy(self) -> str:
-        """Everything in the bucket, except for data folders, which launchers alone write."""
+    def _bucket_policy(self, *more: str) -> str:
+        """The right to everything in the bucket, except for data folders, which launchers alone
+        write; they have `more` rights."""
         place = f"arn:{self._partition}:s3:::{self._bucket}"
-        may = ["s3:*Object", "s3:ListBucket*", "s3:AbortMultipartUpload"]
+        may = ["s3:*Object", "s3:ListBucket*", "s3:AbortMultipartUpload", *more]
         changes = ["s3:PutObject", "s3:DeleteObject"]
+        denied = {"Effect": "Deny", "Action": changes, "Resource": f"{place}/{FOLDER}/*"}
         return _document(
             {"Effect": "Allow", "Action": may, "Resource": [place, f"{place}/*"]},
-            {"Effect": "Deny", "Action": changes, "Resource": f"{place}/{FOLDER}/*"},
+            *(() if more else (denied,)),
         )
 
     def _step(

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -138,15 +139,19 @@ def test_a_machine_with_the_role_uses_the_bucket_and_not_the_data_of_launchers(
 ) -> None:
     signed_in(monkeypatch, account.user("ada", ALL))
     assert spotctl(*WORDS, "--yes").code == 0
-    role = account.client("iam").get_role_policy(RoleName=ROLE, PolicyName=f"bucket-{BUCKET}")
-    machine = account.user("machine", *role["PolicyDocument"]["Statement"])
+    iam, name = account.client("iam"), f"bucket-{BUCKET}"
+    of_role = iam.get_role_policy(RoleName=ROLE, PolicyName=name)["PolicyDocument"]["Statement"]
+    of_user = iam.get_user_policy(UserName="ada", PolicyName=name)["PolicyDocument"]["Statement"]
+    machine, launcher = account.user("machine", *of_role), account.user("launcher", *of_user)
     account.checks()
-    keys = machine["AWS_ACCESS_KEY_ID"], machine["AWS_SECRET_ACCESS_KEY"]
-    s3 = Session(*keys, region_name=REGION).client("s3", endpoint_url=account.url)
-    s3.put_object(Bucket=BUCKET, Key="job/checkpoint", Body=b"1")
-    assert s3.get_object(Bucket=BUCKET, Key="job/checkpoint")["Body"].read() == b"1"
-    with pytest.raises(s3.exceptions.ClientError, match=r"AccessDenied|Forbidden"):
-        s3.put_object(Bucket=BUCKET, Key="spotctl-data/set", Body=b"1")
+    for who, may_write_data in ((machine, False), (launcher, True)):
+        keys = who["AWS_ACCESS_KEY_ID"], who["AWS_SECRET_ACCESS_KEY"]
+        s3 = Session(*keys, region_name=REGION).client("s3", endpoint_url=account.url)
+        s3.put_object(Bucket=BUCKET, Key="job/checkpoint", Body=b"1")
+        assert s3.get_object(Bucket=BUCKET, Key="job/checkpoint")["Body"].read() == b"1"
+        refused = pytest.raises(s3.exceptions.ClientError, match=r"AccessDenied|Forbidden")
+        with nullcontext() if may_write_data else refused:
+            s3.put_object(Bucket=BUCKET, Key="spotctl-data/set", Body=b"1")
 
 
 def test_what_is_there_stays_and_a_bucket_with_objects_is_left(
@@ -274,7 +279,7 @@ def test_printed_commands_are_ones_of_awss_own_command_line(
     signed_in(monkeypatch, account.user("ada", ALL))
     printed = spotctl(*WORDS, "--print")
     lines = printed.out.splitlines()
-    assert len(lines) == 9
+    assert len(lines) == 10
     for line in lines:
         program, service, command, *options = shlex.split(line)
         name = "".join(word.capitalize() for word in command.split("-"))

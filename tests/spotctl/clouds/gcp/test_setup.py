@@ -6,14 +6,17 @@ import base64
 import json
 import os
 import shlex
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from spotctl.clouds.errors import ApiCall
+from spotctl.clouds.gcp.calls import ALL
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.gcp.setup import ACCOUNT, APIS, LAUNCHER, MACHINE
@@ -44,6 +47,10 @@ EVERYTHING = {
     f"{MACHINES} roles/storage.objectViewer {BUCKET}",
     f"{MACHINES} roles/storage.objectUser {BUCKET}",
 }
+
+
+Held = dict[tuple[str, str], set[str]]
+"""Members by the roles and conditions of a policy."""
 
 
 @pytest.fixture
@@ -130,6 +137,56 @@ def test_a_new_project_whose_apis_and_accounts_are_known_late(
     rivals |= {f"user:rival{number}@example.com roles/viewer {BUCKET}" for number in range(2)}
     assert server.admin.things() == {name for name in rivals if name.endswith(PROJECT)}
     assert all(server.admin.apis.values())
+
+
+MEMBERS = st.sampled_from([MEMBER, MACHINES, "user:ada@example.com", "group:all@example.com"])
+ROLES = st.sampled_from(
+    ["roles/viewer", f"projects/{PROJECT}/roles/{LAUNCHER}", f"projects/{PROJECT}/roles/{MACHINE}"]
+)
+CONDITIONS = st.sampled_from(
+    ["", "true", 'resource.name.extract("/instances/{name}").startsWith("spotctl-")']
+)
+HELD = st.dictionaries(st.tuples(ROLES, CONDITIONS), st.sets(MEMBERS, min_size=1), max_size=4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(HELD)
+def test_policies_of_others_are_as_they_were_after_undoing(held: Held) -> None:
+    """Whoever has a right already keeps it, and nothing else of a policy is touched."""
+    server = GcpServer(Records())
+    admin, audits = server.admin, [{"service": "allServices"}]
+    document = (
+        {"includedPermissions": [*ALL]},
+        {"includedPermissions": ["compute.instances.delete"]},
+    )
+    admin.roles |= dict(zip((LAUNCHER, MACHINE), document, strict=True))
+    admin.accounts[EMAIL] = {"email": EMAIL, "uniqueId": "1"}
+    bindings = [
+        {"role": role, "members": sorted(members)}
+        | ({"condition": {"title": "own", "expression": text}} if text else {})
+        for (role, text), members in held.items()
+    ]
+    policy = {"etag": "1", "version": 3, "bindings": bindings, "auditConfigs": audits}
+    admin.policies[PROJECT] = policy
+    with tempfile.TemporaryDirectory() as folder:
+        given_words = {**server.environment(), "SPOTCTL_HOME": folder}
+        given_words["SPOTCTL_GCP"] = 'ssh_from = ["10.0.0.0/8"]'
+        made = spotctl(*WORDS, "--yes", **given_words)
+        assert made.code == 0, made.err
+        now = held_in(admin.policies[PROJECT])
+        assert all(members <= now[key] for key, members in held.items())
+        assert MEMBER in now[f"projects/{PROJECT}/roles/{LAUNCHER}", ""]
+        assert spotctl(*WORDS, "--undo", **given_words).code == 0
+    assert held_in(admin.policies[PROJECT]) == held
+    assert admin.policies[PROJECT]["auditConfigs"] == audits
+    server.close()
+
+
+def held_in(policy: dict[str, Any]) -> Held:
+    return {
+        (each["role"], each.get("condition", {}).get("expression", "")): set(each["members"])
+        for each in policy["bindings"]
+    }
 
 
 def test_roles_that_were_deleted_come_back_within_a_week(server: GcpServer) -> None:
