@@ -26,7 +26,9 @@ from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths, make_private_folder
 
 _SECONDS = 10.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
+_FIRST_PAUSE, _LONGEST_PAUSE, _SAID_AT = 0.2, 10.0, 4
+_SETTLES_LONGER = 5
+"""How many times as long a cloud may need for what it begins, such as Azure for a provider."""
 
 Send = Callable[..., Any]
 """Makes a call to a cloud, whose name and arguments are given, and returns the answer."""
@@ -156,18 +158,18 @@ def make_all(steps: Sequence[SetupStep], record: SetupRecord, say: Callable[[str
     try:
         for step in steps:
             if step.is_old:
-                _patiently(step.make)
+                _patiently(step.make, step, say)
                 say(f"renewed {step.what}")
                 continue
             if step.name in record.made() and step.undo is not None:
                 # A command that was killed has left a part of it, or nothing.
                 with suppress(CloudError, SpotctlError):
-                    _patiently(step.undo)
+                    _patiently(step.undo, step, say)
             record.note(step.name, whole=False)
             begun.append(step)
-            _patiently(step.make)
+            _patiently(step.make, step, say)
             if step.settles:
-                _patiently(partial(_settled, step))
+                _patiently(partial(_settled, step), step, say, _SETTLES_LONGER)
             record.note(step.name, whole=True)
             say(f"made {step.what}")
     except (CloudError, SpotctlError):
@@ -175,17 +177,22 @@ def make_all(steps: Sequence[SetupStep], record: SetupRecord, say: Callable[[str
         raise
 
 
-def _patiently(act: Callable[[], object]) -> None:
+def _patiently(
+    act: Callable[[], object], step: SetupStep, say: Callable[[str], object], times: int = 1
+) -> None:
     """Does something again as long as the cloud does not know yet what it needs for that."""
     import stamina
 
     for attempt in stamina.retry_context(
         on=NotYet,
         attempts=None,
-        timeout=MADE_WITHIN / SECOND,
+        timeout=times * MADE_WITHIN / SECOND,
         wait_initial=_FIRST_PAUSE,
+        wait_jitter=_FIRST_PAUSE,
         wait_max=_LONGEST_PAUSE,
     ):
+        if attempt.num == _SAID_AT:
+            say(f"waiting for the cloud: {step.what}")
         with attempt:
             act()
 
@@ -211,7 +218,7 @@ def undo_all(
         try:
             # It may not have been made, or is gone.
             with suppress(UnknownResource):
-                _patiently(step.undo)
+                _patiently(step.undo, step, say)
                 if ours[step.name]:
                     say(f"removed {step.what}")
         except (CloudError, SpotctlError) as error:
