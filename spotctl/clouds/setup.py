@@ -173,7 +173,8 @@ def make_all(steps: Sequence[SetupStep], record: SetupRecord, say: Callable[[str
             record.note(step.name, whole=True)
             say(f"made {step.what}")
     except (CloudError, SpotctlError):
-        undo_all(begun, record, say)
+        for left in undo_all(begun, record, say):
+            say(f"left: {left}")
         raise
 
 

@@ -229,18 +229,16 @@ def test_a_missing_right_is_named_and_nothing_is_half_made(azure: Subscription, 
     assert azure_settings() == AzureMachineSettings()
 
 
-@pytest.mark.parametrize("calls", range(1, 10))
-def test_a_command_that_was_killed_is_repeated_and_undone(
-    azure: Subscription, monkeypatch: pytest.MonkeyPatch, calls: int
-) -> None:
-    class Killed(BaseException):
-        pass
+class Killed(BaseException):
+    pass
 
+
+def killed_after(azure: Subscription, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    """Sets up until a change was made, whose answer is lost."""
     usual = AzureSession.carry_out
 
     def carry_out(self: AzureSession, *given: Any, **options: Any) -> Any:  # noqa: ANN401
         answer = usual(self, *given, **options)
-        # The call was made, and its answer is lost.
         if azure.changes() == calls:
             raise Killed
         return answer
@@ -249,11 +247,33 @@ def test_a_command_that_was_killed_is_repeated_and_undone(
         patched.setattr(AzureSession, "carry_out", carry_out)
         with pytest.raises(Killed):
             spotctl(*WORDS, "--yes")
+
+
+@pytest.mark.parametrize("calls", range(1, 10))
+def test_a_command_that_was_killed_is_repeated_and_undone(
+    azure: Subscription, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    killed_after(azure, monkeypatch, calls)
     made = spotctl(*WORDS, "--yes")
     assert made.code == 0, made.err
     assert azure.things() == azure.everything()
     assert spotctl(*WORDS, "--undo").code == 0
     gone(azure)
+
+
+def test_blobs_that_came_after_a_kill_are_kept_whatever_fails(
+    azure: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_after(azure, monkeypatch, 4)
+    azure.server.buckets.store.others["spotctl"].objects["kept"] = Stored(b"1")
+    azure.server.access.denied.add(f"{IDENTITIES}/write")
+    refused = spotctl(*WORDS, "--yes")
+    assert (refused.code, "still holds kept" in refused.err) == (5, True), refused.err
+    assert set(azure.server.buckets.store.others["spotctl"].objects) == {"kept"}
+    azure.server.access.denied.clear()
+    assert spotctl(*WORDS, "--yes").code == 0
+    assert azure.things() == azure.everything()
+    assert set(azure.server.buckets.store.others["spotctl"].objects) == {"kept"}
 
 
 FLAGS = {
