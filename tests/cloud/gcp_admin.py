@@ -223,16 +223,15 @@ class GcpAdmin:
 
     def _get_account(self, _: Request, name: str) -> Json:
         self._check("iam.serviceAccounts.get")
-        account = self._account(name)
-        self._hidden[name] -= 1
-        if self._hidden[name] >= 0:
-            text = "Permission iam.serviceAccounts.get is required to perform this operation on"
-            raise Refusal(403, f"{text} service account {name}.", "PERMISSION_DENIED")
-        return account
+        return self._account(name)
 
     def _account(self, name: str) -> Json:
         if name not in self.accounts:
             raise Refusal(404, f"Unknown service account {name}", "NOT_FOUND")
+        self._hidden[name] -= 1
+        if self._hidden[name] >= 0:
+            text = "Permission iam.serviceAccounts.get is required to perform this operation on"
+            raise Refusal(403, f"{text} service account {name}.", "PERMISSION_DENIED")
         return self.accounts[name]
 
     def _create_account(self, request: Request) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from tests.cloud.azure_admin import ACCOUNTS, IDENTITIES
 from tests.cloud.azure_state import Item
 from tests.cloud.host import Records
 from tests.servers.azure import SUBSCRIPTION
-from tests.servers.loopback import Fault, Reply, serving
+from tests.servers.loopback import Fault, Reply, Request, serving
 from tests.servers.objects import Stored, error
 from tests.spotctl.clouds.planned import plan
 from tests.spotctl.command_line import spotctl
@@ -158,6 +158,35 @@ def test_a_new_subscription_that_is_slow_to_know_what_was_made(azure: Subscripti
     undone = spotctl(*WORDS, "--undo")
     assert undone.code == 0, undone.err
     gone(azure)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("containers/spotctl", 409, "StorageAccountIsNotProvisioned"),
+        ("containers/spotctl", 409, "ContainerBeingDeleted"),
+        ("/resourceGroups/spotctl", 409, "ResourceGroupBeingDeleted"),
+        (IDENTITIES, 409, "MissingSubscriptionRegistration"),
+        ("/roleAssignments/", 400, "RoleDefinitionDoesNotExist"),
+        ("/roleAssignments/", 400, "PrincipalNotFound"),
+    ],
+)
+def test_what_succeeds_a_little_later_is_asked_for_again(
+    azure: Subscription, path: str, status: int, code: str
+) -> None:
+    refusal = Reply.of_json({"error": {"code": code, "message": "not yet"}}, status)
+    # Looking at it is answered first.
+    skip = sum(path in request.path for request in looked(azure))
+    azure.server.server.faults.append(Fault(path, refusal, skip=skip))
+    made = spotctl(*WORDS, "--yes")
+    assert (made.code, azure.server.server.faults[0].times) == (0, 0), made.err
+    assert azure.things() == azure.everything()
+
+
+def looked(azure: Subscription) -> Sequence[Request]:
+    """The requests of a command that makes nothing."""
+    assert spotctl(*WORDS).code == 2
+    return azure.server.server.requests
 
 
 def test_older_roles_and_conditions_are_renewed_and_stay(azure: Subscription) -> None:
