@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,8 +121,10 @@ def test_a_subscription_is_set_up_once_and_only_what_was_made_is_removed(
 
 def gone(azure: Subscription, before: set[str] | None = None) -> None:
     """Groups are deleted some time after Azure was asked to."""
-    while any(left.id == "spotctl" for left in azure.server.resources()):
-        pass
+    group = azure.server._groups.get("spotctl")
+    assert group is None or group.state == "Deleting"
+    while "spotctl" in azure.server._groups:
+        time.sleep(0.01)
     assert azure.things() == (before or set())
 
 
