@@ -23,7 +23,9 @@ def setup(
     ] = "",
     type_: Annotated[
         list[str] | None,
-        typer.Option("--type", help="A machine type for which quotas are asked for. Repeatable."),
+        typer.Option(
+            "--type", help="A machine type for which quotas of AWS are asked for. Repeatable."
+        ),
     ] = None,
     undo: Annotated[
         bool, typer.Option("--undo", help="Remove what this command has made, and nothing else.")
@@ -34,8 +36,8 @@ def setup(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Set up an account: rights for launches, the machines' identity, a bucket, quotas, and ssh from
-    this computer.
+    """Set up an account: rights for launches, the machines' identity, a bucket, quotas on AWS, and ssh
+    from this computer.
 
     Shows what is there and what it would make, and asks. It can be repeated: it makes only what is
     missing. If something fails, it removes what it had made. Costs nothing by itself.
@@ -75,9 +77,10 @@ def setup(
             raise typer.Exit(1 if left else 0)
 
         lacking = missing(steps, record)
+        old = {step.name: step.is_old for step in lacking}
+        states = {None: "is there  ", False: "would make", True: "is older  "}
         for step in steps:
-            state = "would make" if step in lacking else "is there  "
-            session.remark(f"{state}  {step.what}")
+            session.remark(f"{states[old.get(step.name)]}  {step.what}")
         if lacking and not (yes or _confirmed()):
             raise typer.Exit(2)
         make_all(lacking, record, session.remark)
@@ -93,30 +96,16 @@ def _of_this_computer(
     session: Session, cloud: str, record: SetupRecord, *, undo: bool
 ) -> Sequence[SetupStep]:
     """The step that admits this computer to machines; none where the settings admit somebody."""
-    from functools import partial
-
-    from spotctl.clouds.setup import SetupStep, public_address
-    from spotctl.home.config import FILE_NAME
-    from spotctl.home.config_file import added, taken_away
+    from spotctl.clouds.setup import public_address, setting_step
 
     own = next((name for name in record.made() if name.startswith("ssh_from ")), "")
     table = session.settings.tables.get(cloud)
     networks = ("ssh_from", "security_groups", "security_group", "network_tags")
-    is_set = any(getattr(table, name, None) for name in networks)
-    if (is_set or undo) and not own:
+    if not own and (undo or any(getattr(table, name, None) for name in networks)):
         return ()
     address = own.removeprefix("ssh_from ") or public_address(session.settings)
-    path, line = session.settings.home / FILE_NAME, ("ssh_from", (address,))
-    return [
-        SetupStep(
-            f"ssh_from {address}",
-            f"setting ssh_from in [{cloud}]: machines admit ssh from {address}",
-            lambda: is_set,
-            partial(added, path, cloud, *line),
-            partial(taken_away, path, *line),
-            (),
-        )
-    ]
+    why = f"machines admit ssh from {address}"
+    return [setting_step(session.settings, cloud, "ssh_from", (address,), why)]
 
 
 def _confirmed() -> bool:

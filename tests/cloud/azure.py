@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 
 from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.azure_access import SKIP, Access, parameters, spelled
+from tests.cloud.azure_admin import AzureAdmin
 from tests.cloud.azure_fleet import (
     GRACE_SECONDS,
     IDENTITY,
@@ -90,6 +91,9 @@ class AzureServer:
         self._stack = ExitStack()
         self.server = self._stack.enter_context(serving(self))
         self.buckets = AzureBuckets(host, self.fleet.storage_tokens.__contains__)
+        self.admin = AzureAdmin(
+            self.access, self.fleet, self._group, self.unregistered, lambda: self.buckets.store
+        )
         self.fleet.url = self.server.url
         self.fleet.variables = {"AZURE_STORAGE_BLOB_ENDPOINT": self.buckets.inside}
 
@@ -176,16 +180,12 @@ class AzureServer:
             self._activity,
         )
         yield "GET", re.escape(IDENTITY), self._get_identity
+        yield from self.admin.routes()
         yield "GET", rf"{_PREFIX}/providers/microsoft\.authorization/permissions", self._permissions
         yield (
             "GET",
             rf"{_PREFIX}/providers/microsoft\.authorization/roledefinitions",
             self._list_roles,
-        )
-        yield (
-            "GET",
-            rf"{_PREFIX}/providers/microsoft\.authorization/roleassignments",
-            self._list_assignments,
         )
         yield (
             "PUT",
@@ -291,7 +291,9 @@ class AzureServer:
     def _list_resources(self, request: Request, group: str) -> Reply:
         parameters(request, GROUPS)
         self.access.check(request, "Microsoft.Resources/subscriptions/resourceGroups/read", group)
-        items = self._group(group).items.values()
+        items = [*self._group(group).items.values()]
+        gone, self.admin.gone = self.admin.gone[:1], self.admin.gone[1:]
+        items += [item for name, item in gone if name == group.lower()]
         shown = [
             {"id": item.id, "name": item.name, "type": item.kind, "location": item.body["location"]}
             | ({"tags": dict(item.tags)} if item.tags else {})
@@ -545,25 +547,13 @@ class AzureServer:
     def _list_roles(self, request: Request) -> Reply:
         self.access.check(request, "Microsoft.Authorization/roleDefinitions/read", _PREFIX)
         asked = parameters(request, "Microsoft.Authorization/roleDefinitions", "$filter")
-        filtered = [role for role in self.roles if asked["$filter"] == f"roleName eq '{role}'"]
-        return Reply.of_json(
-            {
-                "value": [
-                    {"id": role_id(role), "properties": {"roleName": role}} for role in filtered
-                ]
-            }
-        )
-
-    def _list_assignments(self, request: Request) -> Reply:
-        """The assignments at the subscription, of one principal."""
-        self.access.check(request, "Microsoft.Authorization/roleAssignments/read", _PREFIX)
-        asked = parameters(request, "Microsoft.Authorization/roleAssignments", "$filter")["$filter"]
-        wide = (
-            who for who in self.access.everywhere if asked == f"atScope() and assignedTo('{who}')"
-        )
-        return Reply.of_json(
-            {"value": [{"properties": {"principalId": who, "scope": _PREFIX}} for who in wide]}
-        )
+        known = [{"id": role_id(each), "properties": {"roleName": each}} for each in self.roles]
+        filtered = [
+            each
+            for each in (*known, *self.admin.roles.values())
+            if asked["$filter"] == f"roleName eq '{each['properties']['roleName']}'"
+        ]
+        return Reply.of_json({"value": filtered})
 
     def _assign_role(self, request: Request, group: str, name: str) -> Reply:
         """The role of machines, for a principal of the directory; a name belongs to one
@@ -574,6 +564,7 @@ class AzureServer:
         uuid.UUID(name)
         values = request.json()["properties"]
         known = {role_id(role) for role in self.roles}
+        known |= {str(role["id"]) for role in self.admin.roles.values()}
         if (
             set(values) != {"roleDefinitionId", "principalId", "principalType"}
             or values["roleDefinitionId"] not in known
@@ -600,7 +591,7 @@ class AzureServer:
     def _get_provider(self, request: Request, namespace: str) -> Reply:
         parameters(request, GROUPS)
         self.access.check(request, "Microsoft.Resources/subscriptions/providers/read", _PREFIX)
-        state = "NotRegistered" if namespace.lower() in self.unregistered else "Registered"
+        state = self.admin.state_of(namespace)
         return Reply.of_json({"namespace": namespace, "registrationState": state})
 
     def _list_images(self, request: Request, publisher: str, offer: str, sku: str) -> Reply:

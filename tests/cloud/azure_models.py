@@ -82,6 +82,7 @@ def newest_versions() -> Mapping[str, str]:
         "microsoft.authorization": "2022-04-01",
         "microsoft.insights": "2015-04-01",
         "microsoft.managedidentity": "2024-11-30",
+        "microsoft.storage": "2023-05-01",
     }
 
 

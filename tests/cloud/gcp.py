@@ -20,6 +20,7 @@ from google.protobuf.json_format import MessageToDict
 from spotctl.clouds.gcp.session import ACT_AS
 from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.buckets import GoogleBuckets
+from tests.cloud.gcp_admin import GcpAdmin
 from tests.cloud.gcp_fields import check_instance, check_name, checked
 from tests.cloud.gcp_filters import filter_of
 from tests.cloud.gcp_policies import PlacementPolicies
@@ -80,6 +81,8 @@ class GcpServer:
         self.unreachable: set[str] = set()
         self.http: LoopbackServer = self._open.enter_context(serving(self))
         self.buckets = GoogleBuckets(host, self.project.tokens.__contains__)
+        self.admin = GcpAdmin(self.denied, lambda: self.buckets.store)
+        self.buckets.admin = self.admin.answer
         self.project.admits_ssh = self._admits_ssh
         self.project.port = int(self.http.url.rpartition(":")[2])
         self.project.variables = {"CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": self.buckets.inside}
@@ -91,6 +94,7 @@ class GcpServer:
             "SPOTCTL_GCP_BILLING_ENDPOINT": self.http.url,
             "SPOTCTL_GCP_RESOURCE_MANAGER_ENDPOINT": self.http.url,
             "SPOTCTL_GCP_IAM_ENDPOINT": self.http.url,
+            "SPOTCTL_GCP_SERVICE_USAGE_ENDPOINT": self.http.url,
             **self.buckets.environment(),
         }
 
@@ -145,7 +149,11 @@ class GcpServer:
     def answer(self, request: Request) -> Reply:
         if request.method == "POST" and re.fullmatch(_TESTED, request.path):
             (asked,) = request.json().values()
-            return Reply.of_json({"permissions": [one for one in asked if one not in self.denied]})
+            whose = request.path.partition(":")[0].rpartition("/")[2]
+            granted = [one for one in asked if self.admin.allows(one, whose)]
+            return Reply.of_json({"permissions": granted})
+        if "authorization" not in request.headers and (reply := self.admin.answer(request)):
+            return reply
         for pattern, handler in self._routes().items():
             if match := re.fullmatch(pattern, f"{request.method} {request.path}"):
                 try:

@@ -168,7 +168,7 @@ MORE = {
         "azure", NOT_IN_TIME, "quotas allow at most 0 (azure/eastus=0 vCPUs)", _no_spot_quota_azure
     ),
     "managed identity that does not exist": Case(
-        "azure", FAILED, "az identity create", identity=NO_IDENTITY
+        "azure", FAILED, "spotctl setup azure", identity=NO_IDENTITY
     ),
 }
 CHOSEN = {**CASES, **(MORE if EVERYTHING else {})}

@@ -2,14 +2,14 @@
 check who asks.
 
 S3 is moto in a process of its own, with authentication: the launcher has the keys of a user, and
-machines those of their role, with the policy of docs/aws.md. Blob Storage is Azurite (see
+machines those of their role, with the policy that `spotctl setup aws` makes. Blob Storage is Azurite (see
 `tests.servers.azurite`). Everything else of the clouds is simulated as in other tests.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -31,6 +31,7 @@ from tests.cloud.machine_init import REGISTRY
 from tests.cloud.test_launch import running, spot
 from tests.servers.azurite import LOCATION, AzuriteUser, azurite, new_token
 from tests.servers.processes import listening
+from tests.spotctl.command_line import spotctl
 
 JOB = """\
 name: counting
@@ -92,7 +93,7 @@ def _on_s3(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[World]:
         root = Session("root", "root", region_name="us-east-1")
         iam, sts, s3 = (root.client(name, endpoint_url=url) for name in ("iam", "sts", "s3"))
         s3.create_bucket(Bucket="results")
-        allow, deny = _documented_policy()["Statement"]
+        allow, deny = _policy_of_machines(url)
         iam.create_user(UserName="launcher")
         iam.put_user_policy(UserName="launcher", PolicyName="bucket", PolicyDocument=_policy(allow))
         role = iam.create_role(RoleName=_ROLE, AssumeRolePolicyDocument=_TRUST)["Role"]["Arn"]
@@ -118,11 +119,15 @@ def _on_s3(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[World]:
         yield _world(cloud, "s3://results", launchers, MACHINE, monkeypatch)
 
 
-def _documented_policy() -> dict[str, list[object]]:
-    """The policy of the role in docs/aws.md, for this bucket."""
-    page = Path(__file__).parents[2].joinpath("docs", "aws.md").read_text(encoding="utf-8")
-    (found,) = re.findall(r"--policy-name bucket --policy-document '(.*?)'", page, re.DOTALL)
-    return dict(json.loads(found.replace("my-bucket", "results")))
+def _policy_of_machines(url: str) -> list[object]:
+    """The statements of the role that `spotctl setup aws` would make, for this bucket."""
+    keys = {"AWS_ACCESS_KEY_ID": "root", "AWS_SECRET_ACCESS_KEY": "root", "AWS_ENDPOINT_URL": url}
+    printed = spotctl("setup", "aws", "--region", "us-east-1", "--print", **keys)
+    (line,) = (line for line in printed.out.splitlines() if "--policy-name bucket-" in line)
+    words = shlex.split(line)
+    bucket = words[words.index("--policy-name") + 1].removeprefix("bucket-")
+    document = words[words.index("--policy-document") + 1].replace(bucket, "results")
+    return list(json.loads(document)["Statement"])
 
 
 def _policy(*statements: object) -> str:

@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from typing import Any
 
-from pricing_data.errors import CloudError, UnknownResource
+from spotctl.agent.data.sets import FOLDER
 from spotctl.clouds.aws.cloud import AwsSettings, partition_of
 from spotctl.clouds.aws.doctor import document
 from spotctl.clouds.aws.machine_types import shipped
 from spotctl.clouds.aws.orders import pool_of
-from spotctl.clouds.aws.session import AwsClient, AwsSession, Service
-from spotctl.clouds.setup import SetupStep
+from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
+from spotctl.clouds.setup import SetupStep, step_of_calls
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG, installation_id
 
 ROLE, POLICY = "spotctl", "spotctl-launcher"
 _SSO = "AWSReservedSSO_"
-_DATA = "spotctl-data/*"
 _WAITING = ("PENDING", "CASE_OPENED", "APPROVED")
 
 Client = Callable[[Service], AwsClient]
@@ -70,13 +69,33 @@ class _Steps:
     def launcher(self, arn: str) -> Iterator[SetupStep]:
         """The policy of `spotctl doctor --policy aws`, for the user or role that is signed in."""
         own = f"arn:{self._partition}:iam::{self._account}:policy/{POLICY}"
-        document = self._rent_policy()
+        named, iam = {"PolicyArn": own}, self._client("iam")
+        document = {"PolicyDocument": self._rent_policy()}
+
+        def is_same() -> bool | None:
+            version = iam.call("GetPolicy", **named)["Policy"]["DefaultVersionId"]
+            kept = iam.call("GetPolicyVersion", **named, VersionId=version)["PolicyVersion"]
+            return _is_same(document["PolicyDocument"], "Document", kept)
+
+        def without_old_versions(operation: str, **given: object) -> None:
+            """AWS keeps five versions at most, and deletes no policy that has more than one."""
+            pages = iam.pages("ListPolicyVersions", "Versions", **named)
+            for row in [row for page in pages for row in page["Versions"]]:
+                if not row["IsDefaultVersion"]:
+                    iam.call("DeletePolicyVersion", **named, VersionId=row["VersionId"])
+            iam.call(operation, **named, **given)
+
         yield self._step(
             f"policy {POLICY}",
             f"policy {POLICY}, which allows launches",
-            ("GetPolicy", {"PolicyArn": own}),
-            [("CreatePolicy", {"PolicyName": POLICY, "PolicyDocument": document, "Tags": True})],
-            [("DeletePolicy", {"PolicyArn": own})],
+            is_same,
+            [("CreatePolicy", {"PolicyName": POLICY, **document, "Tags": True})],
+            None,
+        )._replace(
+            undo=partial(without_old_versions, "DeletePolicy"),
+            renew=partial(
+                without_old_versions, "CreatePolicyVersion", **document, SetAsDefault=True
+            ),
         )
 
         kind, _, path = arn.rpartition(":")[2].partition("/")
@@ -103,6 +122,16 @@ class _Steps:
             is_attached,
             [(f"Attach{noun}Policy", attached)],
             [(f"Detach{noun}Policy", attached)],
+        )
+        inline = {**holder, "PolicyName": f"bucket-{self._bucket}"}
+        text = self._bucket_policy("s3:GetBucketLocation")
+        yield self._step(
+            f"bucket {self._bucket} of {name}",
+            f"right of {noun.lower()} {name} to use s3://{self._bucket}",
+            (f"Get{noun}Policy", inline),
+            [(f"Put{noun}Policy", {**inline, "PolicyDocument": text})],
+            [(f"Delete{noun}Policy", inline)],
+            is_same=partial(_is_same, text, "PolicyDocument"),
         )
 
     def bucket_step(self) -> SetupStep:
@@ -151,6 +180,7 @@ class _Steps:
                 ("GetRolePolicy", inline),
                 [("PutRolePolicy", {**inline, "PolicyDocument": text})],
                 [("DeleteRolePolicy", inline)],
+                is_same=partial(_is_same, text, "PolicyDocument"),
             )
 
         profile = {"InstanceProfileName": ROLE}
@@ -204,49 +234,45 @@ class _Steps:
     def _rent_policy(self) -> str:
         return json.dumps(document("aws", self._settings, self._region))
 
-    def _bucket_policy(self) -> str:
-        """Everything in the bucket, except for data folders, which launchers alone write."""
+    def _bucket_policy(self, *more: str) -> str:
+        """The right to everything in the bucket, except for data folders, which launchers alone
+        write; they have `more` rights."""
         place = f"arn:{self._partition}:s3:::{self._bucket}"
-        may = ["s3:*Object", "s3:ListBucket*", "s3:AbortMultipartUpload"]
+        may = ["s3:*Object", "s3:ListBucket*", "s3:AbortMultipartUpload", *more]
         changes = ["s3:PutObject", "s3:DeleteObject"]
+        denied = {"Effect": "Deny", "Action": changes, "Resource": f"{place}/{FOLDER}/*"}
         return _document(
             {"Effect": "Allow", "Action": may, "Resource": [place, f"{place}/*"]},
-            {"Effect": "Deny", "Action": changes, "Resource": f"{place}/{_DATA}"},
+            *(() if more else (denied,)),
         )
 
     def _step(
         self,
         name: str,
         what: str,
-        look: tuple[str, Mapping[str, Any]] | Callable[[], bool],
+        look: tuple[str, Mapping[str, Any]] | Callable[[], bool | None],
         make: Sequence[tuple[str, dict[str, Any]]],
         undo: Sequence[tuple[str, Mapping[str, Any]]] | None,
         service: Service = "iam",
+        **options: Any,  # noqa: ANN401 - those of `step_of_calls`
     ) -> SetupStep:
         """A row of calls of one service."""
         for _, given in make:
             if given.get("Tags") is True:
                 given["Tags"] = self._tags
-        is_there = look if callable(look) else partial(self._finds, service, *look)
-        calls = partial(self._call_all, service)
-        removes = None if undo is None else partial(calls, undo)
-        commands = tuple(_command(service, self._region, *call) for call in make)
-        return SetupStep(name, what, is_there, partial(calls, make), removes, commands)
+        send = partial(self._send, service)
+        step = step_of_calls(send, name, what, look, make, undo, **options)
+        return step._replace(
+            commands=tuple(_command(service, self._region, *call) for call in make)
+        )
 
-    def _finds(self, service: Service, operation: str, given: Mapping[str, Any]) -> bool:
-        try:
-            self._client(service).call(operation, **given)
-        except UnknownResource:
-            return False
-        return True
+    def _send(self, service: Service, operation: str, given: Mapping[str, Any]) -> AwsAnswer:
+        return self._client(service).call(operation, **given)
 
-    def _call_all(self, service: Service, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Makes all calls. Of those that remove, the last one tells whether anything is left."""
-        for operation, given in calls[:-1]:
-            with suppress(CloudError) if operation.startswith("Remove") else nullcontext():
-                self._client(service).call(operation, **given)
-        operation, given = calls[-1]
-        self._client(service).call(operation, **given)
+
+def _is_same(text: str, key: str, kept: Mapping[str, Any]) -> bool | None:
+    """Whether a policy that exists is as it would be made; None if not."""
+    return kept[key] == json.loads(text) or None
 
 
 def _document(*statements: Mapping[str, Any]) -> str:

@@ -156,11 +156,8 @@ class AzureBuyer:
         if identity is None:
             raise BadRequest(
                 "Machines on Azure need a managed identity to delete themselves with: a machine "
-                "that is only"
-                " switched off is still billed; create one (az identity create), give it the role "
-                "that"
-                " `spotctl doctor --policy azure-machines` prints, and set identity in [azure] to "
-                "its resource id"
+                "that is only switched off is still billed; make one with spotctl setup azure, or "
+                "set identity in [azure] to the resource id of yours"
             )
 
         settings = self._settings

@@ -74,7 +74,7 @@ MACHINE_PERMISSIONS: Final = tuple(
 """Needed by the machines' managed identity, with which a machine deletes itself and its disk,
 interface and address."""
 
-_BY_ID = {
+BY_ID = {
     "read": "get_by_id",
     "write": "begin_create_or_update_by_id",
     "delete": "begin_delete_by_id",
@@ -84,7 +84,7 @@ _CallRow = tuple[str, tuple[str, ...], str]
 
 def _by_id(action: str, kind: str, version: str = NETWORK_VERSION) -> _CallRow:
     """Reads, writes or deletes a resource of a kind whose own SDK is not installed, by its id."""
-    return f"resources.resources.{_BY_ID[action]}", (f"{kind}/{action}",), version
+    return f"resources.resources.{BY_ID[action]}", (f"{kind}/{action}",), version
 
 
 class ArmCall(Enum):

@@ -123,7 +123,7 @@ class AzureSettings:
 
 
 ACCOUNT = CloudAccount(
-    "run az login, and set AZURE_SUBSCRIPTION_ID",
+    "run az login, and set AZURE_SUBSCRIPTION_ID; then spotctl setup azure",
     "docs/azure.md#once-per-subscription",
     variables=("AZURE_CLIENT_ID", "AZURE_SUBSCRIPTION_ID"),
     files=(("AZURE_CONFIG_DIR", "~/.azure", "azureProfile.json"),),

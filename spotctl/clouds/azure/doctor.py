@@ -139,12 +139,12 @@ def _identity(session: AzureSession, identity: str | None) -> Finding:
     """Checks that the managed identity exists with which machines delete themselves."""
     if identity is None:
         unset = "not set, so no machines can be rented"
-        return Finding("azure", "identity", Level.NOTE, unset, "see docs/azure.md")
+        return Finding("azure", "identity", Level.NOTE, unset, "spotctl setup azure makes one")
 
     calls, name = AzureCalls(session), identity.rpartition("/")[2]
     known = calls.find(Operation.GET_IDENTITY, identity)
     if known is None:
-        cure = "create it with az identity create, or correct identity in [azure]"
+        cure = "make it with spotctl setup azure, or correct identity in [azure]"
         return Finding("azure", "identity", Level.FAILS, f"{identity} does not exist", cure)
 
     principal = known["properties"]["principalId"]
@@ -212,7 +212,7 @@ class AzureNeeds(OrderNeeds[AzureBuyer, AzureMachineSettings, MachineRequest]):
     def _identity(self) -> str:
         identity = self.buyer.identity_of(self.request)
         if self.buyer.calls.find(Operation.GET_IDENTITY, identity) is None:
-            cure = "az identity create, or correct identity in [azure]"
+            cure = "make it with spotctl setup azure, or correct identity in [azure]"
             raise BadRequest(f"{identity} does not exist; {cure}")
         return identity.rpartition("/")[2]
 
@@ -221,11 +221,7 @@ class AzureNeeds(OrderNeeds[AzureBuyer, AzureMachineSettings, MachineRequest]):
         if not self.buyer.calls.listed(
             Operation.LIST_ROLES, scope, filter=f"roleName eq '{MACHINE_ROLE}'"
         ):
-            create = (
-                "spotctl doctor --policy azure-machines > machines.json, then az role definition "
-                "create"
-            )
-            raise BadRequest(f"it does not exist; {create} --role-definition machines.json")
+            raise BadRequest("it does not exist; make it with spotctl setup azure")
         return "exists"
 
     def _way_in(self) -> str:

@@ -78,8 +78,7 @@ class RunGroups:
             if not roles:
                 problem = (
                     f"the subscription has no role {MACHINE_ROLE}, which machines need to delete "
-                    "themselves: create it from what spotctl doctor --policy azure-machines "
-                    "prints (az role definition create)"
+                    "themselves; make it with spotctl setup azure"
                 )
                 raise BadRequest(problem)
             self._role = str(roles[0]["id"])

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -45,7 +46,9 @@ _LONGEST_MESSAGE = 160
 _LONGEST_CAUSE = 500
 _LATER = "try again later"
 VALIDATION_SECONDS = 120.0
-"""How long the validation of an order may take."""
+"""How long the validation of an order may take, or what is waited for."""
+
+POLL_SECONDS = 1.0
 
 
 _CLIENTS: Mapping[str, str] = {
@@ -179,6 +182,17 @@ class AzureSession:
         """The id of the subscription as a resource."""
         return f"/subscriptions/{self.subscription}"
 
+    def principal(self) -> tuple[str, str]:
+        """The object id and the kind of who is signed in; empty if the sign-in's tokens do not say
+        it."""
+        token, _ = storage_token(self._settings)
+        with suppress(IndexError, KeyError, ValueError):
+            claims = json.loads(urlsafe_b64decode(token.split(".")[1] + "=="))
+            # Only users delegate scopes to an application, such as the Azure CLI.
+            kind = "User" if "scp" in claims else "ServicePrincipal"
+            return str(claims["oid"]), kind
+        return "", ""
+
     @property
     def host(self) -> str:
         """The host of the management endpoint."""
@@ -212,19 +226,20 @@ class AzureSession:
         method: str,
         *named: Any,  # noqa: ANN401
         owner: str = "",
+        waits: bool = False,
         **options: Any,  # noqa: ANN401
     ) -> ArmAnswer:  # as the SDKs declare them
         """Calls `CLIENT.GROUP.METHOD` of an SDK, and returns the answer as Resource Manager sent
         it.
 
-        What Azure is still carrying out is not waited for, except validations. `owner` is a
-        subscription other than the session's.
+        What Azure is still carrying out is not waited for, except validations and what `waits`.
+        `owner` is a subscription other than the session's.
         """
         with self._answered(call):
             called = self._method(method, owner)
             answer: ArmAnswer
-            if method.endswith(".begin_validate"):
-                poller = called(*named, polling_interval=1, cls=_answer_of, **options)
+            if waits or method.endswith(".begin_validate"):
+                poller = called(*named, polling_interval=POLL_SECONDS, cls=_answer_of, **options)
                 poller.wait(VALIDATION_SECONDS)
                 answer = poller.result() if poller.done() else ArmAnswer(202, {})
             elif ".begin_" in method:

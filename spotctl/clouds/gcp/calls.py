@@ -309,8 +309,8 @@ _FEW_ADDRESSES = (
     f"in [gcp], or {_RAISE_QUOTA}"
 )
 _OWN_ACCOUNT = (
-    "make a service account for the machines, and set service_account in [gcp] "
-    "(docs/google-cloud.md, step 3)"
+    "spotctl setup gcp makes a service account for the machines, or set service_account in [gcp] to "
+    "yours"
 )
 _NEW = (
     f"Google may need {MADE_WITHIN // MINUTE} minutes to know a new service account, and spotctl "

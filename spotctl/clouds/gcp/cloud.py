@@ -100,6 +100,7 @@ class GcpSettings:
     billing_endpoint: str | None = None
     resource_manager_endpoint: str | None = None
     iam_endpoint: str | None = None
+    service_usage_endpoint: str | None = None
     call_timeout_seconds: float = 60.0
     first_retry_seconds: float = 1.0
     retry_deadline_seconds: float = 60.0
@@ -115,7 +116,8 @@ class GcpSettings:
 
 
 ACCOUNT = CloudAccount(
-    "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT",
+    "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT; then spotctl setup "
+    "gcp",
     "docs/google-cloud.md#once-per-project",
     variables=("GOOGLE_APPLICATION_CREDENTIALS",),
     files=(("CLOUDSDK_CONFIG", "~/.config/gcloud", "application_default_credentials.json"),),
@@ -149,6 +151,7 @@ CLOUD = Cloud(
             "gcp_billing_endpoint": text,
             "gcp_resource_manager_endpoint": text,
             "gcp_iam_endpoint": text,
+            "gcp_service_usage_endpoint": text,
         },
         variables={"gcp_project": "GOOGLE_CLOUD_PROJECT"},
         identity="service_account",

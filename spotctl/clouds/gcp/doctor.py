@@ -84,7 +84,7 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
             default = (
                 "machines get the project's default one, which is often allowed to rent machines"
             )
-            cure = "create one that may only delete machines: docs/google-cloud.md"
+            cure = "spotctl setup gcp makes one that may only delete machines"
             yield Finding("gcp", "service account", Level.NOTE, f"not set, so {default}", cure)
             return
         given = partial(given_account, session, account)

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import google.auth
 from google.api_core import exceptions
 from google.api_core.retry import Retry
+from google.auth import jwt
 from google.auth.api_key import Credentials as ApiKey
 from google.auth.credentials import AnonymousCredentials, Credentials
 from google.auth.exceptions import GoogleAuthError, TransportError
@@ -48,8 +49,6 @@ _BILLING_PAGE_ROWS = 5000  # the largest page that Cloud Billing returns
 _NAME = re.compile(r"[a-z0-9][a-z0-9.:-]*")
 _PROJECT = "GOOGLE_CLOUD_PROJECT"
 _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
-_RESOURCE_MANAGER = "https://cloudresourcemanager.googleapis.com"
-_IAM = "https://iam.googleapis.com"
 _SLOWEST_RETRY_SECONDS = 30.0
 _LONGEST_WORDS = 500
 # The field of each service's list.
@@ -195,25 +194,55 @@ class GcpSession(AbstractContextManager["GcpSession"]):
         """Which of these permissions the identity has on the project, or on a service `account`,
         and the answer's Date header.
         """
-        if account:
-            endpoint = self._settings.iam_endpoint or _IAM
-            resource = f"projects/-/serviceAccounts/{account}"
-        else:
-            endpoint = self._settings.resource_manager_endpoint or _RESOURCE_MANAGER
-            resource = f"projects/{self.project}"
-        url = f"{endpoint}/v1/{resource}:testIamPermissions"
+        own = f"{self.projects('cloudresourcemanager')}/{self.project}"
+        resource = f"{self.projects('iam')}/-/serviceAccounts/{account}" if account else own
+        url = f"{resource}:testIamPermissions"
+        ask = partial(self.rest, call, "POST", url, {"permissions": permissions})
+        answer, date = self._answers.of((url, *permissions), ask)
+        return set(answer.get("permissions", ())), date
 
-        def ask() -> tuple[set[str], str]:
-            session: Any = AuthorizedSession(self._credentials(endpoint))  # type: ignore[no-untyped-call]
-            answer = session.post(
-                url, json={"permissions": permissions}, timeout=self._settings.call_timeout_seconds
-            )
-            if answer.status_code != 200:
-                raise exceptions.from_http_response(answer)  # type: ignore[no-untyped-call]
-            return set(answer.json().get("permissions", ())), answer.headers["date"]
+    def projects(self, service: str) -> str:
+        """Where a service without an SDK here has the things of projects."""
+        named = {
+            "cloudresourcemanager": self._settings.resource_manager_endpoint,
+            "iam": self._settings.iam_endpoint,
+            "serviceusage": self._settings.service_usage_endpoint,
+        }[service]
+        return f"{named or f'https://{service}.googleapis.com'}/v1/projects"
 
+    def rest(
+        self, call: ApiCall, method: str, url: str, body: object = None
+    ) -> tuple[dict[str, Any], str]:
+        """The answer of an API that has no SDK here, and its Date header. Only what changes nothing
+        when it is sent again is repeated."""
+        ask = partial(self._asked, method, url, body)
         with translated(call):
-            return self._answers.of((url, *permissions), ask)
+            if method in ("GET", "DELETE"):
+                ask = self._call_options()["retry"](ask)
+            return ask()
+
+    def _asked(self, method: str, url: str, body: object) -> tuple[dict[str, Any], str]:
+        session: Any = AuthorizedSession(self._credentials(url))  # type: ignore[no-untyped-call]
+        timeout = self._settings.call_timeout_seconds
+        answer = session.request(method, url, json=body, timeout=timeout)
+        if not answer.ok:
+            raise exceptions.from_http_response(answer)  # type: ignore[no-untyped-call]
+        return answer.json() if answer.content else {}, answer.headers.get("date", "")
+
+    def member(self) -> str:
+        """The identity that is signed in, as policies name it; empty if its credentials do not say
+        it."""
+        with translated(ApiCall("Google sign-in", "a token")):
+            # With all its own scopes: a user's token for fewer does not name the user.
+            credentials: Any = google.auth.default()[0]
+            if getattr(credentials, "service_account_email", "default") == "default":
+                credentials.refresh(AuthRequest())
+            if account := getattr(credentials, "service_account_email", ""):
+                return f"serviceAccount:{account}"
+            if token := getattr(credentials, "id_token", ""):
+                claims: Any = jwt.decode(token, verify=False)  # type: ignore[no-untyped-call]
+                return f"user:{claims['email']}"
+        return ""
 
     @contextmanager
     def _translated(self, call: ApiCall) -> Iterator[None]:
@@ -322,7 +351,7 @@ def error_of(error: BaseException, call: ApiCall) -> CloudError:
         error = error.cause
     # Google's own words, without the address that was called. Words that show a field's value first
     # say what is wrong with it at their end.
-    words = _detail(error, "message")
+    words = _detail(error, "message") or str(getattr(error, "message", "")).partition(": ")[2]
     said = on_one_line(Exception(words), _LONGEST_WORDS).rstrip(".") if words else first_line(error)
     problem = f"gcp: {call.what}: {said}"
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pricing_data.errors import AccessDenied, CloudError
+from spotctl.clouds.errors import NotYet
 from spotctl.clouds.setup import (
     SetupRecord,
     SetupStep,
@@ -94,6 +95,48 @@ def test_a_refusal_takes_back_what_was_made(tmp_path: Path, at: int) -> None:
     world = World(set(), {at: AccessDenied("aws: iam:CreateRole: denied", "allow it")})
     with pytest.raises(CloudError, match="iam:CreateRole"):
         make_all(world.steps(), record, said.append)
+    assert (world.parts, record.made()) == ({}, {})
+
+
+def test_what_a_cloud_does_not_know_yet_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spotctl.clouds.setup._FIRST_PAUSE", 0.001)
+    record, said = record_at(tmp_path), list[str]()
+    world = World(set(), {1: NotYet("no such account"), 3: NotYet("no such account")})
+    make_all(world.steps(), record, said.append)
+    assert (set(world.parts), len(said)) == (set("abc"), 3)
+
+    late = [False, False, False, False, True]
+    slow = world.steps()[0]._replace(name="d", what="d", is_there=lambda: late.pop(0), settles=True)
+    make_all([slow], record, said.append)
+    assert (late, said[-2:]) == ([], ["waiting for the cloud: d", "made d"])
+
+    monkeypatch.setattr("spotctl.clouds.setup.MADE_WITHIN", 1)
+    never = slow._replace(name="e", what="e", is_there=lambda: False, undo=partial(world.undo, "a"))
+    with pytest.raises(NotYet, match="still at work"):
+        make_all([never], record, said.append)
+    assert ("e" in record.made(), "a" in world.parts, "made e" in said) == (False, False, False)
+
+
+def test_what_is_older_is_renewed_and_not_written_down(tmp_path: Path) -> None:
+    record, world = record_at(tmp_path), World({"a", "b", "c"}, {})
+    state, renewed = {"a": True, "b": None, "c": None}, list[str]()
+    steps = [
+        step._replace(
+            is_there=partial(state.get, step.name), renew=partial(renewed.append, step.name)
+        )
+        for step in world.steps()
+    ]
+    record.note("c", whole=True)
+    make_all(missing(steps, record), record, str)
+    assert (renewed, world.changes, record.made()) == (["b", "c"], 0, {"c": True})
+
+
+def test_settings_that_cannot_be_written_take_back_what_was_made(tmp_path: Path) -> None:
+    record, world = record_at(tmp_path), World(set(), {5: BadRequest("config.toml: write by hand")})
+    with pytest.raises(BadRequest):
+        make_all(world.steps(), record, str)
     assert (world.parts, record.made()) == ({}, {})
 
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -138,15 +139,19 @@ def test_a_machine_with_the_role_uses_the_bucket_and_not_the_data_of_launchers(
 ) -> None:
     signed_in(monkeypatch, account.user("ada", ALL))
     assert spotctl(*WORDS, "--yes").code == 0
-    role = account.client("iam").get_role_policy(RoleName=ROLE, PolicyName=f"bucket-{BUCKET}")
-    machine = account.user("machine", *role["PolicyDocument"]["Statement"])
+    iam, name = account.client("iam"), f"bucket-{BUCKET}"
+    of_role = iam.get_role_policy(RoleName=ROLE, PolicyName=name)["PolicyDocument"]["Statement"]
+    of_user = iam.get_user_policy(UserName="ada", PolicyName=name)["PolicyDocument"]["Statement"]
+    machine, launcher = account.user("machine", *of_role), account.user("launcher", *of_user)
     account.checks()
-    keys = machine["AWS_ACCESS_KEY_ID"], machine["AWS_SECRET_ACCESS_KEY"]
-    s3 = Session(*keys, region_name=REGION).client("s3", endpoint_url=account.url)
-    s3.put_object(Bucket=BUCKET, Key="job/checkpoint", Body=b"1")
-    assert s3.get_object(Bucket=BUCKET, Key="job/checkpoint")["Body"].read() == b"1"
-    with pytest.raises(s3.exceptions.ClientError, match=r"AccessDenied|Forbidden"):
-        s3.put_object(Bucket=BUCKET, Key="spotctl-data/set", Body=b"1")
+    for who, may_write_data in ((machine, False), (launcher, True)):
+        keys = who["AWS_ACCESS_KEY_ID"], who["AWS_SECRET_ACCESS_KEY"]
+        s3 = Session(*keys, region_name=REGION).client("s3", endpoint_url=account.url)
+        s3.put_object(Bucket=BUCKET, Key="job/checkpoint", Body=b"1")
+        assert s3.get_object(Bucket=BUCKET, Key="job/checkpoint")["Body"].read() == b"1"
+        refused = pytest.raises(s3.exceptions.ClientError, match=r"AccessDenied|Forbidden")
+        with nullcontext() if may_write_data else refused:
+            s3.put_object(Bucket=BUCKET, Key="spotctl-data/set", Body=b"1")
 
 
 def test_what_is_there_stays_and_a_bucket_with_objects_is_left(
@@ -164,6 +169,48 @@ def test_what_is_there_stays_and_a_bucket_with_objects_is_left(
     undone = spotctl(*WORDS, "--undo")
     assert (undone.code, "BucketNotEmpty" in undone.err) == (1, True)
     assert account.things() == {f"role {ROLE}", f"bucket {BUCKET}"}
+
+
+def test_older_policies_are_renewed_and_stay_as_what_was_there(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iam, old = account.client("iam"), json.dumps({"Version": "2012-10-17", "Statement": [ALL]})
+    own = iam.create_policy(PolicyName=POLICY, PolicyDocument=old)["Policy"]["Arn"]
+    for _ in range(4):
+        iam.create_policy_version(PolicyArn=own, PolicyDocument=old, SetAsDefault=True)
+    iam.create_role(RoleName=ROLE, AssumeRolePolicyDocument="{}")
+    iam.put_role_policy(RoleName=ROLE, PolicyName="rent", PolicyDocument=old)
+    signed_in(monkeypatch, account.user("ada", ALL))
+    account.checks()
+
+    made = spotctl(*WORDS, "--yes")
+    assert made.code == 0, made.err
+    assert f"is older    policy {POLICY}, which allows launches" in made.err
+    assert "renewed the role's right to rent further machines" in made.err
+    again = spotctl(*WORDS, "--yes")
+    assert (again.code, "is older" in again.err, "would make" in again.err) == (0, False, False)
+    account.checks(10)
+    version = iam.get_policy(PolicyArn=own)["Policy"]["DefaultVersionId"]
+    document = iam.get_policy_version(PolicyArn=own, VersionId=version)["PolicyVersion"]["Document"]
+    assert document == iam.get_role_policy(RoleName=ROLE, PolicyName="rent")["PolicyDocument"]
+    assert document["Statement"] != [ALL]
+    account.checks()
+
+    assert spotctl(*WORDS, "--undo").code == 0
+    assert account.things() == {f"policy {POLICY}", f"role {ROLE}"}
+
+
+def test_a_policy_of_several_versions_is_removed(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed_in(monkeypatch, account.user("ada", ALL))
+    assert spotctl(*WORDS, "--yes").code == 0
+    own = f"arn:aws:iam::123456789012:policy/{POLICY}"
+    text = json.dumps({"Version": "2012-10-17", "Statement": [ALL]})
+    account.client("iam").create_policy_version(PolicyArn=own, PolicyDocument=text)
+    account.checks()
+    assert spotctl(*WORDS, "--undo").code == 0
+    assert account.things() == set()
 
 
 @pytest.mark.parametrize(
@@ -232,7 +279,7 @@ def test_printed_commands_are_ones_of_awss_own_command_line(
     signed_in(monkeypatch, account.user("ada", ALL))
     printed = spotctl(*WORDS, "--print")
     lines = printed.out.splitlines()
-    assert len(lines) == 9
+    assert len(lines) == 10
     for line in lines:
         program, service, command, *options = shlex.split(line)
         name = "".join(word.capitalize() for word in command.split("-"))

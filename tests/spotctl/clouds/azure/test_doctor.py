@@ -40,7 +40,7 @@ def test_the_identity_of_machines_is_checked(monkeypatch: pytest.MonkeyPatch) ->
     assert found(unset, "azure")["identity"]["level"] == "note"
     assert "set identity in [azure]" in found(unset, "azure")["identity of machines"]["cure"]
     assert (missing.code, found(missing, "azure")["identity"]["level"]) == (1, "fails")
-    assert "az identity create" in found(missing, "azure")["identity"]["cure"]
+    assert "spotctl setup azure" in found(missing, "azure")["identity"]["cure"]
 
 
 def test_machines_that_may_delete_everything_in_the_subscription_are_noted(

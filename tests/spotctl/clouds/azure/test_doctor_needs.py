@@ -53,7 +53,7 @@ def test_a_subscription_that_lacks_nothing_passes_and_says_what_stays_unchecked(
     ("settings", "changes", "what", "words"),
     [
         ({"ssh_from": ()}, {}, "ssh", "set ssh_from in [azure]"),
-        ({}, {"identity": IDENTITY}, "identity of machines", "az identity create"),
+        ({}, {"identity": IDENTITY}, "identity of machines", "spotctl setup azure"),
         ({"image": "Canonical:none:server:latest"}, {}, "image", "correct image in [azure]"),
         ({"subnet": SUBNET}, {}, "subnet", "correct subnet in [azure]"),
         (

@@ -61,9 +61,7 @@ def test_an_order_that_is_repeated_assigns_the_role_again(world: World) -> None:
 
 def test_a_subscription_without_the_role_is_told_how_to_make_it(world: World) -> None:
     world.server.roles.clear()
-    with pytest.raises(
-        BadRequest, match=r"has no role spotctl-machine.*spotctl doctor --policy azure-machines"
-    ):
+    with pytest.raises(BadRequest, match=r"has no role spotctl-machine.*spotctl setup azure"):
         world.provider().create(order())
     assert not world.host.running()
 

@@ -175,7 +175,7 @@ def test_the_network_and_the_disk_of_a_request(world: World) -> None:
 
 
 def test_a_machine_needs_an_identity_with_which_it_deletes_itself(world: World) -> None:
-    with pytest.raises(BadRequest, match="az identity create"):
+    with pytest.raises(BadRequest, match="spotctl setup azure"):
         world.provider(identity=None).create(order())
     with pytest.raises(BadRequest, match="FailedIdentityOperation"):
         world.provider(
