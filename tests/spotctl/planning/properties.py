@@ -240,8 +240,11 @@ PROPERTIES: Mapping[str, Callable[[Case], bool]] = {
 @contextmanager
 def coarse_plays() -> Iterator[None]:
     """Forecasts with about a tenth of the plays that a plan has, for many plans in little time."""
+    # Plans are kept with their forecasts.
+    planned.cache_clear()
     with patch.multiple(forecast, _DECISIONS=600, _MIXED=300, _ROAMING=100):
         yield
+    planned.cache_clear()
 
 
 def described(case: Case) -> str:
