@@ -218,8 +218,9 @@ def _with_switch(plain: TrainingScript, seen: Judgement) -> Sequence[TrainingScr
     save."""
     globs = seen.saved[:_TRIED_SAVES] or ([""] if plain.saves or plain.uses_tools else [])
     switched = [replace(plain, is_plain=False, saved=glob) for glob in globs]
-    ways = {command_of(way, "python")[0]: way for way in switched}
-    ways.pop(command_of(plain, "python")[0], None)
+    # What follows the script only copies its results.
+    ways = {command_of(way, "python")[0].partition(" && ")[0]: way for way in switched}
+    ways.pop(command_of(plain, "python")[0].partition(" && ")[0], None)
     # Of a switch, the file only says whether there is anything.
     names_it = any("| sort" in command for command in ways)
     return [*ways.values()][: _TRIED_SAVES if names_it else 1]

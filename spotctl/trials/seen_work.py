@@ -151,7 +151,7 @@ def judged(
     of the start that got the save.
     """
     begun, earlier, later = marks_of_work(first, kept, after)
-    kept_at = _taken_at(earlier, kept, kept_at, later)
+    kept_at = _taken_at(earlier, kept, kept_at, after, later)
     done = [mark for mark in earlier if mark.at <= kept_at]
     if not done or not later:
         return Judgement(
@@ -204,12 +204,27 @@ def _taken_at(
     earlier: Sequence[WorkMark],
     kept: Sequence[WorkMark],
     kept_at: float,
+    after: Sequence[WorkMark],
     later: Sequence[WorkMark],
 ) -> float:
     """The time of the state in a save. Another thread or process saves what the training was a few
-    steps before, but after the save before that: there, where the next start begins."""
+    steps before, but after the save before that: there, where the next start begins.
+
+    A save of several files that lacks those that the next start reads is none: it has the state of
+    the save before."""
     saves = [mark for mark in kept if is_progress(mark) and mark.at <= kept_at]
-    if not saves or not saves[-1].aside or not later:
+    if not saves or not later:
+        return kept_at
+    before = [mark for mark in saves if mark.position != saves[-1].position][-1:]
+    whole, part = (
+        {_series(mark.path) for mark in saves if mark.position == last.position}
+        for last in (*before, saves[-1], saves[-1])[:2]
+    )
+    loads = [mark for mark in after if mark.kind == "load" and mark.at <= later[0].at]
+    read = {_series(mark.path) for mark in loads} & (whole | part)
+    if read and read <= whole - part:
+        return before[-1].at
+    if not saves[-1].aside:
         return kept_at
     last = saves[-1]
     # A process of its own stands at no number of the training.

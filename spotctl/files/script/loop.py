@@ -106,6 +106,7 @@ def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[st
     # Names that the loop can see, and their values: of the module, and of its function up to the
     # loop.
     before: dict[str, ast.expr | None] = {}
+    conditions: dict[str, list[ast.expr]] = {}
     for place in dict.fromkeys((source.tree, scope)):
         if not isinstance(place, ast.Module):
             parameters = (*place.args.args, *place.args.kwonlyargs)
@@ -113,9 +114,13 @@ def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[st
         for node in nodes_of(ast.Assign, place):
             is_before = place is not scope or node.lineno < loop.lineno
             if is_before and source.scope(node) is place:
+                tests = [each.test for each in source.above(node) if isinstance(each, ast.If)]
                 for target in node.targets:
                     names = target.elts if isinstance(target, ast.Tuple) else [target]
-                    before |= {each.id: node.value for each in names if isinstance(each, ast.Name)}
+                    given = [each.id for each in names if isinstance(each, ast.Name)]
+                    # What is given more than once, or under several conditions, has some value.
+                    conditions |= {name: [] if name in before else tests for name in given}
+                    before |= dict.fromkeys(given, node.value)
 
     # Their methods show that they hold a training's state.
     held = set[str]()
@@ -128,5 +133,6 @@ def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[st
     for name, value in before.items():
         is_made = isinstance(value, ast.Call) and _OPTIMIZER.search(source.called(value))
         if is_made or name in held:
-            states.append(name)
+            tests = " and ".join(f"({source.code(test)})" for test in conditions.get(name, ()))
+            states.append(f"*([{name}] if {tests} else [])" if tests else name)
     return tuple(states)

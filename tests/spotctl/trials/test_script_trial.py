@@ -85,6 +85,13 @@ def test_a_script_resumes_unchanged_with_what_it_needs(
     assert list(job().checkpoint.keep) == keep  # type: ignore[union-attr]
 
 
+def test_a_script_without_an_argument_for_resuming_is_tried_once() -> None:
+    script("pass")
+    ended, about = tried("--", "--kind", "small")
+    assert about["tried"]["verdict"] == "restarted", about
+    assert ended.err.count("trying ") == 1, ended.err
+
+
 def test_what_is_typed_after_the_script_is_tried_and_written() -> None:
     script(required=True)
     ended, about = tried("--", "--kind", "small", "--out", "my run/state.pkl")

@@ -315,3 +315,32 @@ def test_work_done_again_in_silence_is_seen_by_both_clocks_or_is_a_doubt(
     after = [WorkMark("start", 100.0), WorkMark("load", 101.0, "state.json", spent=0.5)]
     after += [save(4, 101.0 + seconds, 0.5 + spent)]
     assert judged(first, first, 4.5, after).verdict is verdict
+
+
+def test_a_save_that_lacks_the_file_that_is_read_has_the_state_of_the_save_before() -> None:
+    """The script saves its model, and the loop then itself: killed between the two, the next start
+    goes on with the epoch of which only the model was kept."""
+
+    def save(path: str, epoch: int, at: float) -> WorkMark:
+        return WorkMark("save", at, path, {"epoch": ("for", epoch)})
+
+    def life(*epochs: int) -> list[WorkMark]:
+        names = [("model.pt", 0.5), ("loop-{}.pickle", 0.9)]
+        return [
+            save(name.format(epoch), epoch, epoch + later)
+            for epoch in epochs
+            for name, later in names
+        ]
+
+    first = [WorkMark("start", 0.0), *life(1, 2, 3)]
+
+    def verdict(read: str, goes_on_at: int, kept_at: float) -> Verdict:
+        after = [WorkMark("start", 100.0), WorkMark("load", 101.0, read)]
+        after += [save("model.pt", goes_on_at, 101.5)]
+        return judged(first, first, kept_at, after).verdict
+
+    assert verdict("loop-2.pickle", 3, 3.7) is Verdict.RESUMED
+    # Of what is saved whole, nothing may be repeated, nor of a save that is read itself.
+    assert verdict("loop-2.pickle", 3, 3.95) is Verdict.RESTARTED
+    assert verdict("loop-2.pickle", 2, 3.7) is Verdict.RESTARTED
+    assert verdict("model.pt", 3, 3.7) is Verdict.RESTARTED
