@@ -162,10 +162,11 @@ def main() -> int:
     resumed = [tried for tried in able if tried.verdict == "resumed"]
     unchanged = [tried for tried in resumed if not tried.changes]
     false = [tried for tried in found if tried.is_false]
+    unkilled = [tried for tried in found if tried.ending == Ending.UNKILLED]
     print(
         f"{len(found)} scripts of {len({tried.repository for tried in found})} repositories, "
         f"{len(able)} save and load: {len(resumed)} resume, {len(unchanged)} of them unchanged; "
-        f"{len(false)} promised falsely"
+        f"{len(false)} promised falsely, {len(unkilled)} ended before they were killed twice"
     )
     return bool(false)
 

@@ -49,7 +49,16 @@ class TrainingLoop:
 
 def loop_of(source: ScriptSource) -> TrainingLoop | None:
     """The loop in which a script trains; None if it has none that is recognized."""
-    trains = _training_functions(source)
+    # Functions that train, also through others.
+    trains: set[str] = set()
+    while True:
+        calling = [
+            n for n, function in source.functions.items() if _calls(source, function, trains)
+        ]
+        if trains.issuperset(calling):
+            break
+        trains.update(calling)
+
     loops = [
         node
         for node in source.nodes
@@ -80,19 +89,6 @@ def loop_of(source: ScriptSource) -> TrainingLoop | None:
     scope = source.scope(best)
     states = () if isinstance(best, ast.While) else _states(source, best, scope)
     return TrainingLoop(best, states, scope)
-
-
-def _training_functions(source: ScriptSource) -> set[str]:
-    """Functions of the script that train, also through others."""
-    names: set[str] = set()
-    while True:
-        more = set()
-        for name, function in source.functions.items():
-            if name not in names and _calls(source, function, names):
-                more.add(name)
-        if not more:
-            return names
-        names |= more
 
 
 def _calls(source: ScriptSource, node: ast.AST, functions: set[str]) -> bool:
