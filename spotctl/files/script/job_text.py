@@ -362,7 +362,9 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
     first = _path(script, saved[0]) if saved else f"{CHECKPOINTS}/*"
     first = _PLAIN.sub(r"\\\1", script.saved) or first
     is_given = set[bool]()
-    for argument in script.arguments.values():
+    # Other checkpoints are often those of another training, from which it begins.
+    ranked = sorted(script.arguments.values(), key=lambda each: "resum" not in each.name.lower())
+    for argument in ranked:
         is_asked_for = RESUMING.search(argument.name.lower()) and argument.default is not True
         if argument.name in given or not is_asked_for:
             continue

@@ -27,7 +27,9 @@ from spotctl.files.script.source import (
     read_source,
 )
 
-RESUMING = re.compile(r"resume|checkpoint|ckpt|restore|restart|load(_|$)|init_from")
+RESUMING = re.compile(
+    r"^(?!no_)(.*(resume|checkpoint|ckpt|restore|restart|init_from)|(.*_)?(re)?load(_|$))"
+)
 """Names of arguments from which a script resumes, and of variables in small letters."""
 
 UNFINISHED = re.compile(r"(\.(tmp|temp|part|partial|new)|~)$")
