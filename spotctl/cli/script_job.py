@@ -203,11 +203,11 @@ def _tried(
 
     switched = _with_switch(plain, seen)
     changed = [replace(script, is_alone=plain.is_alone)] if script.changes else []
-    for way in [*switched, *changed]:
+    for number, way in enumerate([*switched, *changed]):
         seen = _trial(session, request, way)
         if seen.verdict is Verdict.RESUMED:
             return replace(way, keep=seen.keep), seen
-        if way in switched and seen.verdict in (Verdict.RESTARTED, Verdict.NOT_SEEN):
+        if number == 0 and switched and seen.verdict in (Verdict.RESTARTED, Verdict.NOT_SEEN):
             first = seen
 
     return replace(plain, seen=False), first

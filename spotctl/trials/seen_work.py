@@ -215,24 +215,32 @@ def _taken_at(
     saves = [mark for mark in kept if is_progress(mark) and mark.at <= kept_at]
     if not saves or not later:
         return kept_at
-    before = [mark for mark in saves if mark.position != saves[-1].position][-1:]
-    whole, part = (
-        {_series(mark.path) for mark in saves if mark.position == last.position}
-        for last in (*before, saves[-1], saves[-1])[:2]
-    )
-    loads = [mark for mark in after if mark.kind == "load" and mark.at <= later[0].at]
-    read = {_series(mark.path) for mark in loads} & (whole | part)
-    if read and read <= whole - part:
-        return before[-1].at
+    others = [mark for mark in saves if mark.position != saves[-1].position]
+    if others:
+        # What is written under another name at first has its own in the end.
+        begins = [
+            next(mark.at for mark in saves if mark.position == last.position)
+            for last in (others[-1], saves[-1])
+        ]
+        written = [mark for mark in kept if mark.kind in ("save", "done") and mark.at <= kept_at]
+        part = {_series(mark.path) for mark in written if mark.at >= begins[1]}
+        whole = {_series(mark.path) for mark in written if begins[0] <= mark.at < begins[1]}
+        loads = [mark for mark in after if mark.kind == "load" and mark.at <= later[0].at]
+        read = {_series(mark.path) for mark in loads} & (whole | part)
+        if read and read <= whole - part:
+            return others[-1].at
     if not saves[-1].aside:
         return kept_at
     last = saves[-1]
     # A process of its own stands at no number of the training.
-    others = [
+    earlier_saves = [
         mark.at for mark in saves[:-1] if mark.position != last.position or mark.path == last.path
     ]
     for mark in reversed(earlier):
-        if max(others, default=0.0) < mark.at <= kept_at and mark.position == later[0].position:
+        if (
+            max(earlier_saves, default=0.0) < mark.at <= kept_at
+            and mark.position == later[0].position
+        ):
             return mark.at - _INSTANT
     return kept_at
 

@@ -325,12 +325,12 @@ def test_a_save_that_lacks_the_file_that_is_read_has_the_state_of_the_save_befor
         return WorkMark("save", at, path, {"epoch": ("for", epoch)})
 
     def life(*epochs: int) -> list[WorkMark]:
-        names = [("model.pt", 0.5), ("loop-{}.pickle", 0.9)]
-        return [
-            save(name.format(epoch), epoch, epoch + later)
-            for epoch in epochs
-            for name, later in names
-        ]
+        marks = []
+        for epoch in epochs:
+            marks += [save("model.pt", epoch, epoch + 0.5)]
+            marks += [save(f".new-loop-{epoch}.pickle", epoch, epoch + 0.9)]
+            marks += [WorkMark("done", epoch + 0.92, f"loop-{epoch}.pickle")]
+        return marks
 
     first = [WorkMark("start", 0.0), *life(1, 2, 3)]
 
