@@ -215,20 +215,9 @@ def _taken_at(
     saves = [mark for mark in kept if is_progress(mark) and mark.at <= kept_at]
     if not saves or not later:
         return kept_at
-    others = [mark for mark in saves if mark.position != saves[-1].position]
-    if others:
-        # What is written under another name at first has its own in the end.
-        begins = [
-            next(mark.at for mark in saves if mark.position == last.position)
-            for last in (others[-1], saves[-1])
-        ]
-        written = [mark for mark in kept if mark.kind in ("save", "done") and mark.at <= kept_at]
-        part = {_series(mark.path) for mark in written if mark.at >= begins[1]}
-        whole = {_series(mark.path) for mark in written if begins[0] <= mark.at < begins[1]}
-        loads = [mark for mark in after if mark.kind == "load" and mark.at <= later[0].at]
-        read = {_series(mark.path) for mark in loads} & (whole | part)
-        if read and read <= whole - part:
-            return others[-1].at
+    loads = [mark for mark in after if mark.kind == "load" and mark.at <= later[0].at]
+    if _lacks_what_is_read(kept, kept_at, loads):
+        return max(mark.at for mark in saves if mark.position != saves[-1].position)
     if not saves[-1].aside:
         return kept_at
     last = saves[-1]
@@ -243,6 +232,31 @@ def _taken_at(
         ):
             return mark.at - _INSTANT
     return kept_at
+
+
+def _lacks_what_is_read(
+    kept: Sequence[WorkMark], kept_at: float, loads: Sequence[WorkMark]
+) -> bool:
+    """Whether the save that was kept has none of the files that were loaded, and the one before all
+    of them."""
+    # What is written under another name at first has its own in the end.
+    names = list[set[str]]()
+    before: WorkMark | None = None
+    for mark in kept:
+        if is_progress(mark):
+            if mark.at > kept_at:
+                break
+            if before is None or mark.position != before.position:
+                names.append(set())
+            before = mark
+        if names and mark.kind in ("save", "done"):
+            names[-1].add(_series(mark.path))
+
+    if len(names) > 1:
+        whole, part = names[-2:]
+        read = {_series(mark.path) for mark in loads} & (whole | part)
+        return bool(read) and read <= whole - part
+    return False
 
 
 def _computed_again(

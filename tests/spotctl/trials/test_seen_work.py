@@ -344,3 +344,19 @@ def test_a_save_that_lacks_the_file_that_is_read_has_the_state_of_the_save_befor
     assert verdict("loop-2.pickle", 3, 3.95) is Verdict.RESTARTED
     assert verdict("loop-2.pickle", 2, 3.7) is Verdict.RESTARTED
     assert verdict("model.pt", 3, 3.7) is Verdict.RESTARTED
+
+
+def test_a_save_that_gets_its_name_after_it_is_written_is_whole() -> None:
+    def save(epoch: int) -> list[WorkMark]:
+        written = WorkMark("save", epoch + 0.5, "last.pt.part", {"epoch": ("for", epoch)})
+        return [written, WorkMark("done", epoch + 0.6, "last.pt")]
+
+    first = [WorkMark("start", 0.0), *save(1), *save(2), *save(3)]
+
+    def verdict(goes_on_at: int) -> Verdict:
+        after = [WorkMark("start", 100.0), WorkMark("load", 101.0, "last.pt")]
+        after += [WorkMark("save", 102.0, "last.pt.part", {"epoch": ("for", goes_on_at)})]
+        return judged(first, first, 3.5, after).verdict
+
+    assert verdict(4) is Verdict.RESUMED
+    assert verdict(3) is Verdict.RESTARTED
