@@ -129,6 +129,6 @@ def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[st
     for name, value in before.items():
         is_made = isinstance(value, ast.Call) and _OPTIMIZER.search(source.called(value))
         if is_made or name in held:
-            tests = " and ".join(f"({source.code(test)})" for test in conditions.get(name, ()))
-            states.append(f"*([{name}] if {tests} else [])" if tests else name)
+            when = " and ".join(f"({source.code(test)})" for test in conditions.get(name, ()))
+            states.append(f"*([{name}] if {when} else [])" if when else name)
     return tuple(states)
