@@ -203,11 +203,11 @@ def _tried(
 
     switched = _with_switch(plain, seen)
     changed = [replace(script, is_alone=plain.is_alone)] if script.changes else []
-    for way in [*switched, *changed]:
+    for number, way in enumerate([*switched, *changed]):
         seen = _trial(session, request, way)
         if seen.verdict is Verdict.RESUMED:
             return replace(way, keep=seen.keep), seen
-        if way in switched and seen.verdict in (Verdict.RESTARTED, Verdict.NOT_SEEN):
+        if number == 0 and switched and seen.verdict in (Verdict.RESTARTED, Verdict.NOT_SEEN):
             first = seen
 
     return replace(plain, seen=False), first
@@ -218,8 +218,9 @@ def _with_switch(plain: TrainingScript, seen: Judgement) -> Sequence[TrainingScr
     save."""
     globs = seen.saved[:_TRIED_SAVES] or ([""] if plain.saves or plain.uses_tools else [])
     switched = [replace(plain, is_plain=False, saved=glob) for glob in globs]
-    ways = {command_of(way, "python")[0]: way for way in switched}
-    ways.pop(command_of(plain, "python")[0], None)
+    # What follows the script only copies its results.
+    ways = {command_of(way, "python")[0].partition(" && ")[0]: way for way in switched}
+    ways.pop(command_of(plain, "python")[0].partition(" && ")[0], None)
     # Of a switch, the file only says whether there is anything.
     names_it = any("| sort" in command for command in ways)
     return [*ways.values()][: _TRIED_SAVES if names_it else 1]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from spotctl.agent.checkpoints.kept import is_log
+from spotctl.agent.checkpoints.kept import ARCHIVE, is_log
 from spotctl.agent.data.transfer import listing
 from spotctl.trials.script_watch import NO_SAVES
 
@@ -68,7 +68,9 @@ class WrittenPlaces:
                     self._begun[name] = (size, _ends(content, size))
                     return False
                 was, ends = self._begun[name]
-                return 0 < was < size and _ends(content, was) == ends
+                # An archive that is being written grows at its end as well.
+                is_archive = ends.startswith(ARCHIVE)
+                return 0 < was < size and not is_archive and _ends(content, was) == ends
         except OSError:
             return False
 

@@ -395,13 +395,15 @@ def _before_saving(kind: str, target: Any, saved: Any) -> Any:
             _seen["numbers"] = numbers
         return None
 
-    place = target if kind == _TO_PATH else getattr(target, "name", "")
+    # PyTorch takes paths and open files.
+    is_path = kind == _TO_PATH and isinstance(target, (str, os.PathLike))
+    place = target if is_path else getattr(target, "name", "")
     path = os.fspath(place) if isinstance(place, (str, os.PathLike)) else ""
     if not isinstance(path, str) or not path or not _is_save(path):
         return None
 
     numbers = _quietly(_numbers_in, saved)
-    if kind == _TO_FILE:
+    if not is_path:
         # The save has begun when the file was opened.
         _write("state", path=os.path.abspath(path), weights=numbers or ())
         return None

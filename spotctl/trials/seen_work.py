@@ -151,7 +151,7 @@ def judged(
     of the start that got the save.
     """
     begun, earlier, later = marks_of_work(first, kept, after)
-    kept_at = _taken_at(earlier, kept, kept_at, later)
+    kept_at = _taken_at(earlier, kept, kept_at, after, later)
     done = [mark for mark in earlier if mark.at <= kept_at]
     if not done or not later:
         return Judgement(
@@ -204,22 +204,59 @@ def _taken_at(
     earlier: Sequence[WorkMark],
     kept: Sequence[WorkMark],
     kept_at: float,
+    after: Sequence[WorkMark],
     later: Sequence[WorkMark],
 ) -> float:
     """The time of the state in a save. Another thread or process saves what the training was a few
-    steps before, but after the save before that: there, where the next start begins."""
+    steps before, but after the save before that: there, where the next start begins.
+
+    A save of several files that lacks those that the next start reads is none: it has the state of
+    the save before."""
     saves = [mark for mark in kept if is_progress(mark) and mark.at <= kept_at]
-    if not saves or not saves[-1].aside or not later:
+    if not saves or not later:
+        return kept_at
+    loads = [mark for mark in after if mark.kind == "load" and mark.at <= later[0].at]
+    if _lacks_what_is_read(kept, kept_at, loads):
+        return max(mark.at for mark in saves if mark.position != saves[-1].position)
+    if not saves[-1].aside:
         return kept_at
     last = saves[-1]
     # A process of its own stands at no number of the training.
-    others = [
+    earlier_saves = [
         mark.at for mark in saves[:-1] if mark.position != last.position or mark.path == last.path
     ]
     for mark in reversed(earlier):
-        if max(others, default=0.0) < mark.at <= kept_at and mark.position == later[0].position:
+        if (
+            max(earlier_saves, default=0.0) < mark.at <= kept_at
+            and mark.position == later[0].position
+        ):
             return mark.at - _INSTANT
     return kept_at
+
+
+def _lacks_what_is_read(
+    kept: Sequence[WorkMark], kept_at: float, loads: Sequence[WorkMark]
+) -> bool:
+    """Whether the save that was kept has none of the files that were loaded, and the one before all
+    of them."""
+    # What is written under another name at first has its own in the end.
+    names = list[set[str]]()
+    before: WorkMark | None = None
+    for mark in kept:
+        if is_progress(mark):
+            if mark.at > kept_at:
+                break
+            if before is None or mark.position != before.position:
+                names.append(set())
+            before = mark
+        if names and mark.kind in ("save", "done"):
+            names[-1].add(_series(mark.path))
+
+    if len(names) > 1:
+        whole, part = names[-2:]
+        read = {_series(mark.path) for mark in loads} & (whole | part)
+        return bool(read) and read <= whole - part
+    return False
 
 
 def _computed_again(

@@ -184,6 +184,30 @@ class TrialGround:
         return TrialStart(self, self._number, words, cut, has_steps=has_steps)
 
 
+def written_at(file: tuple[str, int, int, int], place: Path, marks: Sequence[WorkMark]) -> float:
+    """When what was copied of a file was written, or got its name: by the clock of marks.
+
+    Only where no Python is seen, the file's own times tell of names: they change as well when
+    another name of the file is removed.
+    """
+    _, _, changed, number = file
+    ahead = time.time() - time.monotonic()
+    named = [
+        mark.at
+        for mark in marks
+        if mark.kind == "done"
+        and place.is_relative_to(mark.path)
+        and mark.at > changed / 1e9 - ahead
+    ]
+    try:
+        now = place.stat()
+    except OSError:
+        return changed / 1e9 - ahead
+    if (now.st_mtime_ns, now.st_ino) != (changed, number) or (marks and not named):
+        return changed / 1e9 - ahead
+    return max(named, default=now.st_ctime_ns / 1e9 - ahead)
+
+
 class TrialStart:
     """One start of the command. Only Python leaves `marks`; of its saves, `copies` were copied, each
     counted once."""
@@ -278,16 +302,17 @@ class TrialStart:
         self._ground.keep, self._ground.logs = self._places.places, self._written_places.logs
         # The save that was copied: the last that was begun before its files were written.
         self.marks = self._reader.all()
-        written = max(map(self._written, self._sync.copied)) - (time.time() - time.monotonic())
+        copied = [(file, self._sync.source(file[0])) for file in self._sync.copied]
+        written = max(written_at(file, place, self.marks) for file, place in copied)
         until, folders = written + _CLOCK_SECONDS, [str(self.checkpoint)]
         folders += [str(self.folder)] if self._places.places else []
         work = [mark for mark in self.marks if is_progress(mark)]
         saves = [mark for mark in work if mark.path.startswith(tuple(folders)) and mark.at <= until]
 
         # A save of several files may be copied in parts, and is one save.
-        copied = saves[-1].position if saves else written
-        if work and copied not in self._saves:
-            self._saves.append(copied)
+        state = saves[-1].position if saves else written
+        if work and state not in self._saves:
+            self._saves.append(state)
             self.copies += 1
             self.first_copy = min(self.first_copy, now)
 
@@ -299,17 +324,6 @@ class TrialStart:
         """Whether weights, if any are seen, were seen after those of the save that was copied."""
         with_weights = [mark for mark in marks_of_work(self.marks)[0] if mark.weights]
         return not with_weights or with_weights[-1].at > self._ground.kept[1]
-
-    def _written(self, file: tuple[str, int, int, int]) -> float:
-        """When a file was written, or got its name."""
-        name, _, changed, number = file
-        try:
-            now = self._sync.source(name).stat()
-        except OSError:
-            return changed / 1e9
-        return (
-            now.st_ctime_ns if (now.st_mtime_ns, now.st_ino) == (changed, number) else changed
-        ) / 1e9
 
     def has_worked(self) -> bool:
         """Whether a step or a save in a loop was seen."""
@@ -333,8 +347,8 @@ class TrialStart:
         ]
 
     def saved(self) -> tuple[str, ...]:
-        """Globs of the files in the job's folder that it saved, from the most frequent; the best
-        of its states are no newest ones."""
+        """Globs of the files in the job's folder that it saved, and of the folders of each save,
+        from the most frequent; the best of its states are no newest ones."""
         below, counts = self.folder.as_posix() + "/", dict[str, int]()
         began = min((mark.at for mark in self.marks if is_progress(mark)), default=inf)
         for mark in self.marks:
@@ -344,8 +358,13 @@ class TrialStart:
                 glob = self._written_places.glob(Path(mark.path.removeprefix(below)))
                 counts[glob] = counts.get(glob, 0) + 1
         globs = sorted(counts, key=counts.__getitem__, reverse=True)
+        # A folder of several files that each save makes is what a script is told, and not a file.
+        above = [Path(glob).parent for glob in globs]
+        folders = [folder.as_posix() for folder in above if "*" in folder.name]
+        several = [folder for folder in folders if folders.count(folder) > 1]
         best = [glob for glob in globs if "best" in Path(glob).name]
-        return tuple(dict.fromkeys([*(glob for glob in globs if glob not in best), *best]))
+        others = [glob for glob in globs if glob not in best]
+        return tuple(dict.fromkeys([*several, *others, *folders, *best]))
 
     def changed_file(self) -> str:
         """The newest file of the job's folder that was changed since the start; logs do not

@@ -15,10 +15,11 @@ and `cases.toml`, a table for each script:
     path = ["stand-ins"]            # folders of modules and programs, besides its own
     variables = {SAMPLES = "64"}
 
-For each, `init --try` is run on a copy of the folder. `oracle`, which shares no code with it, then
-runs the script undisturbed and with two kills. Promised falsely is a script that was said to resume,
-and whose killed run computes as long as from the beginning, or ends elsewhere. With `--results`, what
-was found is added to a file, and what it has is not tried again.
+For each, `init --try` is run on a copy of the folder, and again with the lines that it proposes.
+`oracle`, which shares no code with it, then runs the script undisturbed and with two kills. Promised
+falsely is a script that was said to resume, and whose killed run computes as long as from the
+beginning, or ends elsewhere. With `--results`, what was found is added to a file, and what it has is
+not tried again.
 """
 
 from __future__ import annotations
@@ -91,33 +92,42 @@ def cases(root: Path) -> Iterator[Case]:
         yield Case(name, **{**about, "folder": root / about["folder"], "path": path})
 
 
+def init(case: Case, folder: Path, home: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The answer of init for the script in this folder, and the job that it writes."""
+    words = ["init", case.script, "job.yaml", "--try", "--yes", "--json", "--force"]
+    words += ["--", *shlex.split(case.arguments)] if case.arguments else []
+    ended = subprocess.run(
+        [sys.executable, "-m", "spotctl", *words],
+        cwd=folder,
+        env=case.environment(SPOTCTL_HOME=str(home)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    answer = json.loads(ended.stdout)["script"] if ended.stdout else {}
+    refused = {"verdict": "refused", "saw": ended.stderr.strip()}
+    job = folder / "job.yaml"
+    spec = yaml.safe_load(job.read_text()) if job.is_file() else {}
+    return {**answer, "tried": answer.get("tried") or refused}, spec
+
+
 def try_case(case: Case) -> Tried:
     with TemporaryDirectory() as scratch:
-        folder = Path(scratch, "work")
+        folder, home = Path(scratch, "work"), Path(scratch, "home")
         shutil.copytree(case.folder, folder)
-        words = ["init", case.script, "job.yaml", "--try", "--yes", "--json"]
-        words += ["--", *shlex.split(case.arguments)] if case.arguments else []
-        ended = subprocess.run(
-            [sys.executable, "-m", "spotctl", *words],
-            cwd=folder,
-            env=case.environment(SPOTCTL_HOME=str(Path(scratch, "home"))),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        answer = json.loads(ended.stdout)["script"] if ended.stdout else {}
-        tried = answer.get("tried") or {"verdict": "refused", "saw": ended.stderr.strip()}
-        job, changes = folder / "job.yaml", answer.get("changes") or ()
-        spec = yaml.safe_load(job.read_text()) if job.is_file() else {}
-        kept = tuple((spec.get("checkpoint") or {}).get("keep", ()))
+        answer, spec = init(case, folder, home)
+        changes = answer.get("changes") or ()
+        if answer["tried"]["verdict"] == "resumed" and changes:
+            # As init says: change the script, and try it again.
+            apply(changes, folder / case.script)
+            answer, spec = init(case, folder, home)
 
-        ending = ""
+        tried, ending = answer["tried"], ""
+        kept = tuple((spec.get("checkpoint") or {}).get("keep", ()))
         if tried["verdict"] == "resumed" and case.final:
-            changed = Path(scratch, "changed")
-            shutil.copytree(case.folder, changed)
-            apply(changes, changed / case.script)
+            (folder / "job.yaml").unlink()
             env = case.environment(**{k: str(v) for k, v in spec.get("env", {}).items()})
-            ending = str(KilledTwice(changed, spec, env, Path(scratch), case.final).ending())
+            ending = str(KilledTwice(folder, spec, env, Path(scratch), case.final).ending())
         facts = answer.get("resumes"), len(changes), kept, ending, tried["saw"]
         run = spec.get("run", "")
         return Tried(case.name, case.repository, case.loads, tried["verdict"], *facts, run)
@@ -162,10 +172,11 @@ def main() -> int:
     resumed = [tried for tried in able if tried.verdict == "resumed"]
     unchanged = [tried for tried in resumed if not tried.changes]
     false = [tried for tried in found if tried.is_false]
+    unkilled = [tried for tried in found if tried.ending == Ending.UNKILLED]
     print(
         f"{len(found)} scripts of {len({tried.repository for tried in found})} repositories, "
         f"{len(able)} save and load: {len(resumed)} resume, {len(unchanged)} of them unchanged; "
-        f"{len(false)} promised falsely"
+        f"{len(false)} promised falsely, {len(unkilled)} ended before they were killed twice"
     )
     return bool(false)
 

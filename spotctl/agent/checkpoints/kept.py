@@ -22,7 +22,7 @@ own folder do not begin with a dot."""
 
 _LOGS = (".log", ".csv", ".tsv", ".jsonl", ".out", ".err")
 _EVENTS = "tfevents"
-_ARCHIVE, _DATABASE = b"PK\x03\x04", b"SQLite format 3\0"
+ARCHIVE, _DATABASE = b"PK\x03\x04", b"SQLite format 3\0"
 
 
 def is_log(name: str) -> bool:
@@ -113,6 +113,6 @@ def _is_whole(path: Path, *, is_open: bool) -> bool:
             head = file.read(len(_DATABASE))
             if head == _DATABASE:
                 return not path.with_name(f"{path.name}-journal").exists()
-            return not is_open and (not head.startswith(_ARCHIVE) or zipfile.is_zipfile(file))
+            return not is_open and (not head.startswith(ARCHIVE) or zipfile.is_zipfile(file))
     except OSError:
         return False

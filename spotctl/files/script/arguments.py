@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from spotctl.files.script.source import ScriptSource, nodes_of, option_of
+from spotctl.files.script.source import ScriptSource, nodes_of, option_of, read_source
 from spotctl.files.yaml_file import parse
 from spotctl.home.errors import BadRequest
 
@@ -46,8 +46,15 @@ class Argument:
 def arguments_of(source: ScriptSource) -> dict[str, Argument]:
     """All arguments by their names, in the order of the script; the first definition counts."""
     arguments: dict[str, Argument] = {}
+    # Many scripts have the arguments in a module of their own.
+    declared = [*_declared(source)]
+    for node in nodes_of(ast.ImportFrom, source.tree):
+        path = source.path.parent / f"{(node.module or '').replace('.', '/')}.py"
+        with suppress(BadRequest):
+            declared += _declared(read_source(path)) if path.is_file() else ()
+
     for argument in (
-        *_declared(source),
+        *declared,
         *_of_functions(source),
         *_of_dataclasses(source),
         *_of_overrides(source),
@@ -105,7 +112,8 @@ def _of_functions(source: ScriptSource) -> Iterator[Argument]:
     commands = list[ast.expr]()
     for call in source.calls:
         if source.called(call) in ("typer.run", "fire.Fire"):
-            commands += call.args[:1]
+            for command in call.args[:1]:
+                commands += command.values if isinstance(command, ast.Dict) else [command]
     names = {command.id for command in commands if isinstance(command, ast.Name)}
 
     uses_typer = "typer" in source.text and "click" not in source.aliases.values()

@@ -41,6 +41,8 @@ _RANKS = re.compile(
     r"[\"']LOCAL_RANK[\"']|[\"']WORLD_SIZE[\"']|\bimport deepspeed\b|\bimport torchtitan\b|\bfrom torchtitan"
 )
 
+_WRITES = re.compile(r"(^|_)(out|output|save|log|ckpt|checkpoint|results?|work|run|exp)s?(_|$|dir)")
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptAnswers:
@@ -106,11 +108,15 @@ def command_of(
 ) -> tuple[str, Mapping[str, str], Sequence[str]]:
     """The command for a script as it is, the data of this computer that it names by default, and
     the arguments that only a person can give."""
-    # A word stands for the value of an argument without a default; a switch has none.
+    # A choice, a folder to write to, or a word that a person replaces stands for the value of an
+    # argument without a default; a switch has none.
     required = dict[str, str]()
     for argument in script.arguments.values() if not script.typed else ():
         if argument.required:
-            required[argument.name] = "" if argument.is_switch else _stand_in(argument)
+            name = argument.name
+            word = "outputs" if _WRITES.search(name.lower()) else name.upper()
+            word = shlex.quote(str(argument.choices[0])) if argument.choices else word
+            required[name] = "" if argument.is_switch else word
 
     # What is typed stays as it is, and nothing else is said of it.
     data = _data_of(script) if not script.typed else {}
@@ -150,17 +156,6 @@ def command_of(
     missing = [given[name] for name in required if given.get(name) == name.upper()]
 
     return text, data, tuple(missing)
-
-
-_WRITES = re.compile(r"(^|_)(out|output|save|log|ckpt|checkpoint|results?|work|run|exp)s?(_|$|dir)")
-
-
-def _stand_in(argument: Argument) -> str:
-    """The value of an argument that has to be given: a choice, a folder to write to, or a word that
-    a person replaces."""
-    if argument.choices:
-        return shlex.quote(str(argument.choices[0]))
-    return "outputs" if _WRITES.search(argument.name.lower()) else argument.name.upper()
 
 
 def _data_of(script: TrainingScript) -> dict[str, str]:
@@ -367,7 +362,9 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
     first = _path(script, saved[0]) if saved else f"{CHECKPOINTS}/*"
     first = _PLAIN.sub(r"\\\1", script.saved) or first
     is_given = set[bool]()
-    for argument in script.arguments.values():
+    # Other checkpoints are often those of another training, from which it begins.
+    ranked = sorted(script.arguments.values(), key=lambda each: "resum" not in each.name.lower())
+    for argument in ranked:
         is_asked_for = RESUMING.search(argument.name.lower()) and argument.default is not True
         if argument.name in given or not is_asked_for:
             continue
@@ -446,7 +443,10 @@ def _path(script: TrainingScript, place: ScriptPlace) -> str:
 
 def _copies(script: TrainingScript) -> Iterator[str]:
     """Commands that keep what is saved under fixed names of the machine's folder."""
-    finals = {name: save for save in script.final_saves if (name := _fixed_name(save.place))}
+    finals = {
+        save.place.own_path: save for save in script.final_saves if "*" not in save.place.tail
+    }
+    finals.pop("", None)
     if finals:
         copy = f"cp -r {' '.join(map(shlex.quote, sorted(finals)))} {RESULTS}"
         above = [outer for save in finals.values() for outer in script.source.above(save.call)]
@@ -454,7 +454,7 @@ def _copies(script: TrainingScript) -> Iterator[str]:
         is_certain = all("__name__" in ast.unparse(test) for test in conditions)
         yield copy if is_certain else f"{{ {copy} || true; }}"
     elif script.resumes and (script.is_plain or script.saved or not _result_places(script)):
-        names = {_fixed_name(save.place) for save in script.saves} - {""}
+        names = {save.place.own_path for save in script.saves} - {""}
         if script.uses_tools and names:
             # spotctl keeps the state of the loop, and not what the script itself saves in it. The
             # last machine may have had no reason to save.
@@ -466,9 +466,3 @@ def _copies(script: TrainingScript) -> Iterator[str]:
             yield copy if is_certain else f"{{ {copy} || true; }}"
         elif not script.is_plain or not script.typed:
             yield f"cp -r {CHECKPOINTS}/. {RESULTS}"
-
-
-def _fixed_name(place: ScriptPlace) -> str:
-    name = f"{place.name}{place.tail}"
-    is_fixed = place.head is Head.LITERAL and re.fullmatch(r"[\w./-]+", name) is not None
-    return name if is_fixed and not name.startswith(("/", "..")) else ""

@@ -49,7 +49,16 @@ class TrainingLoop:
 
 def loop_of(source: ScriptSource) -> TrainingLoop | None:
     """The loop in which a script trains; None if it has none that is recognized."""
-    trains = _training_functions(source)
+    # Functions that train, also through others.
+    trains: set[str] = set()
+    while True:
+        calling = [
+            n for n, function in source.functions.items() if _calls(source, function, trains)
+        ]
+        if trains.issuperset(calling):
+            break
+        trains.update(calling)
+
     loops = [
         node
         for node in source.nodes
@@ -82,19 +91,6 @@ def loop_of(source: ScriptSource) -> TrainingLoop | None:
     return TrainingLoop(best, states, scope)
 
 
-def _training_functions(source: ScriptSource) -> set[str]:
-    """Functions of the script that train, also through others."""
-    names: set[str] = set()
-    while True:
-        more = set()
-        for name, function in source.functions.items():
-            if name not in names and _calls(source, function, names):
-                more.add(name)
-        if not more:
-            return names
-        names |= more
-
-
 def _calls(source: ScriptSource, node: ast.AST, functions: set[str]) -> bool:
     called = [source.called(call) for call in nodes_of(ast.Call, node)]
     names = {name.rpartition(".")[2] for name in called}
@@ -106,6 +102,7 @@ def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[st
     # Names that the loop can see, and their values: of the module, and of its function up to the
     # loop.
     before: dict[str, ast.expr | None] = {}
+    conditions: dict[str, list[ast.expr]] = {}
     for place in dict.fromkeys((source.tree, scope)):
         if not isinstance(place, ast.Module):
             parameters = (*place.args.args, *place.args.kwonlyargs)
@@ -113,9 +110,13 @@ def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[st
         for node in nodes_of(ast.Assign, place):
             is_before = place is not scope or node.lineno < loop.lineno
             if is_before and source.scope(node) is place:
+                tests = [each.test for each in source.above(node) if isinstance(each, ast.If)]
                 for target in node.targets:
                     names = target.elts if isinstance(target, ast.Tuple) else [target]
-                    before |= {each.id: node.value for each in names if isinstance(each, ast.Name)}
+                    given = [each.id for each in names if isinstance(each, ast.Name)]
+                    # What is given more than once, or under several conditions, has some value.
+                    conditions |= {name: [] if name in before else tests for name in given}
+                    before |= dict.fromkeys(given, node.value)
 
     # Their methods show that they hold a training's state.
     held = set[str]()
@@ -128,5 +129,6 @@ def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[st
     for name, value in before.items():
         is_made = isinstance(value, ast.Call) and _OPTIMIZER.search(source.called(value))
         if is_made or name in held:
-            states.append(name)
+            when = " and ".join(f"({source.code(test)})" for test in conditions.get(name, ()))
+            states.append(f"*([{name}] if {when} else [])" if when else name)
     return tuple(states)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from spotctl.files.script.arguments import Argument
 from spotctl.files.script.source import KERAS, ScriptSource, option_of
 
-_MAX_STEPS, _MAX_CALLERS = 30, 4
+_MAX_STEPS = 30
 _ARGUMENT_HOLDERS = ("args", "arguments", "opt", "opts", "options", "hparams", "config", "cfg")
 """Attributes under which objects keep the script's arguments."""
 
@@ -67,6 +67,13 @@ class ScriptPlace:
     literal: ast.expr | None = None
     """The expression that a change replaces."""
 
+    @property
+    def own_path(self) -> str:
+        """A path in the script's folder, as it is written; empty if it is another."""
+        name = f"{self.name}{self.tail}".removeprefix("./")
+        is_own = self.head is Head.LITERAL and re.fullmatch(r"\w[\w./*-]*", name)
+        return name if is_own else ""
+
 
 _UNKNOWN = ScriptPlace(Head.UNKNOWN)
 
@@ -77,17 +84,6 @@ class Places:
 
     _source: ScriptSource
     _arguments: Mapping[str, Argument]
-    _caller: int = 0
-
-    def all_of(self, node: ast.expr | None) -> list[ScriptPlace]:
-        """The places that an expression means in a function, by its callers."""
-        places = list[ScriptPlace]()
-        for self._caller in range(_MAX_CALLERS):
-            place = self.of(node)
-            places += [place] if all(place != other for other in places) else []
-
-        self._caller = 0
-        return places
 
     def of(self, node: ast.expr | None, steps: int = 0) -> ScriptPlace:
         """The place that an expression means."""
@@ -211,9 +207,7 @@ class Places:
         if isinstance(owner, ast.ClassDef) and called == "__init__":
             called = owner.name
 
-        callers = self._source.calls_of(called)
-        first = self._caller % len(callers) if callers else 0
-        for call in [*callers[first:], *callers[:first]]:
+        for call in self._source.calls_of(called):
             given = option_of(call, name)
             if given is None and 0 <= position < len(call.args):
                 given = call.args[position]
@@ -380,4 +374,4 @@ def _matching(
         is_spread = any(isinstance(arg, ast.Starred) for arg in call.args)
         if given is None and position < len(call.args) and not is_spread:
             given = call.args[position]
-        yield from (SaveCall(call, place) for place in places.all_of(given))
+        yield SaveCall(call, places.of(given))

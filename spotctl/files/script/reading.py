@@ -27,7 +27,9 @@ from spotctl.files.script.source import (
     read_source,
 )
 
-RESUMING = re.compile(r"resume|checkpoint|ckpt|restore|restart|load(_|$)|init_from")
+RESUMING = re.compile(
+    r"^(?!no_)(.*(resume|checkpoint|ckpt|restore|restart|init_from)|(.*_)?(re)?load(_|$))"
+)
 """Names of arguments from which a script resumes, and of variables in small letters."""
 
 UNFINISHED = re.compile(r"(\.(tmp|temp|part|partial|new)|~)$")
@@ -155,7 +157,9 @@ def read_script(path: Path, folder: Path, text: str | None = None) -> TrainingSc
     if not uses_tools:
         switched = next(iter(switches), []) if saves and (loads or switches) else None
         changes = _changes(source, framework, loop, switched)
-        kept += filter(None, map(_kept, (*saves, *finals)))
+        for save in (*saves, *finals):
+            outermost, slash, _ = save.place.own_path.partition("/")
+            kept += [f"{outermost}/" if slash else UNFINISHED.sub("", outermost)]
 
     return TrainingScript(
         source,
@@ -169,18 +173,8 @@ def read_script(path: Path, folder: Path, text: str | None = None) -> TrainingSc
         tuple(loads),
         tuple(changes),
         uses_tools,
-        keep=tuple(dict.fromkeys(kept)),
+        keep=tuple(dict.fromkeys(filter(None, kept))),
     )
-
-
-def _kept(save: SaveCall) -> str:
-    """The place of the script's folder that a save is in, as it is written; empty if it is
-    another."""
-    name = f"{save.place.name}{save.place.tail}".removeprefix("./")
-    if save.place.head is not Head.LITERAL or not re.fullmatch(r"\w[\w./*-]*", name):
-        return ""
-    folder, slash, _ = name.partition("/")
-    return f"{folder}/" if slash else UNFINISHED.sub("", name)
 
 
 def _switched(load: SaveCall, source: ScriptSource, places: Places) -> list[Change] | None:
@@ -326,11 +320,19 @@ def _trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
     else:
         newest = _replaced(source, given, "spot.newest()")
 
-    return [
-        _import(source, f"from spotctl.integrations.{module} import SpotCallback"),
-        *_with_callback(source, made, "spot := SpotCallback()"),
-        *newest,
-    ]
+    callbacks, callback = option_of(made, "callbacks"), "spot := SpotCallback()"
+    if callbacks is None:
+        called_back = _with_argument(source, made, f"callbacks=[{callback}]")
+    else:
+        code = source.code(callbacks)
+        together = f"[{callback}, *({code} or [])]"
+        if isinstance(callbacks, ast.List):
+            comma = ", " if callbacks.elts else ""
+            together = f"[{callback}{comma}{code[1:]}"
+        called_back = _replaced(source, callbacks, together)
+
+    imported = _import(source, f"from spotctl.integrations.{module} import SpotCallback")
+    return [imported, *called_back, *newest]
 
 
 def _import(source: ScriptSource, line: str) -> Change:
@@ -345,19 +347,6 @@ def _import(source: ScriptSource, line: str) -> Change:
     is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     above = (first.end_lineno or 1) + 1 if is_docstring else first.lineno
     return Change(above, INSERT, line)
-
-
-def _with_callback(source: ScriptSource, call: ast.Call, callback: str) -> list[Change]:
-    given = option_of(call, "callbacks")
-    if given is None:
-        return _with_argument(source, call, f"callbacks=[{callback}]")
-
-    code = source.code(given)
-    together = f"[{callback}, *({code} or [])]"
-    if isinstance(given, ast.List):
-        comma = ", " if given.elts else ""
-        together = f"[{callback}{comma}{code[1:]}"
-    return _replaced(source, given, together)
 
 
 def _with_argument(source: ScriptSource, call: ast.Call, argument: str) -> list[Change]:

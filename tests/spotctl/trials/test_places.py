@@ -52,6 +52,14 @@ def test_a_file_that_only_grows_at_its_end_is_a_log(tmp_path: Path) -> None:
     assert (found, places.logs) == (("state",), {"history"})
 
 
+def test_an_archive_that_is_seen_half_written_is_no_log(tmp_path: Path) -> None:
+    places = WrittenPlaces(tmp_path)
+    for content in (b"PK\x03\x04half", b"PK\x03\x04half and whole"):
+        (tmp_path / "state.pt").write_bytes(content)
+        found = places.needed(0.0)
+    assert (found, places.logs) == (("state.pt",), set())
+
+
 def test_what_was_written_before_the_work_began_is_no_state(tmp_path: Path) -> None:
     places = WrittenPlaces(tmp_path)
     write(tmp_path / "data/set.bin", "downloaded")

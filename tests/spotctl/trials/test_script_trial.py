@@ -4,6 +4,7 @@ write.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,13 @@ def test_a_script_resumes_unchanged_with_what_it_needs(
     assert (about["resumes"], about["changes"]) == (True, [])
     assert job().checkpoint is not None
     assert list(job().checkpoint.keep) == keep  # type: ignore[union-attr]
+
+
+def test_a_script_without_an_argument_for_resuming_is_tried_once() -> None:
+    script("pass")
+    ended, about = tried("--", "--kind", "small")
+    assert about["tried"]["verdict"] == "restarted", about
+    assert ended.err.count("trying ") == 1, ended.err
 
 
 def test_what_is_typed_after_the_script_is_tried_and_written() -> None:
@@ -315,3 +323,37 @@ def test_a_load_that_takes_only_weights_is_named_with_its_line_and_its_cure() ->
     )
     cure = "torch.load reads only weights; add weights_only=False on that line"
     assert about["tried"]["saw"].endswith(f"failed with status 1: train.py:{line}: {cure}")
+
+
+FOLDERS = """
+import argparse, os, pickle, time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--data-download", action="store_true")
+parser.add_argument("--initial-checkpoint", default="")
+parser.add_argument("--no-resume-state", action="store_true")
+parser.add_argument("--resume-from", default=None)
+given = parser.parse_args()
+model, begin = [0.0] * 8, 0
+for folder in filter(None, (given.initial_checkpoint, given.resume_from)):
+    model = pickle.load(open(os.path.join(folder, "model.pkl"), "rb"))
+if given.resume_from and not given.no_resume_state:
+    begin = pickle.load(open(os.path.join(given.resume_from, "optimizer.pkl"), "rb"))["epoch"]
+for epoch in range(begin, 3000):
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        model = [weight + 1.0 for weight in model]
+    os.makedirs(f"states/epoch_{epoch}", exist_ok=True)
+    for name, state in (("model", model), ("optimizer", {"epoch": epoch + 1})):
+        with open(f"states/epoch_{epoch}/{name}.pkl", "wb") as file:
+            pickle.dump(state, file)
+"""
+
+
+def test_a_folder_of_each_save_is_given_to_the_argument_that_is_named_after_resuming() -> None:
+    Path("train.py").write_text(FOLDERS)
+    _, about = tried()
+    assert about["tried"]["verdict"] == "resumed", about
+    assert "$(ls -d states/epoch_* 2>/dev/null" in job().run
+    assert "--resume-from" in job().run
+    assert not re.search("download|initial|no-resume", job().run)

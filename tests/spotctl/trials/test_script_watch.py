@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from spotctl.trials import script_watch
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.files.layout_scripts_run import bring
 from tests.spotctl.files.script.test_reading_layouts import HONEST, LIARS
@@ -46,3 +53,54 @@ def test_a_liar_is_never_seen_to_resume(name: str, folder: Path) -> None:
         assert re.search(LIARS[name], tried["saw"]), tried
         assert (script["resumes"], script["changes"]) == (False, [])
     assert script["resumes"] is not True or tried["verdict"] == "not seen"
+
+
+SAVING = """
+def save():
+    for step in range(2):
+        with open("state.bin", "wb") as file:
+            file.write(b"state")
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_aside"),
+    [
+        ("save()", False),
+        ("import multiprocessing\nsave()", False),
+        (
+            "import multiprocessing\nif __name__ == '__main__':\n"
+            "    child = multiprocessing.Process(target=save)\n    child.start()\n    child.join()",
+            True,
+        ),
+    ],
+    ids=["no multiprocessing", "no child", "a child"],
+)
+def test_only_what_a_child_process_saves_is_saved_aside(
+    tmp_path: Path, text: str, is_aside: bool
+) -> None:
+    saves = [mark for mark in marks_of(tmp_path, SAVING + text) if mark["kind"] == "save"]
+    assert [mark["aside"] for mark in saves] == [is_aside, is_aside]
+
+
+def marks_of(tmp_path: Path, text: str) -> list[dict[str, Any]]:
+    folder, seen, probe = (tmp_path / name for name in ("job", "seen", "probe"))
+    for place in (folder, seen, probe):
+        place.mkdir()
+    shutil.copy(script_watch.__file__, probe / "sitecustomize.py")
+    (folder / "train.py").write_text(text)
+    watched = {"SPOTCTL_TRIAL_SEEN": str(seen), "SPOTCTL_TRIAL_ROOTS": str(folder)}
+    environment = {**os.environ, **watched, "PYTHONPATH": str(probe)}
+    subprocess.run([sys.executable, "train.py"], cwd=folder, env=environment, check=True)
+    lines = [line for file in seen.iterdir() for line in file.read_text().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+def test_weights_are_seen_where_pytorch_saves_to_an_open_file(tmp_path: Path) -> None:
+    text = (
+        "import torch\nwith open('state.bin', 'wb') as file:\n    torch.save(torch.ones(2), file)\n"
+    )
+    states = [mark for mark in marks_of(tmp_path, text) if mark["kind"] == "state"]
+    assert [(Path(mark["path"]).name, mark["weights"]) for mark in states] == [
+        ("state.bin", [1.0, 1.0])
+    ]

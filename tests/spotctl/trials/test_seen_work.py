@@ -315,3 +315,48 @@ def test_work_done_again_in_silence_is_seen_by_both_clocks_or_is_a_doubt(
     after = [WorkMark("start", 100.0), WorkMark("load", 101.0, "state.json", spent=0.5)]
     after += [save(4, 101.0 + seconds, 0.5 + spent)]
     assert judged(first, first, 4.5, after).verdict is verdict
+
+
+def test_a_save_that_lacks_the_file_that_is_read_has_the_state_of_the_save_before() -> None:
+    """The script saves its model, and the loop then itself: killed between the two, the next start
+    goes on with the epoch of which only the model was kept."""
+
+    def save(path: str, epoch: int, at: float) -> WorkMark:
+        return WorkMark("save", at, path, {"epoch": ("for", epoch)})
+
+    def life(*epochs: int) -> list[WorkMark]:
+        marks = []
+        for epoch in epochs:
+            marks += [save("model.pt", epoch, epoch + 0.5)]
+            marks += [save(f".new-loop-{epoch}.pickle", epoch, epoch + 0.9)]
+            marks += [WorkMark("done", epoch + 0.92, f"loop-{epoch}.pickle")]
+        return marks
+
+    first = [WorkMark("start", 0.0), *life(1, 2, 3)]
+
+    def verdict(read: str, goes_on_at: int, kept_at: float) -> Verdict:
+        after = [WorkMark("start", 100.0), WorkMark("load", 101.0, read)]
+        after += [save("model.pt", goes_on_at, 101.5)]
+        return judged(first, first, kept_at, after).verdict
+
+    assert verdict("loop-2.pickle", 3, 3.7) is Verdict.RESUMED
+    # Of what is saved whole, nothing may be repeated, nor of a save that is read itself.
+    assert verdict("loop-2.pickle", 3, 3.95) is Verdict.RESTARTED
+    assert verdict("loop-2.pickle", 2, 3.7) is Verdict.RESTARTED
+    assert verdict("model.pt", 3, 3.7) is Verdict.RESTARTED
+
+
+def test_a_save_that_gets_its_name_after_it_is_written_is_whole() -> None:
+    def save(epoch: int) -> list[WorkMark]:
+        written = WorkMark("save", epoch + 0.5, "last.pt.part", {"epoch": ("for", epoch)})
+        return [written, WorkMark("done", epoch + 0.6, "last.pt")]
+
+    first = [WorkMark("start", 0.0), *save(1), *save(2), *save(3)]
+
+    def verdict(goes_on_at: int) -> Verdict:
+        after = [WorkMark("start", 100.0), WorkMark("load", 101.0, "last.pt")]
+        after += [WorkMark("save", 102.0, "last.pt.part", {"epoch": ("for", goes_on_at)})]
+        return judged(first, first, 3.5, after).verdict
+
+    assert verdict(4) is Verdict.RESUMED
+    assert verdict(3) is Verdict.RESTARTED

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,8 @@ from spotctl.files.job.reader import load
 from spotctl.planning.candidates import saves_of
 from spotctl.planning.values import Job
 from spotctl.trials.rehearsal import rehearse
-from spotctl.trials.starts import TrialTerms
+from spotctl.trials.seen_work import WorkMark
+from spotctl.trials.starts import TrialTerms, written_at
 from tests.spotctl.launches import command, processes
 
 pytestmark = pytest.mark.usefixtures("few_windows")
@@ -65,3 +68,24 @@ def test_a_command_is_planned_with_the_checkpoints_that_it_wrote(tmp_path: Path)
         == stated
     ), "the file's stays"
     assert saves_of(Job(replace(again, program=stated)))[1] == 7 * SECOND * again.local.speed
+
+
+def test_a_file_is_written_when_it_gets_its_name_and_not_when_it_loses_another(
+    tmp_path: Path,
+) -> None:
+    """The last checkpoint is written under another name, and is also that of its epoch."""
+    last, other = tmp_path / "last.pt", tmp_path / "epoch-1.pt"
+    (tmp_path / "new").write_text("state")
+    (tmp_path / "new").rename(last)
+    named = time.monotonic()
+    os.link(last, other)
+    os.utime(last, (1.0, 1.0))
+    now = last.stat()
+    file = (last.name, now.st_size, now.st_mtime_ns, now.st_ino)
+    marks = [WorkMark("done", named, str(last)), WorkMark("save", named + 60.0, str(last))]
+    other.unlink()
+    assert written_at(file, last, marks) == named
+    ahead = time.time() - time.monotonic()
+    # Its own times are all that is known of a program that is not Python.
+    assert written_at(file, last, ()) >= now.st_ctime_ns / 1e9 - ahead - 1.0
+    assert abs(written_at(file, last, marks[1:]) - (1.0 - ahead)) < 1.0

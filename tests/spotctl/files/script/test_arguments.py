@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.files.script.test_reading import FOLDER, RESULT, TYPER, job
+from tests.spotctl.files.script.test_reading import FOLDER, RESULT, TYPER, job, script
 
 pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.usefixtures("few_windows")]
 
@@ -59,3 +59,13 @@ def test_arguments_of_other_parsers_keep_the_checkpoint(text: str, command: str)
     assert ended.json["script"]["resumes"]
     assert ended.json["script"]["fill_in"] == ["CORPUS"]
     assert job().program.run == f"python train.py {command}"  # type: ignore[union-attr]
+
+
+def test_arguments_are_read_in_a_module_of_the_script_and_in_commands_by_name() -> None:
+    Path("options.py").write_text(
+        "import argparse\n\n\ndef given():\n    parser = argparse.ArgumentParser()\n"
+        "    parser.add_argument('--resume', action='store_true')\n    return parser.parse_args()\n"
+    )
+    assert "resume" in script("from options import given\n\nprint(given())\n").arguments
+    text = "import fire\n\n\ndef run(resume_from=None):\n    pass\n\n\nfire.Fire({'run': run})\n"
+    assert script(text).arguments["resume_from"].flag == "--resume-from"

@@ -34,6 +34,31 @@ fit_all(net, torch.optim.SGD(net.parameters(), 1), [])
     ]
 
 
+def test_what_only_some_runs_have_is_named_under_its_condition() -> None:
+    text = """\
+import argparse
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--adam", action="store_true")
+given = parser.parse_args()
+net = torch.nn.Linear(1, 1)
+if given.adam:
+    optimizer = torch.optim.Adam(net.parameters())
+if given.adam:
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+else:
+    schedule = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(net.parameters()), 1)
+for epoch in range(9):
+    net(torch.ones(1)).backward()
+    if given.adam:
+        optimizer.step()
+    schedule.step()
+"""
+    head = "for epoch in resuming(range(9), net, *([optimizer] if (given.adam) else []), schedule):"
+    assert [line.text.strip() for line in script(text).changes][1:] == [head]
+
+
 def test_a_script_without_a_loop_is_told_what_to_do() -> None:
     Path("train.py").write_text(
         "import joblib, sklearn.svm\n\nm = sklearn.svm.SVC().fit(x, y)\njoblib.dump(m, 'm')\n"

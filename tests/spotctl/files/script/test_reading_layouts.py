@@ -37,8 +37,7 @@ ARGUMENTS = {
     "run_classification": f"--output_dir {FOLDER} $(ls -d {FOLDER}/checkpoint-*/pytorch_model.bin 2>/dev/null |"
     " sort -V | sed -n '$ {s|/pytorch_model.bin$||; s|^|--resume_from_checkpoint |; p}')",
     "run_clm_no_trainer": f"--output_dir {FOLDER} $(ls -d {FOLDER}/step_*/random_states_0.pkl"
-    f" {FOLDER}/epoch_*/random_states_0.pkl 2>/dev/null | sort -V |"
-    " sed -n '$ {s|/random_states_0.pkl$||; s|^|--resume_from_checkpoint |; p}')",
+    " 2>/dev/null | sort -V | sed -n '$ {s|/random_states_0.pkl$||; s|^|--resume_from_checkpoint |; p}')",
     "skips_batches": f"--checkpoint {FOLDER}/mid.pt",
     "trainer_class": f"--out {FOLDER}",
 }
