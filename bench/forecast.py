@@ -21,7 +21,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,7 +65,6 @@ class CheckedForecast:
     at: int
     forecast: Forecast
     outcome: Played
-    cpu_seconds: float
     evidence: tuple[Evidence, ...] = ()
 
 
@@ -110,11 +108,9 @@ def _check_forecast(
     job = forecast_job(planned)
     if at + job.times.order + job.longest > min(future[offer.market].last for offer in job.offers):
         return None
-    before = time.process_time()
     forecast = forecast_of(planned)
-    spent = time.process_time() - before
     outcome, evidence = realize(planned, world, future)
-    return CheckedForecast(at, forecast, outcome, spent, evidence)
+    return CheckedForecast(at, forecast, outcome, evidence)
 
 
 def realize(
@@ -236,7 +232,6 @@ def row(world: World, hours: float, count: int) -> str:
         f" {cost.covered:9.0%} {cost.pit:8.0%} {cost.gain:8.0%}"
         f" {time_.covered:9.0%} {time_.pit:8.0%} {time_.gain:8.0%} "
         f"{np.median(usd / expected):8.2f} {mean:6.2f}"
-        f" {np.mean([run.cpu_seconds for run in runs]):6.2f}"
     )
 
 
@@ -287,7 +282,7 @@ def launch_repeatedly(count: int) -> str:
 
 HEADER = (
     f"{'market':57} {'h':>4} {'runs':>5} {'apart':>5} {'cost in':>9} {'by rank':>8} {'loss':>8} "
-    f"{'hours in':>9} {'by rank':>8} {'loss':>8} {'paid/exp':>8} {'means':>6} {'cpu s':>6}"
+    f"{'hours in':>9} {'by rank':>8} {'loss':>8} {'paid/exp':>8} {'means':>6}"
 )
 
 
