@@ -69,8 +69,12 @@ class HourlyRefund:
         hours = zip(begins, ends, rates, strict=False)
         rows = [Charge(*row, HOUR // SECOND) for row in hours]
         if rows and rows[-1].end < rows[-1].begin + HOUR:
-            last = rows[-1]
-            rows[-1] = _unfinished(last, life.ended)
+            hour = rows[-1]
+            if life.ended is End.EVICTED:
+                rows[-1] = Charge(hour.begin, hour.end, hour.price, hour.seconds, refunded=True)
+            elif life.ended is End.HANDED_ON:
+                seconds = started_units(hour.end - hour.begin, SECOND)
+                rows[-1] = Charge(hour.begin, hour.end, hour.price, seconds)
         return Bill(tuple(rows))
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
@@ -170,18 +174,6 @@ RULES: Mapping[str, BillingRule] = {
     rule.name: rule for rule in (HourlyRefund(), PerSecond("per-second"), FIRST_HOUR_FREE)
 }
 """The general rules by name; clouds may have rules of their own."""
-
-
-def _unfinished(hour: Charge, ended: End) -> Charge:
-    """The last, incomplete hour of a life."""
-    match ended:
-        case End.EVICTED:
-            return Charge(hour.begin, hour.end, hour.price, hour.seconds, refunded=True)
-        case End.HANDED_ON:
-            lived = hour.end - hour.begin
-            return Charge(hour.begin, hour.end, hour.price, started_units(lived, SECOND))
-        case End.LEFT:
-            return hour
 
 
 def _checked_end(age: int, horizon: int, ended: End) -> int:
