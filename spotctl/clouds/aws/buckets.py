@@ -63,11 +63,12 @@ def region_of(name: str, who: MachineRole) -> str:  # noqa: ARG001 - S3 tells ev
 def copy(key: str, source: str, target: str, who: MachineRole) -> None:
     """Copies the object of this name from one bucket to another; it appears when it is whole.
     StoreRefused: S3 does not."""
-    from boto3.s3.transfer import TransferConfig
+    from spotctl.clouds.aws.session import transfer_in_parts
 
-    in_parts = TransferConfig(multipart_threshold=COPY_BYTES, multipart_chunksize=COPY_BYTES)
     with _client(target, key, who) as client:
-        client.copy({"Bucket": source, "Key": key}, target, key, Config=in_parts)
+        client.copy(
+            {"Bucket": source, "Key": key}, target, key, Config=transfer_in_parts(COPY_BYTES)
+        )
 
 
 def drop_abandoned(name: str, prefix: str, before: datetime, who: MachineRole) -> None:

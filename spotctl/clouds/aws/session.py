@@ -352,3 +352,10 @@ def s3_client(keys: tuple[str, str, str], region: str, endpoint: str) -> Iterato
             yield client
     except (BotoCoreError, ClientError, Boto3Error) as error:
         raise OSError(on_one_line(error)) from None
+
+
+def transfer_in_parts(size: int) -> Any:  # noqa: ANN401 - boto3's class
+    """How S3 copies an object that is larger than `size`, in parts of that size."""
+    from boto3.s3.transfer import TransferConfig
+
+    return TransferConfig(multipart_threshold=size, multipart_chunksize=size)
