@@ -107,9 +107,9 @@ class Hazard:
     def _total(self) -> Exposure:
         pooled = NOTHING
         if self.prior:
-            # Several estimates of a rate are combined to the mean of their logarithms, each weighted
-            # by its evictions. The logarithm of a Gamma rate of shape a has a variance of about 1/a;
-            # the variance between the estimates is added.
+            # Several estimates of a rate are combined to the mean of their logarithms, each
+            # weighted by its evictions. The logarithm of a Gamma rate of shape a has a variance of
+            # about 1/a; the variance between the estimates is added.
             weights = np.array([piece.exposure.evictions for piece in self.prior])
             rates = [piece.exposure.evictions / piece.exposure.hours for piece in self.prior]
             logs = np.log(rates)
