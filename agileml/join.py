@@ -173,7 +173,16 @@ def _join_link(given: argparse.Namespace) -> bool:
     controller = parse_host_port(given.job)
     name = _name_of(given)
     if given.reached_in:
-        given.host, given.port = _forwarded(*given.reached_in)
+        # Where a router forwards to this machine, from two variables of its cloud.
+        at = ":".join(os.environ.get(name, "").strip() for name in given.reached_in)
+        try:
+            reached = parse_host_port(at)
+        except BadAddress:
+            raise BadInput(
+                f"the machine's variables {' and '.join(given.reached_in)} say {at!r}, not where "
+                "other nodes reach it; rent another one"
+            ) from None
+        given.host, given.port = reached.host, reached.port
     listen = None if given.listen is None else parse_host_port(given.listen)
 
     if not 0 <= given.port <= 65535:
@@ -204,19 +213,6 @@ def _secret(given: argparse.Namespace) -> bytes:
     if given.name_in:
         return bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
     raise BadInput("--secret-file is missing: name the file with the job's secret")
-
-
-def _forwarded(host: str, port: str) -> tuple[str, int]:
-    """Where a router forwards to this machine, from two variables of its cloud."""
-    at = f"{os.environ.get(host, '').strip()}:{os.environ.get(port, '').strip()}"
-    try:
-        address = parse_host_port(at)
-    except BadAddress:
-        raise BadInput(
-            f"the machine's variables {host} and {port} say {at!r}, not where other nodes reach "
-            "it; rent another one"
-        ) from None
-    return address.host, address.port
 
 
 def node_name(machine: str) -> str:

@@ -166,18 +166,14 @@ def parse_arguments(texts: list[str]) -> dict[str, object]:
             raise BadArgument(f"invalid argument {text!r}; write name=value")
         if name in arguments:
             raise BadArgument(f"argument {name} is given more than once")
-        arguments[name] = _number(value)
+        for convert in (int, float, str):
+            try:
+                arguments[name] = convert(value)
+                break
+            except ValueError:
+                continue
 
     return arguments
-
-
-def _number(text: str) -> object:
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _import_file(path: Path) -> ModuleType:

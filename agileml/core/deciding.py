@@ -28,13 +28,6 @@ class ClockDecision:
         """As plain JSON, for the controller that takes over."""
         return [self.accepted.clock, self.waited_for, self.accepted.covers]
 
-    @classmethod
-    def of(cls, line: Sequence[Any]) -> ClockDecision:
-        """The decision of a line, which may have been through JSON."""
-        clock, waited_for, covers = line
-        accepted = Accepted(clock, tuple((place, first, last) for place, first, last in covers))
-        return cls(accepted, waited_for)
-
 
 @dataclass(slots=True)
 class OpenClock:
@@ -112,10 +105,12 @@ class Decisions:
         return sum(accepted.chunks for accepted in counted), fingerprint
 
     def restore(self, lines: Iterable[Sequence[Any]]) -> None:
-        """Takes over the decisions of an earlier controller."""
-        self.decided = {
-            decision.accepted.clock: decision for decision in map(ClockDecision.of, lines)
-        }
+        """Takes over the decisions of an earlier controller, whose lines may have been through
+        JSON."""
+        self.decided = {}
+        for clock, waited_for, covers in lines:
+            accepted = Accepted(clock, tuple((place, first, last) for place, first, last in covers))
+            self.decided[clock] = ClockDecision(accepted, waited_for)
         for decision in self.decided.values():
             self.shares.add(decision.accepted)
         self.roll_back()

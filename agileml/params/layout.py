@@ -40,30 +40,6 @@ class ArraySpec:
     shape: tuple[int, ...]
     dtype: str
 
-    @classmethod
-    def of(cls, name: str, array: Array) -> "ArraySpec":
-        """The specification of an array from a trainer; BadTrainer unless it has rows of floats or
-        integers.
-        """
-        if not isinstance(array, np.ndarray):
-            raise BadTrainer(
-                f"parameter {name!r} is a {type(array).__name__}; init must return numpy arrays"
-            )
-        if array.ndim == 0:
-            raise BadTrainer(f"parameter {name!r} has no rows; give a single number the shape (1,)")
-
-        if array.dtype.kind not in "fiu" or array.dtype.itemsize > MAX_BYTES_PER_NUMBER:
-            raise BadTrainer(
-                f"parameter {name!r} holds {array.dtype}; only floats and integers of up to 64 "
-                "bits can be summed"
-            )
-        if array.shape[0] > MAX_ROWS:
-            raise BadTrainer(
-                f"parameter {name!r} has {array.shape[0]:,} rows; the most is {MAX_ROWS:,}"
-            )
-
-        return cls(name, array.shape, array.dtype.str)
-
     @property
     def rows(self) -> int:
         """Length of the first axis."""
@@ -189,8 +165,30 @@ def state_bytes(state: PartitionState) -> int:
 
 
 def specs_of(params: Mapping[str, Array]) -> tuple[ArraySpec, ...]:
-    """Specifications of named arrays."""
-    return tuple(ArraySpec.of(name, array) for name, array in params.items())
+    """Specifications of a trainer's named arrays; BadTrainer unless each has rows of floats or
+    integers.
+    """
+    specs = []
+    for name, array in params.items():
+        if not isinstance(array, np.ndarray):
+            raise BadTrainer(
+                f"parameter {name!r} is a {type(array).__name__}; init must return numpy arrays"
+            )
+        if array.ndim == 0:
+            raise BadTrainer(f"parameter {name!r} has no rows; give a single number the shape (1,)")
+
+        if array.dtype.kind not in "fiu" or array.dtype.itemsize > MAX_BYTES_PER_NUMBER:
+            raise BadTrainer(
+                f"parameter {name!r} holds {array.dtype}; only floats and integers of up to 64 "
+                "bits can be summed"
+            )
+        if array.shape[0] > MAX_ROWS:
+            raise BadTrainer(
+                f"parameter {name!r} has {array.shape[0]:,} rows; the most is {MAX_ROWS:,}"
+            )
+        specs.append(ArraySpec(name, array.shape, array.dtype.str))
+
+    return tuple(specs)
 
 
 def _row_at(specs: tuple[ArraySpec, ...], number: int, count: int) -> int:

@@ -137,8 +137,11 @@ class PSLD:
         after = replace(self, moves=self.moves + 1, fresh={})
         wanted = after._assign(sizes, servers, superior, lines)
         assigned = _with_few_moves(owners, wanted, sizes)
-        before = _longest(owners, sizes, lines)
-        then = _longest(assigned, sizes, lines)
+        # The predicted times of the servers that take longest.
+        before, then = (
+            max(lines[owner].mean(size) for owner, size in _load(each, sizes).items())
+            for each in (owners, assigned)
+        )
         uneven = apart > self.trigger or few & set(superior)
         least = MIN_SAVED_IF_UNEVEN if uneven else MIN_SAVED
         if then > (1 - least) * before:
@@ -251,11 +254,6 @@ def _with_few_moves(
                 order.remove(block)
 
     return tuple(places)
-
-
-def _longest(owners: Sequence[str], sizes: Sequence[int], lines: Mapping[str, Line]) -> float:
-    """The predicted time of the server that takes longest."""
-    return max(lines[owner].mean(size) for owner, size in _load(owners, sizes).items())
 
 
 def _load(owners: Sequence[str], sizes: Sequence[int]) -> dict[str, int]:

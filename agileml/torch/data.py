@@ -243,10 +243,21 @@ class TorchData:
         return kept
 
     def fetch(self, numbers: Numbers, where: str) -> object:
-        default = torch_module().utils.data.default_collate
-        if self._collate is default and (tensors := _whole_tensors(self._samples)):
-            chosen = torch_module().from_numpy(numbers)
-            return [tensor[chosen] for tensor in tensors]
+        loaded = torch_module()
+        is_default = self._collate is loaded.utils.data.default_collate
+        if is_default and type(self._samples) is loaded.utils.data.TensorDataset:
+            # A batch can be taken of each tensor at a time. It is the same as that of its samples
+            # one by one, if the numbers of a sample lie in their usual order.
+            tensors: Sequence[torch.Tensor] = self._samples.tensors
+            plain = all(
+                tensor.is_contiguous()
+                and tensor.layout == loaded.strided
+                and not tensor.requires_grad
+                for tensor in tensors
+            )
+            if tensors and plain:
+                chosen = loaded.from_numpy(numbers)
+                return [tensor[chosen] for tensor in tensors]
         samples = self._fetch_samples(numbers.tolist(), where)
         return self.collated(samples, f"{where}: samples {numbers[0]} to {numbers[-1]}")
 
@@ -333,25 +344,6 @@ class TorchData:
 
 
 # What the user's dataset is.
-def _whole_tensors(dataset: Any) -> Sequence[torch.Tensor]:  # noqa: ANN401
-    """The tensors of a dataset that has its samples in tensors, where a batch can be taken of each
-    at a time.
-
-    The batch is the same as that of its samples one by one, if the numbers of a sample lie in their
-    usual order.
-    """
-    if type(dataset) is not torch_module().utils.data.TensorDataset:
-        return ()
-
-    tensors: Sequence[torch.Tensor] = dataset.tensors
-    plain = all(
-        tensor.is_contiguous()
-        and tensor.layout == torch_module().strided
-        and not tensor.requires_grad
-        for tensor in tensors
-    )
-
-    return tensors if plain else ()
 
 
 def _unreadable(number: int, where: str, error: Exception) -> TrainerFailed:

@@ -199,8 +199,13 @@ class LightningTrainer(FrameworkTrainer):
 
     def _set_up(self) -> tuple[Any, Any]:
         """The module before training, and what has the loaders' hooks."""
-        # What hooks assign must not be there when another process begins.
-        module: Any = copy.deepcopy(self.module, shared_data(self.module))
+        import torch
+
+        # What hooks assign must not be there when another process begins; the datasets and loaders
+        # that the module holds are shared by its copies.
+        kinds = (torch.utils.data.Dataset, torch.utils.data.DataLoader)
+        shared = {id(held): held for held in vars(self.module).values() if isinstance(held, kinds)}
+        module: Any = copy.deepcopy(self.module, shared)
         data = self.dataset
         holders: list[Any] = [module]
         if isinstance(data, lightning_package().pytorch.LightningDataModule):
@@ -435,14 +440,6 @@ _OF_LOG = frozenset(
 )
 """The arguments of `LightningModule.log`; those about progress bars and other processes have no
 effect."""
-
-
-def shared_data(module: Any) -> dict[int, Any]:
-    """The datasets and loaders that a module holds, by id: its copies share them."""
-    import torch
-
-    kinds = (torch.utils.data.Dataset, torch.utils.data.DataLoader)
-    return {id(value): value for value in vars(module).values() if isinstance(value, kinds)}
 
 
 def _doubled(content: Any) -> Any:

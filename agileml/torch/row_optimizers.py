@@ -136,9 +136,13 @@ class RowOptimizers:
         if part.name in self._sparse:
             parameter.grad = _sparse(part.gradient, ~_is_untouched(part.gradient))
         else:
-            parameter.grad = torch.from_numpy(
-                _writable(part.gradient) if read_only else part.gradient.copy()
-            )
+            gradient = part.gradient.view() if read_only else part.gradient.copy()
+            try:
+                # PyTorch has no read-only tensors.
+                gradient.flags.writeable = True
+            except ValueError:
+                gradient = gradient.copy()
+            parameter.grad = torch.from_numpy(gradient)
 
         names = self._names[number, group]
         arrays = part.slots[: len(names.arrays)]
@@ -483,16 +487,6 @@ def _is_untouched(gradient: Array) -> Array:
     first = gradient.reshape(len(gradient), -1)[:, 0]
     untouched: Array = np.signbit(first) & (first == 0)
     return untouched
-
-
-def _writable(array: Array) -> Array:
-    """A view of an array for PyTorch, which has no read-only tensors."""
-    view = array.view()
-    try:
-        view.flags.writeable = True
-    except ValueError:
-        return array.copy()
-    return view
 
 
 def _sparse(gradient: Array, touched: Array) -> Any:  # noqa: ANN401

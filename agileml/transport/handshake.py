@@ -166,7 +166,10 @@ class Handshake:
         self._me = me
         self._expected = expected
         self._refusal = refusal
-        keys = _key(job, b"initiator"), _key(job, b"acceptor")
+        keys = [
+            hmac.digest(job, b"agileml link, " + side, "sha256")
+            for side in (b"initiator", b"acceptor")
+        ]
         self.proven: str | None = None
         """The node whose certificate the peer has shown; None on one computer."""
         self._own_key, self._their_key = keys if expected is not None else keys[::-1]
@@ -299,7 +302,3 @@ class Handshake:
 
 def _message(step: _Step, payload: bytes) -> bytes:
     return _MESSAGE.pack(_MAGIC, step, len(payload)) + payload
-
-
-def _key(job: bytes, side: bytes) -> bytes:
-    return hmac.digest(job, b"agileml link, " + side, "sha256")

@@ -69,8 +69,12 @@ class HourlyRefund:
         hours = zip(begins, ends, rates, strict=False)
         rows = [Charge(*row, HOUR // SECOND) for row in hours]
         if rows and rows[-1].end < rows[-1].begin + HOUR:
-            last = rows[-1]
-            rows[-1] = _unfinished(last, life.ended)
+            hour = rows[-1]
+            if life.ended is End.EVICTED:
+                rows[-1] = Charge(hour.begin, hour.end, hour.price, hour.seconds, refunded=True)
+            elif life.ended is End.HANDED_ON:
+                seconds = started_units(hour.end - hour.begin, SECOND)
+                rows[-1] = Charge(hour.begin, hour.end, hour.price, seconds)
         return Bill(tuple(rows))
 
     def dues(self, age: int, horizon: int, ended: End) -> Dues:
@@ -124,7 +128,16 @@ class PerSecond:
             return _dues([end], [at_end])
 
         sure_until = max(paid_from, self.minimum)
-        ages, spans = _while_running(sure_until, end)
+        ages, spans = np.zeros(0), np.zeros(0)
+        if sure_until < end:
+            # Time paid as it runs: ages on whole minutes, and the span that each stands for (the
+            # trapezoidal rule). Survival only falls, so the error is at most half a minute times
+            # the probability of an eviction in the span.
+            inner = np.arange((sure_until // MINUTE + 1) * MINUTE, end, MINUTE)
+            ages = np.concatenate(([sure_until], inner, [end])).astype(np.float64)
+            halves = np.diff(ages) / 2
+            spans = np.append(halves, 0) + np.insert(halves, 0, 0)
+
         after_least = at_end - (least - age)
         seconds_of_ages = [sure_until - age, *spans, after_least]
         return _dues([paid_from, *ages, end], seconds_of_ages)
@@ -172,18 +185,6 @@ RULES: Mapping[str, BillingRule] = {
 """The general rules by name; clouds may have rules of their own."""
 
 
-def _unfinished(hour: Charge, ended: End) -> Charge:
-    """The last, incomplete hour of a life."""
-    match ended:
-        case End.EVICTED:
-            return Charge(hour.begin, hour.end, hour.price, hour.seconds, refunded=True)
-        case End.HANDED_ON:
-            lived = hour.end - hour.begin
-            return Charge(hour.begin, hour.end, hour.price, started_units(lived, SECOND))
-        case End.LEFT:
-            return hour
-
-
 def _checked_end(age: int, horizon: int, ended: End) -> int:
     if age < 0 or horizon < 0:
         raise ImpossibleLife(
@@ -195,23 +196,6 @@ def _checked_end(age: int, horizon: int, ended: End) -> int:
         )
 
     return age + horizon
-
-
-def _while_running(begin: int, end: int) -> tuple[Floats, Floats]:
-    """Time paid as it runs: ages on whole minutes, and the span that each stands for (the
-    trapezoidal rule).
-
-    Survival only falls, so the error is at most half a minute times the probability of an eviction
-    in the span.
-    """
-    if begin >= end:
-        return np.zeros(0), np.zeros(0)
-    next_minute = begin // MINUTE + 1
-    inner = np.arange(next_minute * MINUTE, end, MINUTE)
-    ages = np.concatenate(([begin], inner, [end])).astype(np.float64)
-    halves = np.diff(ages) / 2
-    around = np.append(halves, 0) + np.insert(halves, 0, 0)
-    return ages, around
 
 
 def _dues(ages: ArrayLike, spans: ArrayLike) -> Dues:

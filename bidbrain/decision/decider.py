@@ -443,12 +443,11 @@ class Decider:
         changing = bool(on_demand or wanted.returns or not spot)
         wake_at = self._next_look(situation, left, wanted, changing=changing)
         rents = [rent for rent in wanted.rents if rent.spot]
+        waiting = f"waits for spot, with {left.slack / HOUR:.2f} h of slack"
 
         if not on_demand:
             waits = not rents and not spot
-            return Decision(
-                actions, wake_at, f"waits for spot, with {_hours(left)}" if waits else wanted.reason
-            )
+            return Decision(actions, wake_at, waiting if waits else wanted.reason)
 
         if situation.offers and not rents and left.missing <= _ROUNDING:
             return Decision((), wake_at, f"stays on demand: {wanted.reason}")
@@ -460,7 +459,7 @@ class Decider:
         # One machine is granted or not, and the market may have none.
         replaced = at is not None or sum(rent.machines for rent in rents) == 1
         back = tuple(Return(holding.allocation, at, replaced=replaced) for holding in on_demand)
-        why = f"back to spot: {wanted.reason}" if rents else f"waits for spot, with {_hours(left)}"
+        why = f"back to spot: {wanted.reason}" if rents else waiting
         return Decision((*back, *actions), wake_at, why)
 
     def _next_look(
@@ -661,7 +660,3 @@ class Decider:
     @property
     def _allowance(self) -> Allowance:
         return Allowance(self.limits, self.most_nu, self.committed_usd)
-
-
-def _hours(left: TimeLeft) -> str:
-    return f"{left.slack / HOUR:.2f} h of slack"

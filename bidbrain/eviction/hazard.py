@@ -105,8 +105,20 @@ class Hazard:
     # A plan asks for the risks at many ages, and one market's evidence stays the same.
     @cached_property
     def _total(self) -> Exposure:
-        exposures = [piece.exposure for piece in self.prior]
-        total = _believed(_pool(exposures), self.observed) + self.observed
+        pooled = NOTHING
+        if self.prior:
+            # Several estimates of a rate are combined to the mean of their logarithms, each
+            # weighted by its evictions. The logarithm of a Gamma rate of shape a has a variance of
+            # about 1/a; the variance between the estimates is added.
+            weights = np.array([piece.exposure.evictions for piece in self.prior])
+            rates = [piece.exposure.evictions / piece.exposure.hours for piece in self.prior]
+            logs = np.log(rates)
+            mean = float(np.average(logs, weights=weights))
+            between = float(np.average((logs - mean) ** 2, weights=weights))
+            shape = max(1 / (1 / float(weights.sum()) + between), _JEFFREYS)
+            pooled = Exposure(shape, shape / exp(mean))
+
+        total = _believed(pooled, self.observed) + self.observed
         # With hardly any eviction, observed or assumed, the rate is known to be low, but not to be
         # 0.
         return Exposure(max(total.evictions, _JEFFREYS), total.hours)
@@ -178,26 +190,6 @@ def hazard_of(
     if pieces or own.hours:
         return Hazard(tuple(pieces), own, ages)
     return None
-
-
-def _pool(pieces: Sequence[Exposure]) -> Exposure:
-    """Combines several estimates of a rate: the mean of their logarithms, each weighted by its
-    evictions.
-
-    The logarithm of a Gamma rate of shape a has a variance of about 1/a; the variance between the
-    estimates is added.
-    """
-    if not pieces:
-        return NOTHING
-    weights = np.array([piece.evictions for piece in pieces])
-    rates = [piece.evictions / piece.hours for piece in pieces]
-    logs = np.log(rates)
-    mean = float(np.average(logs, weights=weights))
-    spread = np.average((logs - mean) ** 2, weights=weights)
-    between = float(spread)
-    variance = 1 / float(weights.sum()) + between
-    shape = max(1 / variance, _JEFFREYS)
-    return Exposure(shape, shape / exp(mean))
 
 
 def _believed(prior: Exposure, observed: Exposure) -> Exposure:

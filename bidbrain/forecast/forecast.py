@@ -164,27 +164,26 @@ def calibrated(seen: PastOutcomes, level: float, now: int, *, scales: bool) -> S
     possible = np.clip(values[0], *seen.ends)
     plain = Spread.of(possible, faded)
 
-    # What was predicted too narrowly in the past gets more weight outside; no value moves.
-    below, above = _shares_outside(seen, predicted)
+    # What was predicted too narrowly in the past, each value from the others, gets more weight
+    # outside, a tenth at least; no value moves.
+    below = max(float(np.mean(seen.values < predicted[:, 0])), LOW)
+    above = max(float(np.mean(seen.values > predicted[:, 2])), 1 - HIGH)
     upto = np.cumsum(plain.weights)
     ranks = np.interp(upto, [0.0, LOW, HIGH, 1.0], [0.0, below, 1 - above, 1.0])
     weights = np.diff(ranks, prepend=0.0)
 
-    # The next of n values that are alike is beyond all of them, on each side, in one case of n + 1;
-    # with the pseudo-count of an estimate from few.
-    beyond = 1 / (_like(seen, level) + 2)
-    return Spread(plain.values, weights, seen.ends, beyond)
-
-
-def _like(seen: PastOutcomes, level: float) -> float:
-    """How many independent windows began like now: all that fit one after the other, and fewer
-    where hardly one began at a price level nearly as far from the middle.
-    """
+    # How many independent windows began like now: all that fit one after the other, and fewer
+    # where hardly one began at a price level nearly as far from the middle.
     middle = float(np.median(seen.levels))
     side = 1.0 if level > middle else -1.0
     apart = side * np.log(seen.levels / middle)
     as_far = np.count_nonzero(apart >= side * log(level / middle) - _NEARLY)
-    return min(seen.independent, max(float(as_far), 1.0))
+    like = min(seen.independent, max(float(as_far), 1.0))
+
+    # The next of n values that are alike is beyond all of them, on each side, in one case of n + 1;
+    # with the pseudo-count of an estimate from few.
+    beyond = 1 / (like + 2)
+    return Spread(plain.values, weights, seen.ends, beyond)
 
 
 def _best_model(seen: PastOutcomes, *, scales: bool) -> tuple[_OutcomeModel, Floats]:
@@ -268,15 +267,6 @@ def pinball(predicted: Floats, values: Floats) -> Floats:
     losses = np.maximum(_LEVELS * over, (_LEVELS - 1) * over)
     loss: Floats = losses.sum(axis=1)
     return loss
-
-
-def _shares_outside(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
-    """The shares of past values that were below their P10 and above their P90, when each was
-    predicted from the others; a tenth at least.
-    """
-    below = float(np.mean(seen.values < predicted[:, 0]))
-    above = float(np.mean(seen.values > predicted[:, 2]))
-    return max(below, LOW), max(above, 1 - HIGH)
 
 
 LIKELY, MORE_LIKELY_THAN_NOT = 0.9, 0.5

@@ -260,28 +260,22 @@ class _Filling:
         low = -1
         high = len(events)
         while high - low > 1:
-            at, high = self._next(events, low, high)
-            if at == low:
-                break
+            at = (low + high) // 2
+            if self._program.priced:
+                # The last event that is not excluded by prices, which say so without a solution.
+                at = low
+                while high - at > 1:
+                    middle = (at + high) // 2
+                    level_there = self._level(float(events[middle]))
+                    excluded = self._program.excludes(level_there)
+                    at, high = (at, middle) if excluded else (middle, high)
+                if at == low:
+                    break
+
             level = self._level(float(events[at]))
             suffices = self._program.times_reached(level) >= _FULL
             low, high = (at, high) if suffices else (low, at)
         return low
-
-    def _next(self, events: Floats, low: int, high: int) -> tuple[int, int]:
-        """The event to try next, and the first that is excluded: the last one before it, if prices
-        say which.
-        """
-        if not self._program.priced:
-            return (low + high) // 2, high
-        begin = low
-        end = high
-        while end - begin > 1:
-            middle = (begin + end) // 2
-            level_there = self._level(float(events[middle]))
-            excluded = self._program.excludes(level_there)
-            begin, end = (begin, middle) if excluded else (middle, end)
-        return end - 1, end
 
     def _level(self, time: float) -> Floats:
         at = self._demand(time)

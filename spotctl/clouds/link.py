@@ -393,12 +393,10 @@ class LeaseTimes:
     def of(cls, spec: JobSpec) -> LeaseTimes:
         """The times of a job's runs: on a cloud, or on the local market, at the speed of its
         clock."""
-        return cls.local(spec.local.speed) if spec.is_local else cls()
+        if not spec.is_local:
+            return cls()
 
-    @classmethod
-    def local(cls, speed: float) -> LeaseTimes:
-        """For a market whose clock runs `speed` times as fast as the processes of this computer."""
-        second = round(speed * SECOND)
+        second = round(spec.local.speed * SECOND)
         return cls(
             lease=12 * second,
             renew_before=8 * second,

@@ -194,18 +194,6 @@ def _answers(address: TcpAddress) -> bool:
     return False
 
 
-def serve_store(port: int) -> None:
-    """Serves the c10d store of a gang until this process is killed."""
-    from torch import distributed
-
-    everywhere = "0.0.0.0"  # noqa: S104 - as torchrun's own store
-    store = distributed.TCPStore(  # type: ignore[attr-defined]  # torch's stub lacks it
-        everywhere, port, is_master=True, wait_for_workers=False, timeout=timedelta(days=1)
-    )
-    sys.stderr.write(f"spotctl: c10d store at port {store.port}\n")
-    signal.pause()
-
-
 def settings_of(
     options: argparse.Namespace, environment: Mapping[str, str]
 ) -> tuple[GangMachines, GangSettings]:
@@ -274,7 +262,19 @@ def main(words: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     try:
         if options.serve_store is not None:
-            serve_store(options.serve_store)
+            # The c10d store of a gang, until this process is killed.
+            from torch import distributed
+
+            everywhere = "0.0.0.0"  # noqa: S104 - as torchrun's own store
+            store = distributed.TCPStore(  # type: ignore[attr-defined]  # torch's stub lacks it
+                everywhere,
+                options.serve_store,
+                is_master=True,
+                wait_for_workers=False,
+                timeout=timedelta(days=1),
+            )
+            sys.stderr.write(f"spotctl: c10d store at port {store.port}\n")
+            signal.pause()
         if options.script is None:
             raise BadInput("name the training script")
         return GangMachine(options, *settings_of(options, os.environ)).run()

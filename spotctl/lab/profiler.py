@@ -341,7 +341,11 @@ def scale_to_whole_model(
     updates = few - FEW * passes
     alone = sum(layer.seconds for layer in costs)
     alone_updates = sum(layer.update_seconds["sgd"] for layer in costs)
-    of_pass, of_update = _ratio(passes, alone), _ratio(updates, alone_updates)
+    # 1 if either time is too short to be measured.
+    of_pass, of_update = (
+        whole / apart if min(whole, apart) > 0 else 1.0
+        for whole, apart in ((passes, alone), (updates, alone_updates))
+    )
 
     scaled = list[LayerCost]()
     for layer in costs:
@@ -355,13 +359,6 @@ def scale_to_whole_model(
         )
         scaled.append(of_whole)
     return scaled
-
-
-def _ratio(whole: float, alone: float) -> float:
-    """1 if either time is too short to be measured."""
-    if min(whole, alone) > 0:
-        return whole / alone
-    return 1.0
 
 
 def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:

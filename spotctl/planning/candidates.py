@@ -504,10 +504,6 @@ def speeds_of(
     return speeds
 
 
-def _hours(number: float) -> str:
-    return f"{number:g} hour{'' if number == 1 else 's'}"
-
-
 def length_of(
     spec: JobSpec, user_hours: float | None, hours_from: str = SPECIFIED, *, in_units: bool
 ) -> JobLength:
@@ -532,12 +528,14 @@ def length_of(
 
     if user_hours is None and spec.hours is not None:
         user_hours = spec.hours.span * spec.hours.left / HOUR
+    hours = longest if user_hours is None else user_hours
+    stated = f"{hours:g} hour{'' if hours == 1 else 's'}"
     if user_hours is not None:
         return JobLength(
-            f"{_hours(user_hours)} of all machines, {hours_from}", hours=user_hours, longest=longest
+            f"{stated} of all machines, {hours_from}", hours=user_hours, longest=longest
         )
     if longest < inf:
-        return JobLength(f"as much as can be done in {_hours(longest)}", longest=longest)
+        return JobLength(f"as much as can be done in {stated}", longest=longest)
 
     return JobLength(
         "Job length unknown: figures are per hour. Set `hours:` or pass --hours.",

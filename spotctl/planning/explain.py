@@ -273,28 +273,20 @@ def training_modes(
         for wanted in (False, True)
     )
 
-    script_plan = plan_of(_as_script(plan))
-    script = TrainingMode("script", script_plan)
-    with_one = TrainingMode("trainer with a reliable machine", held, is_chosen=bool(kept))
-    without = TrainingMode("trainer without one", bare, is_chosen=not kept)
-    return [script, with_one, without]
-
-
-def _as_script(plan: JobPlan) -> JobSpec:
-    """The job as a command on as many nodes, which keeps checkpoints and starts again on the nodes
-    that remain.
-    """
-    spec = plan.job.spec
+    # The job as a command on as many nodes, which keeps checkpoints and starts again on the nodes
+    # that remain.
     demand = plan.demand
     least = max(demand.least, 1)
-    nodes = Nodes(least, demand.most)
-    command = Command(spec.name, nodes, Checkpoint("checkpoint"))
-    machines = Range(least, demand.most)
-    resources = replace(spec.resources, machines=machines)
+    command = Command(spec.name, Nodes(least, demand.most), Checkpoint("checkpoint"))
+    resources = replace(spec.resources, machines=Range(least, demand.most))
     span = round(demand.amount / demand.reference_nu * HOUR)
     hours = WorkTime(span, demand.reference)
     trained = replace(spec, program=command, resources=resources, strategy=AUTO, hours=hours)
-    return trained.with_reliable(0)
+
+    script = TrainingMode("script", plan_of(trained.with_reliable(0)))
+    with_one = TrainingMode("trainer with a reliable machine", held, is_chosen=bool(kept))
+    without = TrainingMode("trainer without one", bare, is_chosen=not kept)
+    return [script, with_one, without]
 
 
 def expected_of(way: TrainingMode) -> tuple[float, float, float, float] | None:

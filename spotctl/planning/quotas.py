@@ -304,8 +304,8 @@ def on_demand_remarks(
             machines[choice[0].rent.offer.market] += plan.job.spec.resources.machines.least
         certain_of_plans.append(machines)
 
-    certain = _sum(certain_of_plans)
-    most = _sum(map(possible, plans))
+    certain = sum(certain_of_plans, Counter[Market]())
+    most = sum(map(possible, plans), Counter[Market]())
     remarks = [remark for plan in plans for remark in _limited(plan, catalog)]
     # Quotas for every region are stated for those of the plans, too.
     nothing_more = dict.fromkeys(most, 0)
@@ -343,7 +343,7 @@ def possible(plan: JobPlan) -> Counter[Market]:
     ]
 
     at_begin = [Counter({rent.offer.market: rent.machines}) for rent in rents]
-    begins = _sum(at_begin)
+    begins = sum(at_begin, Counter[Market]())
     rent = plan.decider.fallback
     on_fallback = rent.machines if _may_turn(plan) else 0
     fallback = Counter({rent.offer.market: on_fallback})
@@ -389,7 +389,3 @@ def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
         f"{wanted.machines} on-demand {kind}"
         f" that the job may switch to, {means}; raise the quota ('spotctl doctor' says how)"
     )
-
-
-def _sum(parts: Iterable[Counter[Market]]) -> Counter[Market]:
-    return sum(parts, Counter[Market]())

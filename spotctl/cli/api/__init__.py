@@ -35,11 +35,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from spotctl.files.job.spec import JobSpec
-    from spotctl.log.events import RunEnded
-    from spotctl.log.state import RunState
     from spotctl.planning.values import JobPlan
-    from spotctl.run.start.launch_plans import JobPlans
-    from spotctl.show.costs.cost import Report
 
 
 __all__ = ["launch", "plan", "report"]
@@ -62,7 +58,22 @@ def plan(
     planned = stored_plans(
         [spec], session.settings, at, hours if isinstance(hours, str) else f"{hours}h"
     )
-    return PlannedJob.of(planned)
+    (own,) = planned.plans
+    (answer,) = plan_answers.answers(planned)
+    expected = answer["expected"]
+    return PlannedJob(
+        answer,
+        lambda width: plan_tables.plan_view(own, width, explain=False),
+        job=answer["job"],
+        cost_usd=expected["cost_usd"],
+        cost_p10_usd=expected["cost_p10_usd"],
+        cost_p90_usd=expected["cost_p90_usd"],
+        hours=expected["hours"],
+        finish_by=None if expected["finish_by"] is None else to_datetime(finish_by(own)),
+        on_demand_usd=answer["on_demand_usd"],
+        remarks=planned.remarks,
+        _plan=own,
+    )
 
 
 def launch(
@@ -92,7 +103,22 @@ def launch(
             f"job {spec.name} continues without this computer ('spotctl resume {spec.name}' "
             "watches it)"
         )
-    return LaunchedJob.of(*ending)
+
+    state, ended = ending
+    answer = final_figures(state, ended)
+    return LaunchedJob(
+        answer,
+        lambda _: run_lines.summary(state, ended),
+        run=state.run,
+        outcome=ended.outcome,
+        message=ended.message,
+        cost_usd=answer["cost_usd"],
+        on_demand_usd=answer["on_demand_usd"],
+        replayed=answer["replayed"],
+        hours=answer["hours"],
+        evictions=state.evictions,
+        model=Path(answer["model"]) if "model" in answer else None,
+    )
 
 
 def report(
@@ -108,7 +134,18 @@ def report(
     report cost`.
     """
     names = [jobs] if isinstance(jobs, str) else jobs
-    return CostReport.of(gather_report(_session(home), names, since, until, by, local=local))
+    gathered = gather_report(_session(home), names, since, until, by, local=local)
+    answer = answers.as_json(gathered)
+    return CostReport(
+        answer,
+        lambda width: tables.terminal_report(gathered, width),
+        page=page.html(gathered),
+        total_usd=answer["total_usd"],
+        on_demand_usd=answer["on_demand_usd"],
+        saved_pct=answer["saved_pct"],
+        replayed=gathered.is_replayed,
+        evictions=answer["evictions"],
+    )
 
 
 def _session(home: str | PathLike[str] | None) -> Session:
@@ -177,26 +214,6 @@ class PlannedJob(Drawn):
     remarks: tuple[str, ...]
     _plan: JobPlan = field(repr=False, compare=False)
 
-    @classmethod
-    def of(cls, planned: JobPlans) -> PlannedJob:
-        """The plan of a single job."""
-        (plan,) = planned.plans
-        (answer,) = plan_answers.answers(planned)
-        expected = answer["expected"]
-        return cls(
-            answer,
-            lambda width: plan_tables.plan_view(plan, width, explain=False),
-            job=answer["job"],
-            cost_usd=expected["cost_usd"],
-            cost_p10_usd=expected["cost_p10_usd"],
-            cost_p90_usd=expected["cost_p90_usd"],
-            hours=expected["hours"],
-            finish_by=None if expected["finish_by"] is None else to_datetime(finish_by(plan)),
-            on_demand_usd=answer["on_demand_usd"],
-            remarks=planned.remarks,
-            _plan=plan,
-        )
-
     def plot(self, path: str | PathLike[str]) -> None:
         """Writes the picture of `spotctl plan --plot`: a .png or .svg file."""
         with requiring_extras():
@@ -231,24 +248,6 @@ class LaunchedJob(Drawn):
     evictions: int
     model: Path | None
 
-    @classmethod
-    def of(cls, state: RunState, ended: RunEnded) -> LaunchedJob:
-        """The end of a run."""
-        answer = final_figures(state, ended)
-        return cls(
-            answer,
-            lambda _: run_lines.summary(state, ended),
-            run=state.run,
-            outcome=ended.outcome,
-            message=ended.message,
-            cost_usd=answer["cost_usd"],
-            on_demand_usd=answer["on_demand_usd"],
-            replayed=answer["replayed"],
-            hours=answer["hours"],
-            evictions=state.evictions,
-            model=Path(answer["model"]) if "model" in answer else None,
-        )
-
 
 @dataclass(frozen=True)
 class CostReport(Drawn):
@@ -264,21 +263,6 @@ class CostReport(Drawn):
     saved_pct: float | None
     replayed: bool
     evictions: int
-
-    @classmethod
-    def of(cls, report: Report) -> CostReport:
-        """The values of a report."""
-        answer = answers.as_json(report)
-        return cls(
-            answer,
-            lambda width: tables.terminal_report(report, width),
-            page=page.html(report),
-            total_usd=answer["total_usd"],
-            on_demand_usd=answer["on_demand_usd"],
-            saved_pct=answer["saved_pct"],
-            replayed=report.is_replayed,
-            evictions=answer["evictions"],
-        )
 
     def frame(self) -> DataFrame:
         """The groups of the report as a pandas DataFrame, with the fields that `--json` gives a

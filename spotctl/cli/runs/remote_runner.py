@@ -112,15 +112,6 @@ def client_of(session: Session, job: str) -> RunnerClient | None:
     return None if client.state.ended is not None else client
 
 
-def has_moved(session: Session, job: str) -> bool:
-    """Whether the runner of a job's active run is on a rented machine by now. Raises RunnerLost if
-    nothing says so.
-    """
-    client = client_of(session, job)
-    claim = None if client is None else client.claim()
-    return claim is not None and bool(claim.holder)
-
-
 def pass_on(session: Session, job: str, *words: str, terminal: bool = False) -> None:
     """If the runner of a job lives on a machine, runs a command there and exits with its exit
     code."""

@@ -217,7 +217,10 @@ class RunWindow:
 
         self._stopped = True
         for job in self._jobs:
-            if remote_runner.has_moved(self._session, job):
+            # RunnerLost: nothing says whether the run's runner is on a rented machine by now.
+            client = remote_runner.client_of(self._session, job)
+            claim = None if client is None else client.claim()
+            if claim is not None and claim.holder:
                 remote_runner.stop(self._session, job)
                 return
 

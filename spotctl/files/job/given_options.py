@@ -47,15 +47,14 @@ def with_options(file: YamlFile, given: GivenOptions) -> list[YamlFile]:
         raise BadRequest(f"--sweep: makes {len(points)} jobs; {MOST_JOBS} are the most")
 
     base = given.name or str(file.content.get("name") or "job")
-    names = [job_name("-".join([base, *_words(point)])) if swept else base for point in points]
+    names = [
+        job_name("-".join([base, *map("-".join, point.items())])) if swept else base
+        for point in points
+    ]
     if len(set(names)) < len(names):
         names = [job_name(f"{base[:40]}-{number}") for number in range(1, len(names) + 1)]
 
     return [_changed(file, given, name, point) for name, point in zip(names, points, strict=True)]
-
-
-def _words(point: Mapping[str, str]) -> Iterable[str]:
-    return (f"{key}-{value}" for key, value in point.items())
 
 
 def _changed(file: YamlFile, given: GivenOptions, name: str, point: Mapping[str, str]) -> YamlFile:

@@ -189,7 +189,8 @@ def _set_resources(draft: JobDraft, task: dict[str, Any]) -> None:
             "alternatives of a job differ in GPUs and places only: "
             f"{_said(first)} was taken, and not {'; '.join(map(_said, others))}",
         )
-    if len(machines) > 1 and ("ordered" in resources or len(set(map(_placed, machines))) > 1):
+    named = {tuple(str(each.get(key) or "") for key in _PLACE) for each in machines}
+    if len(machines) > 1 and ("ordered" in resources or len(named) > 1):
         draft.leave(
             where,
             "any of these GPUs in any of these places: the least expensive is rented, not the first",
@@ -220,11 +221,6 @@ def _besides(machine: dict[str, Any]) -> dict[str, Any]:
     named = {key: bool(machine.get(key)) for key in ("accelerators", "instance_type", "region")}
     given = {key: part for key, part in machine.items() if key not in apart and part is not None}
     return given | named
-
-
-def _placed(machine: dict[str, Any]) -> tuple[str, ...]:
-    """An alternative's place, where it names one."""
-    return tuple(str(machine.get(key) or "") for key in _PLACE)
 
 
 def _said(machine: dict[str, Any]) -> str:

@@ -102,7 +102,10 @@ def tables(analysis: Analysis, width: int) -> Group:
     for days, of_strategy in by_days.items():
         fixed, moved = of_strategy.get("multi-cloud", []), of_strategy.get("dynamic", [])
         loaded = of_strategy.get("dynamic+data", [])
-        gains, with_data = _gains(fixed, moved), _gains(fixed, loaded)
+        gains, with_data = (
+            [still.usd / moving.usd for still, moving in zip(fixed, jobs, strict=True)]
+            for jobs in (moved, loaded)
+        )
         moves = fmean(result.moves for result in moved)
         most_moves = max(result.most_moves for result in moved)
         moved_usd = fmean(result.moved_usd for result in moved)
@@ -194,10 +197,6 @@ LENGTHS: tuple[Column[dict[str, Any]], ...] = (
     Column("loaded", heading="with dataset, mean", show="{:.2f}x"),
     Column("jobs", heading="job types", rank=3),
 )
-
-
-def _gains(fixed: Sequence[PricedJob], moved: Sequence[PricedJob]) -> list[float]:
-    return [still.usd / moving.usd for still, moving in zip(fixed, moved, strict=True)]
 
 
 EFFECTIVE: tuple[Column[Effective], ...] = (

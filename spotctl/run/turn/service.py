@@ -152,9 +152,9 @@ class Runner:
         removed.
         """
         try:
-            while not self._over():
+            while not self._ending.over(listed=self._listed_while_stopping):
                 self.turn()
-                if not self._over():
+                if not self._ending.over(listed=self._listed_while_stopping):
                     pause()
             before_end()
             return self._ending.write_end(
@@ -525,7 +525,3 @@ class Runner:
         does not answer.
         """
         return self._ending.awaited or (self._executor.failure if self._executor.unlisted else "")
-
-    def _over(self) -> bool:
-        """Whether the run has ended, or nothing remains but to write that."""
-        return self._ending.over(listed=self._listed_while_stopping)

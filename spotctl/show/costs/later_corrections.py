@@ -122,14 +122,14 @@ def _corrected(
 def _series(prices: PriceStore, market: Market, made: Sequence[PriceCorrection]) -> PriceSeries:
     """A market's stored prices as they were with these corrections."""
 
-    def read(paths: Iterable[Any]) -> PriceTable:
+    def read(paths: Iterable[Any], _: object) -> PriceTable:
         tables = []
         for path in paths:
             with SegmentFile(path) as segment:
                 tables.append(segment.read([str(market)]))
         return PriceTable.merged(tables)
 
-    table = prices.over_segments(lambda paths, _: read(paths)).corrected(in_force(made))
+    table = prices.over_segments(read).corrected(in_force(made))
     if not table.markets:
         raise UnknownMarket(f"no price history of {market} is stored")
     return next(iter(table))

@@ -49,7 +49,8 @@ class LiveLines:
     def event(self, text: str, width: int, job: str = "") -> Text:
         """A line that stays, with the time since the first."""
         name = f"{job}: " if job and self.several else ""
-        return Text(wrapped(f"{self._seconds:5.0f} s   {name}{text}", width, _INDENT))
+        seconds = time.monotonic() - self._began
+        return Text(wrapped(f"{seconds:5.0f} s   {name}{text}", width, _INDENT))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         height, width = options.height or options.max_height, options.max_width
@@ -57,8 +58,10 @@ class LiveLines:
         # Runs may be added by their threads at any time.
         for view in list(self._shown.values()):
             name = view.job if self.several else ""
-            head, *rest = live(view, self._seconds, name)
-            part = [_wrapped(head, width, _INDENT), *(_wrapped(line, width) for line in rest)]
+            part = [
+                Text(wrapped(line.plain, width, None if number else _INDENT), style=line.style)
+                for number, line in enumerate(live(view, time.monotonic() - self._began, name))
+            ]
             lines += sum(len(line.plain.split("\n")) for line in part)
             parts.append(part)
 
@@ -70,14 +73,6 @@ class LiveLines:
             yield from part
         if parts and self._hint:
             yield Text(self._hint, style="dim")
-
-    @property
-    def _seconds(self) -> float:
-        return time.monotonic() - self._began
-
-
-def _wrapped(line: Text, width: int, indent: int | None = None) -> Text:
-    return Text(wrapped(line.plain, width, indent), style=line.style)
 
 
 def live(view: RunView, seconds: float, name: str = "") -> list[Text]:

@@ -65,7 +65,7 @@ def fitting(run: WatchedRun, width: int, height: int) -> Group:
     """A run in at most `height` lines: its head always, then charts and prices as far as there is
     room, and events in the rest."""
     first = [_cut(line, width) for line in head(run.view)]
-    parts: list[RenderableType] = [_lines(first[: max(height, 1)])]
+    parts: list[RenderableType] = [Text("\n").join(first[: max(height, 1)])]
     room = height - _HEAD_LINES
     chart = min(room // 4, _HIGHEST_CHART)
 
@@ -94,7 +94,7 @@ def whole(run: WatchedRun, width: int) -> Group:
     """A run in as many lines as it needs, for output that is no terminal."""
     latest, every_market = run.events[-_WHOLE_EVENTS:], len(run.view.markets)
     return Group(
-        _lines(head(run.view)),
+        Text("\n").join(head(run.view)),
         footprint(run, width, _WHOLE_CHART),
         losses(run, width, 1),
         markets(run, width, every_market),
@@ -150,7 +150,7 @@ def footprint(run: WatchedRun, width: int, height: int) -> Text:
         span = f"{hours:.1f} h"
     title = _title("machines", f"over {span}, at most {most}", width)
     bars = bar_columns(values, most, height)
-    return _lines([title, *(Text(line, style="green") for line in bars)])
+    return Text("\n").join([title, *(Text(line, style="green") for line in bars)])
 
 
 def losses(run: WatchedRun, width: int, height: int) -> Text:
@@ -167,7 +167,7 @@ def losses(run: WatchedRun, width: int, height: int) -> Text:
     title = _title("loss", f"{first}, {last}", width)
     highest = float(known.max())
     bars = bar_columns(values, highest, height)
-    return _lines([title, *(Text(line, style="magenta") for line in bars)])
+    return Text("\n").join([title, *(Text(line, style="magenta") for line in bars)])
 
 
 def markets(run: WatchedRun, width: int, most: int) -> Table:
@@ -233,7 +233,7 @@ def events(shown: Sequence[TimelineEvent], width: int) -> Text:
         time = (f"{clock(event.at)}  ", "dim")
         line = Text.assemble(time, str(event))
         lines.append(_cut(line, width))
-    return _lines(lines)
+    return Text("\n").join(lines)
 
 
 def clock(at: int) -> str:
@@ -248,10 +248,6 @@ def _title(name: str, what: str, width: int) -> Text:
 def _cut(line: Text, width: int) -> Text:
     line.truncate(width, overflow="ellipsis")
     return line
-
-
-def _lines(lines: Sequence[Text]) -> Text:
-    return Text("\n").join(lines)
 
 
 def over_time(counts_at: Sequence[MachineCount], begin: int, end: int, width: int) -> Floats:
