@@ -347,26 +347,7 @@ def _better_plan(
         if not is_usual and plan.cost.estimate.hours > LONGEST_COMPARED:
             return None
         if name == ON_DEMAND:
-            # The cheapest machines may be too slow for what the job may take.
-            left = hours_allowed(plan)
-            costs = plan.cost.fallback, plan.cost.on_demand
-            cheapest = min(costs, key=lambda on_demand: (on_demand.hours > left, on_demand.usd))
-            market = cheapest.rent.offer.market
-            place = market.cloud, market.region, market.instance_type
-            homes = (
-                j
-                for j, kind in enumerate(columns.kinds)
-                if (kind.cloud, kind.region, kind.type) == place
-            )
-            mix = MachineMix(next(homes, option.home))
-            if (worth := demand.value_of_time_usd) is not None:
-                # Faster machines may be worth more than they cost.
-                per_work = {}
-                for j, (nu, most) in enumerate(zip(demand.nu, allocated.share.caps, strict=True)):
-                    if most >= demand.least and 0 < demand.amount <= float(nu) * most * left:
-                        listed = facts.snapshot.list_price(columns.numbers[j]) / NANOS_PER_DOLLAR
-                        per_work[j] = (listed + worth / most) / float(nu)
-                mix = MachineMix(min(per_work, key=per_work.__getitem__, default=mix.home))
+            mix = _mix_on_demand(plan, allocated, option, facts, columns)
         if name == WAITING:
             left = hours_allowed(plan, weighed=True)
             if len(facts.jobs) > 1 or not isfinite(left):
@@ -391,6 +372,34 @@ def _better_plan(
         return merits_of(rival), rival
 
     return best_plan((merits_of(plan), plan), chosen, usual, plan_of)
+
+
+def _mix_on_demand(
+    plan: JobPlan,
+    allocated: AllocatedJob,
+    option: MachineMix,
+    facts: PlanningFacts,
+    columns: KindColumns,
+) -> MachineMix:
+    """The kind on demand that is best for what the job may take: the cheapest machines may be too
+    slow, and faster ones worth more than they cost."""
+    left, demand, caps = hours_allowed(plan), allocated.demand, allocated.share.caps
+    if (worth := demand.value_of_time_usd) is not None:
+        per_work = {}
+        for j, (nu, most) in enumerate(zip(demand.nu, caps, strict=True)):
+            if most >= demand.least and 0 < demand.amount <= float(nu) * most * left:
+                listed = facts.snapshot.list_price(columns.numbers[j]) / NANOS_PER_DOLLAR
+                per_work[j] = (listed + worth / most) / float(nu)
+        if per_work:
+            return MachineMix(min(per_work, key=per_work.__getitem__))
+
+    costs = plan.cost.fallback, plan.cost.on_demand
+    cheapest = min(costs, key=lambda on_demand: (on_demand.hours > left, on_demand.usd))
+    market = cheapest.rent.offer.market
+    place = market.cloud, market.region, market.instance_type
+    kinds = enumerate(columns.kinds)
+    homes = (j for j, kind in kinds if (kind.cloud, kind.region, kind.type) == place)
+    return MachineMix(next(homes, option.home))
 
 
 def _affordable_plan(

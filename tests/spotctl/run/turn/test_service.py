@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bidbrain.forecast.forecast import forecast
-from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast
+from bidbrain.forecast.forecast import forecast_in
+from bidbrain.forecast.values import Forecast, ForecastJob
+from bidbrain.forecast.windows import PastMarket
 from spotctl.files.job.reader import load
 from spotctl.home.config import Settings
 from spotctl.home.quotas import quotas_from
@@ -81,11 +82,11 @@ def test_a_job_whose_turn_stays_is_planned_and_played_once(
         file.write_text(JOB.format(name=file.stem) + "strategy: lookahead\n")
     played = list[ForecastJob]()
 
-    def play(job: ForecastJob, past: KnownPast) -> Forecast:
-        played.append(job)
-        return forecast(job, past)
+    def play(market: PastMarket) -> Forecast:
+        played.append(market.job)
+        return forecast_in(market)
 
-    monkeypatch.setattr(forecasting, "forecast", play)
+    monkeypatch.setattr(forecasting, "forecast_in", play)
     plans = stored_plans(
         [load(file) for file in files], Settings(home=tmp_path, quotas=quotas_from("local/*/c4=4"))
     )
