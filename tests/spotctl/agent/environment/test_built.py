@@ -190,6 +190,7 @@ def test_a_failure_says_what_uv_says_unless_the_environment_may_be_left_out(
     with pytest.raises(CannotBuild, match=r"requirements\.txt: .*missing-package") as refused:
         environment.prepare(given(index), print)
     assert "\n" not in str(refused.value)
+    assert "Using Python" not in str(refused.value)
     assert not is_temporary(refused.value)
 
     said = list[str]()
