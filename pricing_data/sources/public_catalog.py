@@ -8,6 +8,7 @@ unknown, so markets are watched at the moment of a look only.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,6 +35,11 @@ zones in other accounts."""
 _REQUIRED = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Region")
 _PRICES = ("Price", "SpotPrice")
 _ZONE = "AvailabilityZone"
+_ZONE_ID = re.compile(r"(-|[a-z]+\d+-az\d+)?")
+"""Ids of others, such as `use1-atl2-az1`, are of local zones, which an account has to enable first."""
+_LEAST_OF_HIGHEST = 0.55
+"""GPUs cost half as much in some regions as in others where the catalog has the price of Flex-start
+in place of the one on demand; real prices differ by less."""
 # The catalog has this in place of a price that its authors could not find.
 _UNKNOWN_USD = 700.0
 _RENAMED = {"H100-MEGA": "H100", "RTXPRO6000": "RTX-PRO-6000"}
@@ -109,10 +115,7 @@ def read_catalog(
     machines lack the price of their GPUs, which have rows of their own. Raises NoAnswer for a file
     that is cut off or has another format.
     """
-    apart = {}
-    if gpus_of is not None:
-        machineless = (row for row in _rows(file) if not row.type)
-        apart = {(row.accelerator, row.accelerators, row.zone): row for row in machineless}
+    apart = {} if gpus_of is None else _gpus_apart(file)
     prices = _Prices()
 
     for row in _rows(file):
@@ -130,13 +133,31 @@ def read_catalog(
 
         zone: str | None = NO_ZONE
         if by_zone:
-            zone = row.zone or NO_ZONE if file.version >= FIRST_WITH_ZONE_IDS else None
+            has_id = file.version >= FIRST_WITH_ZONE_IDS and _ZONE_ID.fullmatch(row.zone)
+            zone = row.zone or NO_ZONE if has_id else None
         prices.add(whole, zone)
         if row.type not in prices.types and not known.knows(file.cloud, row.type):
             with suppress(BadInput, ValueError):
                 prices.types[row.type] = _machine(file.cloud, whole)
 
     return _fetched(file, prices, known)
+
+
+def _gpus_apart(file: CatalogFile) -> dict[tuple[str, str, str], _Row]:
+    """The rows of GPUs without a machine, by GPU, count and zone. A price on demand that is below
+    the one of spot, or far below that of other regions, is none."""
+    rows = [row for row in _rows(file) if not row.type]
+    highest = dict[tuple[str, str], int]()
+    for row in rows:
+        sold = row.accelerator, row.accelerators
+        highest[sold] = max(row.on_demand, highest.get(sold, 0))
+
+    apart = {}
+    for row in rows:
+        sold = row.accelerator, row.accelerators
+        least = max(float(row.spot), _LEAST_OF_HIGHEST * highest[sold])
+        apart[*sold, row.zone] = row if row.on_demand >= least else row._replace(on_demand=0)
+    return apart
 
 
 def _with_gpus(row: _Row, gpus: _Row | None) -> _Row:

@@ -63,6 +63,7 @@ _CHEAPEST_ROAMING = 128
 them."""
 _MAX_MACHINES = 64
 """Default limit for a job without one."""
+_BY_GPUS, _BY_VCPUS = (f"{size} count, as no throughput is known" for size in ("GPU", "vCPU"))
 _MARKETS_OF_KIND = 4
 _LOCAL_STARTUP, _LOCAL_OWN_STARTUP = 0.4, 2.0
 """Median seconds until a program of this computer works, a built-in trainer or one's own, apart
@@ -225,9 +226,8 @@ def _nothing_usable(job: Job, facts: PlanningFacts, unusable: Ints) -> SpotctlEr
         region_options = (f" --region {region}" for region in regions if region != ANY)
         options += "".join(region_options)
         nothing = (
-            f"no price history of {wanted} is stored; get it: spotctl prices fetch{options} (AWS "
-            "and Google Cloud need"
-            " an account for it; spotctl prices best shows what is known without one)"
+            f"no price history of {wanted} is stored; get it: spotctl prices fetch{options} "
+            "(spotctl prices best shows what is known without it)"
         )
         return BadRequest(
             f"{name}: resources: {hint}; and {nothing}" if hint else f"{name}: {nothing}"
@@ -275,6 +275,8 @@ def _demand(
         left = (job.deadline - at - facts.overheads.startup) / HOUR
 
     in_units = all(rate.in_units for rate in rates.values())
+    counts_gpus = any(rate.source == _BY_GPUS for rate in rates.values())
+    by_size = "GPU-hour" if counts_gpus else "vCPU-hour"
     work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
     fits = {facts.snapshot.kinds[kind].type for kind in np.flatnonzero(nu)}
     nu = nu[list(columns.numbers)]
@@ -333,7 +335,7 @@ def _demand(
         startup=own_startup,
         user=spec.tags.get(_USER_TAG, ""),
         weight=spec.queue.weight,
-        unit=unit if in_units else "vCPU-hour",
+        unit=unit if in_units else by_size,
         reference=reference,
         names_reference=names_reference,
         rates=rates,
@@ -476,30 +478,30 @@ def speeds_of(
     A type that was not measured, and of which other jobs tell nothing (`completed`), gets the
     throughput per vCPU of its family, else of all measured types. If none was measured, work is
     counted in vCPU-hours: enough to compare machines, but not to predict the job's length. Of a
-    burstable type only the vCPUs count that it may use all the time.
+    burstable type only the vCPUs count that it may use all the time. Where all types have GPUs,
+    these count instead: vCPUs that a type has besides them hardly make it faster.
     """
     machines = {machine.name: machine for machine in types}
-    per_vcpu = {
-        name: known[name].nu / machine.steady_vcpus
+    has_gpus = all(machine.accelerators for machine in machines.values())
+    sizes = {
+        name: float(machine.accelerators if has_gpus else machine.steady_vcpus)
         for name, machine in machines.items()
-        if name in known
     }
+    per_size = {name: known[name].nu / size for name, size in sizes.items() if name in known}
 
     speeds = {}
-    for name, machine in machines.items():
+    for name, size in sizes.items():
         if name in known:
             speeds[name] = known[name]
-        elif not per_vcpu:
-            speeds[name] = TypeSpeed(
-                machine.steady_vcpus, "vCPU count, as no throughput is known", in_units=False
-            )
+        elif not per_size:
+            speeds[name] = TypeSpeed(size, _BY_GPUS if has_gpus else _BY_VCPUS, in_units=False)
         else:
-            same_family = [other for other in per_vcpu if family_of(other) == family_of(name)]
-            siblings = same_family or list(per_vcpu)
+            same_family = [other for other in per_size if family_of(other) == family_of(name)]
+            siblings = same_family or list(per_size)
             source = siblings[0] if len(siblings) == 1 else f"{len(siblings)} types"
-            middle = median(per_vcpu[other] for other in siblings)
-            nu = middle * machine.steady_vcpus
-            speeds[name] = TypeSpeed(nu, f"scaled by vCPUs from {source}", spread=VCPU_SPREAD)
+            nu = median(per_size[other] for other in siblings) * size
+            by = "GPUs" if has_gpus else "vCPUs"
+            speeds[name] = TypeSpeed(nu, f"scaled by {by} from {source}", spread=VCPU_SPREAD)
 
     return speeds
 

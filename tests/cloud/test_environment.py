@@ -1,5 +1,5 @@
-"""A command's environment on simulated clouds: built on the first machine, and kept in the bucket
-for the one after an eviction.
+"""A command's environment on simulated clouds, from each of the files that name one, and from an
+image: built on the first machine, and kept in the bucket for the one after an eviction.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ import pytest
 
 from spotctl.agent.data.locations import place_of
 from spotctl.run.environment import LAUNCHER
-from tests.cloud.clouds import EVERYTHING, SimulatedCloud, simulated
+from tests.cloud.clouds import EVERYTHING, WHOLE_RUN, SimulatedCloud, simulated
 from tests.cloud.laptop import Laptop
+from tests.cloud.machine_init import REGISTRY
 from tests.cloud.test_launch import running, spot
+from tests.servers.loopback import serving
+from tests.servers.registry import Registry, layer_of
+from tests.spotctl.agent.environment.channels import channel, wheel_of_installed
 from tests.spotctl.agent.environment.wheels import wheel
 
 JOB = """\
@@ -22,6 +26,7 @@ name: with-packages
 kind: command
 run: . ./work.sh
 workdir: work
+environment: {environment}
 hours: 1h
 env: {{UV_FIND_LINKS: wheels, UV_OFFLINE: 1}}
 identity: {{{cloud}: {identity}}}
@@ -35,7 +40,7 @@ if [ -e "$kept" ]; then
   echo "$(cat "$kept"), then $(spotone)" >"$OUTPUT_MODEL/model"
   exit
 fi
-python -c "import spotone; print('began with', spotone.version)" >"$kept"
+echo "began with $(spotone)" >"$kept"
 sleep 100000 &
 wait
 """
@@ -47,7 +52,51 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=["aws", "azure", "gcp"])
+PROJECT = """\
+[project]
+name = "mine"
+version = "0.1"
+requires-python = ">=3.11"
+dependencies = ["spotone"]
+"""
+LOCK = """\
+version = 1
+revision = 3
+requires-python = ">=3.11"
+
+[[package]]
+name = "spotone"
+version = "1.0"
+source = { registry = "wheels" }
+wheels = [{ path = "spotone-1.0-py3-none-any.whl" }]
+
+[[package]]
+name = "mine"
+version = "0.1"
+source = { virtual = "." }
+dependencies = [{ name = "spotone" }]
+"""
+FORMS = {
+    "requirements.txt": {"requirements.txt": "spotone\n"},
+    "uv.lock": {"uv.lock": LOCK, "pyproject.toml": PROJECT},
+    "pyproject.toml": {"pyproject.toml": PROJECT},
+    "environment.yml": {"environment.yml": "channels: [./channel]\ndependencies: [spotone]\n"},
+}
+"""What a folder has whose environment is named by a file."""
+IMAGE = "image"
+
+CASES = [
+    ("aws", "requirements.txt"),
+    ("azure", "requirements.txt"),
+    ("gcp", "requirements.txt"),
+    ("aws", "uv.lock"),
+    ("gcp", "pyproject.toml"),
+    ("azure", "environment.yml"),
+    ("aws", IMAGE),
+]
+
+
+@pytest.fixture
 def cloud(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SimulatedCloud]:
@@ -57,28 +106,54 @@ def cloud(
         yield found
 
 
+@pytest.fixture
+def image(cloud: SimulatedCloud, tmp_path: Path) -> Iterator[str]:
+    """An image, as machines see it, with a program that only its own PATH leads to."""
+    program = tmp_path / "of-image" / "spotone"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 1.0\n")
+    program.chmod(0o755)
+    images = Registry()
+    path = f"{program.parent}:/bin:/usr/bin"
+    images.add("app", layer_of(("sh", "cat", "sleep"), [program]), path=path)
+    with serving(images) as server:
+        port = cloud.host.reach(int(server.url.rpartition(":")[2])).rpartition(":")[2]
+        yield f"{REGISTRY}:{port}/app"
+
+
+@WHOLE_RUN
+@pytest.mark.parametrize(("cloud", "form"), CASES, indirect=["cloud"])
 def test_the_next_machine_has_the_environment_that_the_first_has_built(
-    cloud: SimulatedCloud, tmp_path: Path
+    cloud: SimulatedCloud, form: str, image: str, tmp_path: Path
 ) -> None:
     laptop = Laptop(tmp_path, cloud.environment)
     laptop.run(
         "prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type
     )
     values = {name: getattr(cloud, name) for name in ("identity", "bucket", "region", "type")}
+    values["environment"] = f"docker:{image}" if form == IMAGE else form
     job = laptop.job(JOB.format(cloud=cloud.name, **values))
     work = laptop.folder / "work"
-    (work / "work.sh").write_text(WORK)
-    (work / "requirements.txt").write_text("spotone\n")
+    for name, text in {"work.sh": WORK, **FORMS.get(form, {})}.items():
+        (work / name).write_text(text)
     wheel(work / "wheels", "spotone")
+    if form == "environment.yml":
+        pytest.importorskip("rattler", reason="py-rattler installs conda's packages")
+        wheel_of_installed(work / "wheels", "py-rattler")
+        channel(work / "channel", "spotone")
     store = place_of(cloud.bucket, LAUNCHER)
     assert store is not None
+    kept = f"{cloud.bucket}/job/checkpoints/environments"
     planned = " ".join(laptop.run("plan", job).stdout.split())
-    assert f"requirements.txt, built on each machine, and kept at {cloud.bucket}" in planned
+    is_built = form != IMAGE
+    assert (f"{form}, built on each machine, and kept at {kept}" in planned) == is_built
 
     with laptop.launched("launch", job, "--attached", "--yes", "--json") as launched:
         # The environment is stored while the program works.
-        launched.wait_for(lambda: any(store.bucket.list("job/checkpoints/environments/")))
-        launched.wait_for(lambda: any(store.bucket.list("job/checkpoints/node-0/")))
+        for folder in (*(["environments/"] if is_built else []), "node-0/"):
+            launched.wait_for(
+                lambda folder=folder: any(store.bucket.list(f"job/checkpoints/{folder}"))
+            )
         (first,) = spot(cloud.server)
         cloud.server.evict(first.id, 30.0)
         code, out, err = launched.ended()
@@ -88,6 +163,6 @@ def test_the_next_machine_has_the_environment_that_the_first_has_built(
     model = b"".join(store.bucket.get("job/model/model")).decode()
     assert model == "began with 1.0, then 1.0\n"
     said = laptop.run("logs", "with-packages").stdout
-    assert "environment: built in" in said
-    assert f"environment: from {cloud.bucket}/job/checkpoints/environments in" in said
+    assert ("environment: built in" in said) == is_built
+    assert (f"environment: from {kept} in" in said) == is_built
     assert (running(cloud.server), cloud.server.resources()) == ([], ())

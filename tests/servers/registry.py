@@ -33,12 +33,14 @@ class Registry:
     _manifests: dict[str, bytes] = field(default_factory=dict)
     _blobs: dict[str, bytes] = field(default_factory=dict)
 
-    def add(self, name: str, layer: bytes, architecture: str = _HERE) -> None:
-        """An image of one layer, as NAME:latest."""
+    def add(
+        self, name: str, layer: bytes, architecture: str = _HERE, path: str = "/bin:/usr/bin"
+    ) -> None:
+        """An image of one layer, as NAME:latest; its programs are looked for on `path`."""
         config = {
             "architecture": architecture,
             "os": "linux",
-            "config": {"Env": ["PATH=/bin:/usr/bin", "OF_IMAGE=yes"], "Entrypoint": ["/bin/false"]},
+            "config": {"Env": [f"PATH={path}", "OF_IMAGE=yes"], "Entrypoint": ["/bin/false"]},
             "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
         }
         packed = json.dumps(config).encode()

@@ -238,9 +238,10 @@ class _Build:
         ) as tool:
             assert tool.stderr is not None
             for text in tool.stderr:
-                lines.append(text)
                 if _PROGRESS.match(text.lstrip()):
                     self.say(f"environment: {text.strip()}")
+                elif not text.startswith(_PLACE):
+                    lines.append(text)
         if tool.returncode != 0:
             words = " ".join("".join(lines).split()) or f"status {tool.returncode}"
             raise CannotBuild(f"{self.named.file or self.named.kind}: {words[-_LONGEST:]}")
@@ -248,6 +249,8 @@ class _Build:
 
 _PROGRESS = re.compile(r"(Downloading|Building|Resolved|Installed) ")
 """Lines of uv that show how a build goes on."""
+_PLACE = "Using "
+"""A line of uv that begins so says where it installs, and nothing of a failure."""
 _LONGEST = 600
 
 KINDS: Mapping[str, Callable[[_Build], None]] = {

@@ -4,6 +4,7 @@ of the code around it. Its argument is JSON: `channels`, `specs` and `prefix`.
 
 import asyncio
 import json
+import os
 import sys
 
 from rattler import Channel, MatchSpec, Platform, VirtualPackage, install, solve
@@ -22,3 +23,5 @@ async def main(given: dict[str, list[str]]) -> None:
 
 if __name__ == "__main__":
     asyncio.run(main(json.loads(sys.argv[1])))
+    # All is installed, and rattler's threads now and then crash an interpreter that ends by itself.
+    os._exit(0)

@@ -155,7 +155,8 @@ def _reasons(plan: JobPlan, pace: Sequence[JobPlan]) -> Iterator[tuple[str, str]
 
     yield "work", _work(plan)
     rates = plan.fleet.rates.values()
-    speed = "estimated from vCPUs (no measured throughput yet)"
+    size = plan.demand.unit.removesuffix("-hour")
+    speed = f"estimated from {size}s (no measured throughput yet)"
     if all(rate.in_units for rate in rates):
         speed = ", ".join(dict.fromkeys(rate.source for rate in rates))
     yield "speed", speed

@@ -131,6 +131,26 @@ def test_without_the_price_of_its_gpus_a_machine_has_none(gpus: str) -> None:
     assert not on_demand(fetched)
 
 
+@pytest.mark.parametrize(("price", "spot_price"), [("9.0", "9.5"), ("12.0", "9.5")])
+def test_the_price_of_flex_start_is_none_on_demand(price: str, spot_price: str) -> None:
+    west = "us-west1,us-west1-a"
+    cheap = gcp_gpus(price=price, spot=spot_price, place=west)
+    fetched = of_gcp(gcp_row(), gcp_gpus(), gcp_row(place=west), cheap)
+
+    assert on_demand(fetched) == {"us-central1/a2-highgpu-8g": 30.0}
+    assert spot(fetched)["gcp/us-west1/-/a2-highgpu-8g"] == 12.0
+
+
+def test_zones_that_an_account_has_to_enable_are_left_out() -> None:
+    local = aws_row(spot="1.0", place="us-east-1,use1-atl2-az1")
+    fetched = of_aws(local, aws_row(place="us-gov-east-1,usge1-az1"), aws_row())
+
+    assert set(spot(fetched)) == {
+        "aws/us-east-1/use1-az1/p4d.24xlarge",
+        "aws/us-gov-east-1/usge1-az1/p4d.24xlarge",
+    }
+
+
 def test_a_machine_whose_gpus_are_unknown_is_not_sold_without_them() -> None:
     fetched = of_gcp(gcp_row("z9-megagpu-8g"), gcp_row("n2-standard-8", "8.0,32.0"), gcp_gpus())
 

@@ -34,3 +34,17 @@ def test_a_burstable_type_is_as_fast_as_its_baseline() -> None:
     types = [OPEN[name] for name in ("t4g.nano", "t3.xlarge", "t2.micro", "m6i.large")]
     speeds = {name: speed.nu for name, speed in speeds_of(types, {}).items()}
     assert speeds == {"t4g.nano": 0.1, "t3.xlarge": 1.6, "t2.micro": 0.1, "m6i.large": 2.0}
+
+
+def test_of_machines_with_gpus_the_gpus_count_and_not_the_vcpus_around_them() -> None:
+    types = [OPEN[name] for name in ("g6.xlarge", "g6.8xlarge", "g6.12xlarge")]
+    speeds = speeds_of(types, {})
+    assert {name: speed.nu for name, speed in speeds.items()} == {
+        "g6.xlarge": 1.0,
+        "g6.8xlarge": 1.0,
+        "g6.12xlarge": 4.0,
+    }
+    assert {speed.source for speed in speeds.values()} == {"GPU count, as no throughput is known"}
+
+    scaled = speeds_of(types, {"g6.xlarge": TypeSpeed(7.0, "the job file")})["g6.12xlarge"]
+    assert (scaled.nu, scaled.source) == (28.0, "scaled by GPUs from g6.xlarge")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ensurepip
-import json
 import os
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from spotctl.agent.data.transfer import is_temporary
 from spotctl.agent.environment import built
 from spotctl.agent.environment.built import BuiltEnvironment
 from spotctl.agent.errors import CannotBuild
+from tests.spotctl.agent.environment.channels import channel
 from tests.spotctl.agent.environment.wheels import wheel
 
 LOCK = """\
@@ -190,6 +190,7 @@ def test_a_failure_says_what_uv_says_unless_the_environment_may_be_left_out(
     with pytest.raises(CannotBuild, match=r"requirements\.txt: .*missing-package") as refused:
         environment.prepare(given(index), print)
     assert "\n" not in str(refused.value)
+    assert "Using Python" not in str(refused.value)
     assert not is_temporary(refused.value)
 
     said = list[str]()
@@ -220,34 +221,14 @@ def test_an_interpreter_of_its_own_has_uv(tmp_path: Path, job: Path, index: Path
 
 
 def test_conda_packages_come_from_a_channel(tmp_path: Path, job: Path) -> None:
-    """The channel has a package with one file, as conda builds it."""
     pytest.importorskip("rattler", reason="py-rattler installs conda's packages")
-    channel = tmp_path / "channel"
-    (channel / "noarch").mkdir(parents=True)
-    packed = tmp_path / "packed"
-    (packed / "info").mkdir(parents=True)
-    (packed / "bin").mkdir()
-    program = packed / "bin" / "third"
-    program.write_text("#!/bin/sh\necho 3.0\n")
-    program.chmod(0o755)
-    about = {"name": "third", "version": "3.0", "build": "0", "build_number": 0, "depends": [],
-             "subdir": "noarch"}  # fmt: skip
-    (packed / "info" / "index.json").write_text(json.dumps(about))
-    paths = {"paths": [{"_path": "bin/third", "path_type": "hardlink"}], "paths_version": 1}
-    (packed / "info" / "paths.json").write_text(json.dumps(paths))
-    (packed / "info" / "files").write_text("bin/third\n")
-    archive = channel / "noarch" / "third-3.0-0.tar.bz2"
-    subprocess.run(["tar", "-cjf", archive, "-C", packed, "info", "bin"], check=True)
-    listed = {**about, "size": archive.stat().st_size}
-    repodata = {"info": {"subdir": "noarch"}, "packages": {archive.name: listed},
-                "packages.conda": {}, "repodata_version": 1}  # fmt: skip
-    (channel / "noarch" / "repodata.json").write_text(json.dumps(repodata))
-
+    folder = tmp_path / "channel"
+    channel(folder, "third", "3.0")
     packages = NamedPackages(
         "conda",
         "1",
         "environment.yml",
-        conda={"channels": [channel.as_uri()], "specs": ["third >=2"]},
+        conda={"channels": [folder.as_uri()], "specs": ["third >=2"]},
     )
     environment = BuiltEnvironment(packages, tmp_path / "cache", job)
     environment.prepare({**os.environ, "RATTLER_CACHE_DIR": str(tmp_path / "rattler")}, print)
