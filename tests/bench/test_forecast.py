@@ -38,7 +38,7 @@ def test_runs_that_overlap_are_not_counted_as_apart() -> None:
     one = Spread.of(np.ones(1), np.ones(1))
     forecast = Forecast(one, one, one, (), 0.0, "")
     # From hour 0, 1, 3 and 5, for two hours; and one that lasts longer than all of these.
-    runs = [CheckedForecast(at * HOUR, forecast, Played(at * HOUR, (), hours, True), 0.1) for at, hours in
+    runs = [CheckedForecast(at * HOUR, forecast, Played(at * HOUR, (), hours, True)) for at, hours in
             ((0, 2.0), (1, 2.0), (3, 2.0), (5, 2.0), (0, 9.0))]  # fmt: skip
     assert apart(runs) == 3
 

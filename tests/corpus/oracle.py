@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ class KilledTwice:
     def _ended(self, folder: Path) -> Any:  # noqa: ANN401
         """The content of the newest file that the script has at its end; None: it has none."""
         import torch
-        from safetensors.torch import load_file
+        load_file = import_module("safetensors.torch").load_file
 
         files = sorted(folder.glob(self._final), key=lambda path: path.stat().st_mtime)
         if not files:
