@@ -30,11 +30,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _SAID_AT = 0.2, 10.0, 4
 _SETTLES_LONGER = 5
 """How many times as long a cloud may need for what it begins, such as Azure for a provider."""
 
-Send = Callable[..., Any]
+SendCall = Callable[..., Any]
 """Makes a call to a cloud, whose name and arguments are given, and returns the answer."""
 
 Call = tuple[Any, ...]
-"""The arguments of `Send`."""
+"""The arguments of `SendCall`."""
 
 
 class SetupStep(NamedTuple):
@@ -59,7 +59,7 @@ class SetupStep(NamedTuple):
 
 
 def step_of_calls(
-    send: Send,
+    send: SendCall,
     name: str,
     what: str,
     look: Call | Callable[[], bool | None],

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,11 @@ def test_the_next_machine_has_the_environment_that_the_first_has_built(
     store = place_of(cloud.bucket, LAUNCHER)
     assert store is not None
     kept = f"{cloud.bucket}/job/checkpoints/environments"
+    listed = store.bucket.list
+
+    def is_kept(folder: str) -> bool:
+        return any(listed(f"job/checkpoints/{folder}"))
+
     planned = " ".join(laptop.run("plan", job).stdout.split())
     is_built = form != IMAGE
     assert (f"{form}, built on each machine, and kept at {kept}" in planned) == is_built
@@ -151,9 +157,7 @@ def test_the_next_machine_has_the_environment_that_the_first_has_built(
     with laptop.launched("launch", job, "--attached", "--yes", "--json") as launched:
         # The environment is stored while the program works.
         for folder in (*(["environments/"] if is_built else []), "node-0/"):
-            launched.wait_for(
-                lambda folder=folder: any(store.bucket.list(f"job/checkpoints/{folder}"))
-            )
+            launched.wait_for(partial(is_kept, folder))
         (first,) = spot(cloud.server)
         cloud.server.evict(first.id, 30.0)
         code, out, err = launched.ended()

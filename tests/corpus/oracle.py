@@ -203,6 +203,7 @@ class KilledTwice:
     def _ended(self, folder: Path) -> Any:  # noqa: ANN401
         """The content of the newest file that the script has at its end; None: it has none."""
         import torch
+
         load_file = import_module("safetensors.torch").load_file
 
         files = sorted(folder.glob(self._final), key=lambda path: path.stat().st_mtime)
