@@ -271,7 +271,7 @@ def test_a_plan_says_what_no_order_would_get(folder: Path, monkeypatch: pytest.M
         ):
             job.write_text(f"{alone}{line}\n")
             refused = spotctl("plan", job)
-            assert (refused.code, cure in refused.err) == (4, True), refused.err
+            assert (refused.code, cure in refused.err) == (3, True), refused.err
 
 
 @pytest.mark.usefixtures("aws", "azure", "catalog", "few_windows")
