@@ -6,6 +6,7 @@ Nothing is written over without --force, and no job file is written that would b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from spotctl.trials.trainer import ComparedTrainer
 
 _SHOWN_FILES = 3
+_COPIES = re.compile(r" && (?=cp |\{ )")
 _TRIED_SAVES = 2
 """The most kinds of saved files from which a script is told to resume, one after another."""
 
@@ -219,8 +221,8 @@ def _with_switch(plain: TrainingScript, seen: Judgement) -> Sequence[TrainingScr
     globs = seen.saved[:_TRIED_SAVES] or ([""] if plain.saves or plain.uses_tools else [])
     switched = [replace(plain, is_plain=False, saved=glob) for glob in globs]
     # What follows the script only copies its results.
-    ways = {command_of(way, "python")[0].partition(" && ")[0]: way for way in switched}
-    ways.pop(command_of(plain, "python")[0].partition(" && ")[0], None)
+    ways = {_COPIES.split(command_of(way, "python")[0])[0]: way for way in switched}
+    ways.pop(_COPIES.split(command_of(plain, "python")[0])[0], None)
     # Of a switch, the file only says whether there is anything.
     names_it = any("| sort" in command for command in ways)
     return [*ways.values()][: _TRIED_SAVES if names_it else 1]
