@@ -188,7 +188,8 @@ class LabelledProvider(CloudProvider):
                 label, bid = order.label(placed.index), None if shown is None else shown.bid
                 machine = self._machine(number, label, state, placed.asked, bid)
                 if state is MachineState.PAUSED:
-                    machine = replace(machine, ended=placed.paused, failure=placed.failure)
+                    ended = None if placed.failure else placed.paused
+                    machine = replace(machine, ended=ended, failure=placed.failure)
                 elif state is MachineState.GONE:
                     end = replace(machine, ended=placed.ended, end_reason=placed.reason)
                     machine = replace(end, failure=placed.failure)

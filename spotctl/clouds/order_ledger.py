@@ -155,7 +155,8 @@ class Placed:
         if self.ended is not None:
             return
         if self.paused is not None:
-            self.ended = self.paused
+            # Who is outbid pays no more; of what has failed, no page says when the bill ends.
+            self.ended = at if self.failure else self.paused
             self.reason = EndReason.FAILED if self.failure else EndReason.EVICTED
         else:
             self.ended = at

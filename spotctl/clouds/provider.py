@@ -174,10 +174,10 @@ class MachineEnd:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine as its provider lists it, paid from `started` to `ended`. A PAUSED one does not run
-    since `ended`: it was outbid, or what its cloud says of its `failure` has stopped it. `address`
-    is how its peers reach it, and `host` the host that it is on, where each host runs the highest
-    bid.
+    """A machine as its provider lists it, paid from `started` to `ended`. A PAUSED one was outbid at
+    `ended`, or has the `failure` that its cloud tells of, and is paid until it is returned.
+    `address` is how its peers reach it, and `host` the host that it is on, where each host runs the
+    highest bid.
 
     The last six are what its agent says (`CloudProvider.with_status`), and a provider leaves them
     unset: when it will be evicted, the name of the payload it was last given, that payload's exit

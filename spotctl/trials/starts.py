@@ -358,7 +358,7 @@ class TrialStart:
                 glob = self._written_places.glob(Path(mark.path.removeprefix(below)))
                 counts[glob] = counts.get(glob, 0) + 1
         globs = sorted(counts, key=counts.__getitem__, reverse=True)
-        # A folder of several files that each save makes is what a script is told, and not a file.
+        # Where each save makes a folder of several files, the script is told the folder.
         above = [Path(glob).parent for glob in globs]
         folders = [folder.as_posix() for folder in above if "*" in folder.name]
         several = [folder for folder in folders if folders.count(folder) > 1]

@@ -1,8 +1,8 @@
-"""What an administrator changes in a simulated Azure subscription: providers, storage accounts and
-containers, managed identities, role definitions and role assignments.
+"""The administration of a simulated Azure subscription: providers, storage accounts and containers,
+managed identities, role definitions and role assignments.
 
-Fields are those of the specifications (https://github.com/Azure/azure-rest-api-specs: storage
-2023-05-01, msi 2024-11-30) and of the SDK's models. Refusals are in Azure's words: of a principal
+Fields of roles are those of the SDK's models, and of storage accounts those of an example of the
+specifications; containers and identities are as spotctl sends them. Refusals are in Azure's words: of a principal
 that the directory does not know yet, https://github.com/MicrosoftDocs/azure-docs/issues/103085; of
 an account that is not ready, https://github.com/Azure/azure-service-operator/issues/1049; of names
 and assignments of roles, https://github.com/Azure/Azure-Landing-Zones/issues/1505 and
@@ -228,7 +228,7 @@ class AzureAdmin:
         return Reply(200)
 
     def _drop_below(self, id_: str) -> None:
-        """What was in a resource, and roles that were assigned there."""
+        """Drops the contents of a resource, and the roles that were assigned there."""
         for held in (self.containers, self.assignments):
             for each in [each for each in held if each.lower().startswith(f"{id_.lower()}/")]:
                 del held[each]

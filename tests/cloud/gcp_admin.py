@@ -1,8 +1,8 @@
-"""What an administrator changes in a simulated Google Cloud project: APIs, roles, service accounts,
-buckets, and the policies of all of these.
+"""The administration of a simulated Google Cloud project: APIs, roles, service accounts, buckets,
+and the policies of all of these.
 
-Fields are those of Google's discovery documents (iam v1, cloudresourcemanager v1, serviceusage v1,
-storage v1). Refusals are in Google's words: of a disabled API, as
+Fields of Service Usage are those of its discovery document; the others are as spotctl sends them,
+and were compared with Google's own clients in part. Refusals are in Google's words: of a disabled API, as
 https://github.com/googleapis/gax-nodejs quotes it; of policies that others changed,
 https://github.com/pulumi/pulumi-google-native/issues/862; of a new account that policies do not know
 yet, https://github.com/googleapis/google-cloud-go/issues/11482, and that is denied at first,
@@ -83,7 +83,7 @@ class GcpAdmin:
         self._enabling: list[str] = []
 
     def things(self) -> set[str]:
-        """What exists, and who may do what."""
+        """Everything in the project, and its rights."""
         roles = {f"role {name}" for name, role in self.roles.items() if not role.get("deleted")}
         things = roles | {f"account {email}" for email in self.accounts}
         things |= {f"bucket {name}" for name in self.buckets}

@@ -83,7 +83,7 @@ FORMS = {
     "pyproject.toml": {"pyproject.toml": PROJECT},
     "environment.yml": {"environment.yml": "channels: [./channel]\ndependencies: [spotone]\n"},
 }
-"""What a folder has whose environment is named by a file."""
+"""Files of a folder, by the one that names its environment."""
 IMAGE = "image"
 
 CASES = [

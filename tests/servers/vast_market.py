@@ -106,8 +106,8 @@ class Contract:
     charged_until: float = 0.0
     gpu_usd: float = 0.0
     shown: dict[str, object] = field(default_factory=dict)
-    """What a list shows in place of the fields that the market knows, such as those of a container
-    that has ended."""
+    """Fields that a list shows in place of those that the market knows, such as the words for a
+    container that has ended."""
     ports: dict[int, int] = field(default_factory=dict)
     """The router's port for each port of the container that others reach."""
 

@@ -1,8 +1,9 @@
 """The needs of a Google Cloud project, once: APIs, roles, the machines' account, a bucket.
 
-Permissions are those that the reference of each method names
-(https://cloud.google.com/iam/docs/permissions-reference). Policies are read, changed and written
-with their `etag`, and again if others have changed them in between.
+Policies are read, changed and written with their `etag`, and again if others have changed them in
+between. No account has tried these calls. What is outside of spotctl and agrees with them: Google's
+own clients for the paths of roles and policies and the version of a policy, and public code for the
+body of a bucket; the names of permissions are those of https://cloud.google.com/iam/docs.
 """
 
 from __future__ import annotations

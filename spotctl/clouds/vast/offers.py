@@ -52,7 +52,7 @@ _CUDA = re.compile(r"\bcu(?:da)?[:_-]?(\d{2})\.?(\d)")
 
 _CAPABILITIES = ((0.0, 600), (13.0, 750))
 """The least capability of a GPU, in hundredths, from a version of CUDA on: Pascal, as dstack asks,
-and Turing (the release notes of CUDA 13.0)."""
+and Turing, as CUDA 13.0 builds for nothing older (github.com/NVIDIA/cuDecomp/pull/97)."""
 
 _QUARTILE = 4
 _COUNTRY = re.compile(r".*\b([A-Z]{2})\s*")

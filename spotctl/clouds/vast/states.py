@@ -4,10 +4,12 @@ An instance has a word for its container (`actual_status`), three for its contra
 `next_state`, `intended_status`), and the message of its host's Docker. Only being outbid is an
 eviction: it says something of the odds of later bids, a container that ended says nothing.
 
-Sources: docs.vast.ai, "Show Instance" and "Instance Statuses"; dstack's `update_provisioning_data`
-for Vast.ai (a refused container stays `created`; who is outbid has `stopped` in all three words of
-the contract), and its issue 4036 (in others, the wanted state stays `running`);
-github.com/dizcza/docker-hashcat/issues/21 (a driver that is too old). Read on 2026-12-01.
+Sources: docs.vast.ai/sdk/python/reference/show-instance (the words) and cli/reference/start-instance
+(who waits for a machine that others have is "scheduling", maybe for ever); dstack's
+`update_provisioning_data` for Vast.ai (a refused container stays `created`; who is outbid has
+`stopped` in all three words of the contract); github.com/dizcza/docker-hashcat/issues/21 (a driver
+that is too old). Read on 2026-12-01. Which messages are final, and that a host which is offline is
+given up at once, are choices of ours: no account has tried them.
 """
 
 from __future__ import annotations
@@ -35,16 +37,17 @@ def message_of(row: Mapping[str, Any]) -> str:
 
 
 def state_of(row: Mapping[str, Any]) -> tuple[MachineState, str]:
-    """Where an instance is, and what failed; a paused one of which nothing failed was outbid, or
-    its machine was rented on demand. spotctl stops none.
+    """The state of an instance, and its failure. One that is paused without a failure was outbid,
+    or another renter took its machine on demand: spotctl stops none. Before its container was
+    made, an instance may be stopped because it is about to run.
 
-    >>> stopped = {"cur_state": "stopped", "next_state": "stopped", "is_bid": True}
-    >>> state_of(stopped), state_of(stopped | {"next_state": "running"})
-    ((<MachineState.PAUSED: 'paused'>, ''), (<MachineState.STARTING: 'starting'>, ''))
+    >>> stopped = {"cur_state": "stopped", "next_state": "running", "is_bid": True}
+    >>> state_of(stopped), state_of(stopped | {"actual_status": "exited"})
+    ((<MachineState.STARTING: 'starting'>, ''), (<MachineState.PAUSED: 'paused'>, ''))
     """
     actual, message = row.get("actual_status"), message_of(row)
     if row.get("cur_state") == "stopped" or actual == "stopped":
-        if row.get("next_state") == "running":
+        if row.get("next_state") == "running" and actual in (None, "created", "loading"):
             return MachineState.STARTING, ""
         by_others = "stopped by its host, or because the credit of the account is used up"
         return MachineState.PAUSED, "" if row.get("is_bid") is True else by_others

@@ -319,7 +319,7 @@ def test_work_done_again_in_silence_is_seen_by_both_clocks_or_is_a_doubt(
 
 def test_a_save_that_lacks_the_file_that_is_read_has_the_state_of_the_save_before() -> None:
     """The script saves its model, and the loop then itself: killed between the two, the next start
-    goes on with the epoch of which only the model was kept."""
+    goes on with the epoch whose model alone was kept."""
 
     def save(path: str, epoch: int, at: float) -> WorkMark:
         return WorkMark("save", at, path, {"epoch": ("for", epoch)})

@@ -152,7 +152,7 @@ HELD = st.dictionaries(st.tuples(ROLES, CONDITIONS), st.sets(MEMBERS, min_size=1
 @settings(max_examples=15, deadline=None)
 @given(HELD)
 def test_policies_of_others_are_as_they_were_after_undoing(held: Held) -> None:
-    """Whoever has a right already keeps it, and nothing else of a policy is touched."""
+    """Rights that others have stay, and so does the rest of a policy."""
     server = GcpServer(Records())
     admin, audits = server.admin, [{"service": "allServices"}]
     document = (

@@ -1,5 +1,5 @@
 """Hosts that cannot run a job, and what becomes of an instance whose container does not run: who
-was outbid lost a machine to a bid, and nobody else did.
+was outbid lost a machine to a bid; others did not.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ def test_hosts_have_a_driver_and_a_gpu_for_the_image(
         (STOPPED | {"intended_status": "stopped"}, "paused", ""),
         (STOPPED | {"intended_status": "running"}, "paused", ""),
         ({**STOPPED, "actual_status": "exited"}, "paused", ""),
+        (STOPPED | {"next_state": "running", "intended_status": "running"}, "paused", ""),
         (STOPPED | {"is_bid": False}, "paused", "stopped by its host"),
     ],
     ids=str,
