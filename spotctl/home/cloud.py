@@ -270,9 +270,16 @@ def _checked(name: str, value: object, default: object) -> object:
         )
 
     kind = str if default is None else type(default)
+    if kind is float and type(value) is int:
+        return float(value)
     if type(value) is kind:
         return value
     raise ValueError(f"{_KINDS[kind]} for {name}; it is {value!r}")
 
 
-_KINDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", str: "a string"}
+_KINDS: Mapping[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+}

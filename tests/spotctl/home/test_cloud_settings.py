@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.clouds.vast.cloud import VastSettings
 from spotctl.home import config
 from spotctl.home.errors import BadSettings
 
@@ -20,6 +21,8 @@ from spotctl.home.errors import BadSettings
         ('[aws]\npublic_ip = "no"', "true or false for public_ip"),
         ("[aws]\nimage = 7", "a string for image"),
         ("[aws]\ntags = {team = 7}", "a table of strings for tags"),
+        ('[vast]\nlook_minutes = "often"', "a number for look_minutes"),
+        ("[vast]\nleast_mbit_down = -3", "0 or more in least_mbit_down"),
         ('[aws]\nssh_from = ["here"]', "not 'here'"),
         ('[aws]\nssh_from = ["::/0"]', "the whole internet"),
     ],
@@ -30,3 +33,10 @@ def test_an_invalid_table_of_a_cloud_names_the_setting(
     (tmp_path / "config.toml").write_text(content)
     with pytest.raises(BadSettings, match=message):
         config.load({}, tmp_path)
+
+
+def test_a_whole_number_is_a_number(tmp_path: Path) -> None:
+    """As `look_minutes = 5` of the documentation."""
+    (tmp_path / "config.toml").write_text("[vast]\nlook_minutes = 5\nleast_reliability = 1\n")
+    read = config.load({}, tmp_path).table("vast", VastSettings)
+    assert (read.look_minutes, read.least_reliability) == (5.0, 1.0)
