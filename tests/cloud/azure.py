@@ -429,7 +429,7 @@ class AzureServer:
     def _get_item(self, request: Request, group: str, kind: str, name: str) -> Reply:
         asked = parameters(request, kind, "$expand")
         self.access.check(request, f"{spelled(kind)}/read", name)
-        item = self._item(group, kind, name)
+        item = self.admin.item(group, kind, name)
         if isinstance(item, Vm):
             booted = bool(item.host_name) and "SSH HOST KEY" in self.host.console(item.host_name)
             return Reply.of_json(
@@ -454,7 +454,7 @@ class AzureServer:
         self.access.check(request, f"{RULES}/write", name)
         body = request.json()
         check_body(RULES, body)
-        item = self._item(group, RULES, name)
+        item = self.admin.item(group, RULES, name)
         if body["location"] != item.body["location"]:
             raise Refused("InvalidResourceLocation", f"{name} is in {item.body['location']}.", 409)
         item.body = {**item.body, "tags": body.get("tags", {}), "properties": body["properties"]}
@@ -463,7 +463,7 @@ class AzureServer:
     def _delete_item(self, request: Request, group: str, kind: str, name: str) -> Reply:
         parameters(request, kind, "forceDeletion")
         self.access.check(request, f"{spelled(kind)}/delete", name, group=group)
-        item = self._item(group, kind, name)
+        item = self.admin.item(group, kind, name)
         if not isinstance(item, Vm):
             owner = next(
                 (
@@ -503,17 +503,10 @@ class AzureServer:
         operation = f"{places}/{item.body['location']}/operations/1"
         return Reply(202, b"", {"Azure-AsyncOperation": operation})
 
-    def _item(self, group: str, kind: str, name: str) -> Item:
-        item = self._group(group).get(kind, name)
-        if item is None:
-            message = f"The Resource '{kind}/{name}' under resource group '{group}' was not found."
-            raise Refused("ResourceNotFound", message, 404)
-        return item
-
     def _console(self, request: Request, group: str, kind: str, name: str) -> Reply:
         parameters(request, kind, "sasUriExpirationTimeInMinutes")
         self.access.check(request, f"{spelled(kind)}/retrieveBootDiagnosticsData/action", name)
-        vm = self._item(group, kind, name)
+        vm = self.admin.item(group, kind, name)
         if not isinstance(vm, Vm) or not vm.properties.get("diagnosticsProfile", {}).get(
             "bootDiagnostics", {}
         ).get("enabled"):
@@ -531,7 +524,7 @@ class AzureServer:
         self.access.check(
             request, "Microsoft.Compute/virtualMachines/simulateEviction/action", group
         )
-        self._item(group, kind, name)
+        self.admin.item(group, kind, name)
         self.evict(name, self.notice_seconds)
         return Reply(204)
 

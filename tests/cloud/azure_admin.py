@@ -165,7 +165,8 @@ class AzureAdmin:
 
     # Storage accounts, identities.
 
-    def _item(self, group: str, kind: str, name: str) -> Item:
+    def item(self, group: str, kind: str, name: str) -> Item:
+        """An item of a group; refuses one that is not there."""
         item = self._group(group).get(kind, name)
         if item is None:
             message = f"The Resource '{kind}/{name}' under resource group '{group}' was not found."
@@ -199,7 +200,7 @@ class AzureAdmin:
         """An account that is being made: nothing, and then the account."""
         if self._is_creating(name):
             return Reply(202)
-        return Reply.of_json(self._shown(self._item(group, ACCOUNTS, name)))
+        return Reply.of_json(self._shown(self.item(group, ACCOUNTS, name)))
 
     def _shown(self, item: Item) -> Body:
         shown = item.shown()
@@ -209,7 +210,7 @@ class AzureAdmin:
 
     def _get(self, request: Request, kind: str, group: str, name: str) -> Reply:
         self._checked(request, kind, "read", name)
-        item = self._item(group, kind, name)
+        item = self.item(group, kind, name)
         item.state = "Creating" if self._is_creating(name) else "Succeeded"
         return Reply.of_json(self._shown(item))
 
@@ -241,12 +242,12 @@ class AzureAdmin:
 
     def _list_containers(self, request: Request, group: str, name: str) -> Reply:
         self._checked(request, CONTAINERS, "read", name)
-        below = f"{self._item(group, ACCOUNTS, name).id}/"
+        below = f"{self.item(group, ACCOUNTS, name).id}/"
         held = [each for id_, each in self.containers.items() if id_.startswith(below)]
         return Reply.of_json({"value": held})
 
     def _container(self, group: str, name: str, container: str) -> str:
-        account = self._item(group, ACCOUNTS, name).id
+        account = self.item(group, ACCOUNTS, name).id
         return f"{account}/blobServices/default/containers/{container}"
 
     def _put_container(self, request: Request, group: str, name: str, container: str) -> Reply:

@@ -20,7 +20,7 @@ from tests.cloud.test_launch import running, spot
 from tests.servers.loopback import serving
 from tests.servers.registry import Registry, layer_of
 from tests.spotctl.agent.environment.channels import channel, wheel_of_installed
-from tests.spotctl.agent.environment.wheels import wheel
+from tests.spotctl.agent.environment.wheels import LOCK, PROJECT, wheel
 
 JOB = """\
 name: with-packages
@@ -53,33 +53,9 @@ pytestmark = [
 ]
 
 
-PROJECT = """\
-[project]
-name = "mine"
-version = "0.1"
-requires-python = ">=3.11"
-dependencies = ["spotone"]
-"""
-LOCK = """\
-version = 1
-revision = 3
-requires-python = ">=3.11"
-
-[[package]]
-name = "spotone"
-version = "1.0"
-source = { registry = "wheels" }
-wheels = [{ path = "spotone-1.0-py3-none-any.whl" }]
-
-[[package]]
-name = "mine"
-version = "0.1"
-source = { virtual = "." }
-dependencies = [{ name = "spotone" }]
-"""
 FORMS = {
     "requirements.txt": {"requirements.txt": "spotone\n"},
-    "uv.lock": {"uv.lock": LOCK, "pyproject.toml": PROJECT},
+    "uv.lock": {"uv.lock": LOCK.format(index="wheels"), "pyproject.toml": PROJECT},
     "pyproject.toml": {"pyproject.toml": PROJECT},
     "environment.yml": {"environment.yml": "channels: [./channel]\ndependencies: [spotone]\n"},
 }

@@ -19,26 +19,7 @@ from spotctl.agent.environment import built
 from spotctl.agent.environment.built import BuiltEnvironment
 from spotctl.agent.errors import CannotBuild
 from tests.spotctl.agent.environment.channels import channel
-from tests.spotctl.agent.environment.wheels import wheel
-
-LOCK = """\
-version = 1
-revision = 3
-requires-python = ">=3.11"
-
-[[package]]
-name = "spotone"
-version = "1.0"
-source = {{ registry = "{index}" }}
-wheels = [{{ path = "spotone-1.0-py3-none-any.whl" }}]
-
-[[package]]
-name = "mine"
-version = "0.1"
-source = {{ virtual = "." }}
-dependencies = [{{ name = "spotone" }}]
-"""
-PROJECT = '[project]\nname = "mine"\nversion = "0.1"\ndependencies = ["spotone"]\nrequires-python = ">=3.11"\n'
+from tests.spotctl.agent.environment.wheels import LOCK, PROJECT, wheel
 
 
 @pytest.fixture

@@ -5,6 +5,28 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+PROJECT = '[project]\nname = "mine"\nversion = "0.1"\ndependencies = ["spotone"]\nrequires-python = ">=3.11"\n'
+"""A project that needs one package."""
+
+LOCK = """\
+version = 1
+revision = 3
+requires-python = ">=3.11"
+
+[[package]]
+name = "spotone"
+version = "1.0"
+source = {{ registry = "{index}" }}
+wheels = [{{ path = "spotone-1.0-py3-none-any.whl" }}]
+
+[[package]]
+name = "mine"
+version = "0.1"
+source = {{ virtual = "." }}
+dependencies = [{{ name = "spotone" }}]
+"""
+"""Its lock, with a place for the `index`."""
+
 
 def wheel(folder: Path, name: str, version: str = "1.0", needs: str = "") -> None:
     """Makes a package with a module and a program of its name, which tell its version."""
