@@ -107,6 +107,7 @@ def is_beaten(plan: JobPlan, best: JobPlan) -> bool:
     for each in (plan, best):
         if each.decision not in _TRIED:
             market = _market_of(each)
+            # The number of decisions does not change a play: both forecasts share those known.
             few = replace(market, job=replace(market.job, most_decisions=0))
             _TRIED[each.decision] = forecast_in(few)
         tried = _TRIED[each.decision]
