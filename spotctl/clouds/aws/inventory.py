@@ -51,6 +51,13 @@ _REASONS = {
 }
 """All other codes (no capacity after all, an internal error, a disk that could not be made) are
 failures."""
+_CURES = {
+    "Client.InternalError": "; mostly the key of encrypted disks (kms_key in [aws], or the "
+    "account's default) is one that the launcher may not use: allow it kms:CreateGrant, "
+    "kms:Decrypt, kms:DescribeKey, kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt*",
+}
+"""What helps where EC2's words do not say it
+(github.com/aws-samples/aws-service-catalog-reference-architectures/issues/103)."""
 
 _SPOT_ENDS = {
     "instance-terminated-by-user": EndReason.RETURNED,
@@ -73,8 +80,10 @@ def machine_of(
     """The machine of an instance; `request` is its spot request, if that was fetched."""
     state = _STATES[row["State"]["Name"]]
     ended = reason = None
+    failure = ""
     if state is MachineState.GONE:
-        code = row.get("StateReason", {}).get("Code", "")
+        why = row.get("StateReason", {})
+        code = why.get("Code", "")
         reason = _REASONS.get(code, EndReason.FAILED)
         ended = _said_end(row)
         if request is not None:
@@ -85,6 +94,8 @@ def machine_of(
                 reason = _SPOT_ENDS.get(status.get("Code", ""), EndReason.FAILED)
         # Times are cut to seconds; nothing ended before it began.
         ended = None if ended is None else max(ended, parse_time(row["LaunchTime"]))
+        if reason is EndReason.FAILED:
+            failure = why.get("Message", code) + _CURES.get(code, "")
 
     bid = all_tags(row).get(BID, ON_DEMAND)
     return Machine(
@@ -97,6 +108,7 @@ def machine_of(
         address=row.get("PrivateIpAddress") or "",
         ended=ended,
         end_reason=reason,
+        failure=failure,
     )
 
 

@@ -352,6 +352,7 @@ _ADDRESSES_SEEN: Final = "https://github.com/giantswarm/azure-operator/issues/16
 _TERMS_SEEN: Final = "https://github.com/hashicorp/terraform-provider-azurerm/issues/1145"
 _BEST_REGIONS: Final = "https://github.com/Azure/azure-cli/issues/32567"
 _ZONES: Final = "https://github.com/kubernetes-sigs/cluster-api-provider-azure/issues/294"
+_OLD_IMAGE: Final = "https://github.com/Orange-Cyberdefense/GOAD/issues/248"
 _NEW_IDENTITY: Final = _DOCS + "role-based-access-control/troubleshooting"
 _KEY: Final = _DOCS + "virtual-machines/disk-encryption-overview"
 
@@ -513,6 +514,9 @@ _CODES: Final = {
     """,
     (BadRequest, _ACCOUNT, "", _COMMON): """
         BadRequest InvalidResourceReference LinkedInvalidPropertyId FailedIdentityOperation
+    """,
+    (BadRequest, _ACCOUNT, "name a newer version of the image", _OLD_IMAGE): """
+        ImageVersionDeprecated
     """,
     (BadRequest, _ACCOUNT, "", _SPOT): "MaxPriceValueInvalid",
 }

@@ -242,9 +242,11 @@ def coarse_plays() -> Iterator[None]:
     """Forecasts with about a tenth of the plays that a plan has, for many plans in little time."""
     # Plans are kept with their forecasts.
     planned.cache_clear()
-    with patch.multiple(forecast, _DECISIONS=600, _MIXED=300, _ROAMING=100):
-        yield
-    planned.cache_clear()
+    try:
+        with patch.multiple(forecast, _DECISIONS=600, _MIXED=300, _ROAMING=100):
+            yield
+    finally:
+        planned.cache_clear()
 
 
 def described(case: Case) -> str:

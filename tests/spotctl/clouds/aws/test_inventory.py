@@ -50,6 +50,8 @@ def test_the_code_of_the_state_says_why_a_machine_ended(
         reason,
         to_micros(LATER),
     )
+    assert bool(gone.failure) == (reason is EndReason.FAILED)
+    assert ("kms:CreateGrant" in gone.failure) == (code == "Client.InternalError")
     assert not ec2.asked("DescribeSpotInstanceRequests")
 
 
