@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from math import ceil
 from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
@@ -42,6 +43,9 @@ _SAY_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 _WAIT_SECONDS = 5.0
 _GIB = 1 << 30
+_SPARE_GIB, _USED_GIB = 10, 150
+"""What the smallest disk that a cloud chooses leaves for data and checkpoints; and what an image
+with drivers and an environment with PyTorch take at most."""
 _SAVE_SECONDS = 30.0
 _SETTLED_NS = 2 * 10**9
 """A file that changed this shortly before it was read may change again within the same tick of the
@@ -65,7 +69,7 @@ def store_data(
     """
     folders = stored_folders(spec)
     if not folders and not spec.data_buckets:
-        return spec
+        return _with_room(spec, 0, say)
 
     def check() -> None:
         if is_stopped():
@@ -84,7 +88,30 @@ def store_data(
                 name, Path(path), bucket_of(spec), own, uses, say, check, spec.image.disk_gib
             )
             stored[name] = str(storing.store(home, spec.name, identity))
-        return reserved(replace(spec, data={**spec.data, **stored}), home, own, say, identity)
+        places = {*stored.values()}
+        data_bytes = sum(use.size for use in uses.all() if str(use.location) in places)
+        spec = replace(spec, data={**spec.data, **stored})
+        return reserved(_with_room(spec, data_bytes, say), home, own, say, identity)
+
+
+def _with_room(spec: JobSpec, data_bytes: int, say: Callable[[str], object]) -> JobSpec:
+    """The job with disks that hold its data and two of its checkpoints, one of which is being
+    written; unchanged if it names a size, or if those take little."""
+    if spec.image.disk_gib is not None or spec.is_local:
+        return spec
+
+    kept = spec.program.checkpoint if isinstance(spec.program, Command) else None
+    saved = 0 if kept is None else 2 * (kept.size or 0)
+    contents = ceil((data_bytes + saved) / _GIB)
+    if contents <= _SPARE_GIB:
+        return spec
+
+    gib = _USED_GIB + contents
+    say(
+        f"machines get disks of {gib} GiB: {_USED_GIB} for their image and environment, {contents} "
+        "for data and checkpoints; image.disk_gib sets another size"
+    )
+    return replace(spec, image=replace(spec.image, disk_gib=gib))
 
 
 @dataclass(frozen=True, slots=True)

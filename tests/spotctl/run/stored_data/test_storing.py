@@ -209,6 +209,37 @@ def test_data_that_fits_on_no_disk_is_refused_before_anything_is_sent(
     assert bucket.server.requests == []
 
 
+@pytest.mark.parametrize(
+    ("data", "more", "disk"),
+    [
+        (400 * 10**9, "", 150 + 373),
+        (4 * 10**9, "", None),
+        (400 * 10**9, "image: {disk_gib: 1000}\n", 1000),
+    ],
+)
+def test_disks_hold_the_data(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, data: int, more: str, disk: int | None
+) -> None:
+    """A machine's disk had the same size whatever a job has, and a transfer failed when it was
+    full."""
+    monkeypatch.setattr(DataSet, "size", data)
+    spec = bucket.stored(more=more)
+    assert spec.image.disk_gib == disk
+    said = "machines get disks of 523 GiB: 150 for their image and environment, 373 for data"
+    assert any(said in line for line in bucket.said) == (disk == 523)
+
+
+def test_disks_hold_two_checkpoints(bucket: Bucket) -> None:
+    path = bucket.folder / "saving.yaml"
+    path.write_text(
+        "name: saving\nkind: command\nrun: python train.py\nhours: 4h\n"
+        "checkpoint: {path: gs://bucket/saved/, size: 500 GB}\n"
+        "resources: {clouds: [gcp], types: [a2-highgpu-1g]}\n"
+    )
+    spec = store_data(load(path), bucket.settings(), bucket.said.append)
+    assert spec.image.disk_gib == 150 + 932
+
+
 def test_a_file_that_changes_on_its_way_is_described_again(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
