@@ -56,7 +56,7 @@ _CURES = {
     "account's default) is one that the launcher may not use: allow it kms:CreateGrant, "
     "kms:Decrypt, kms:DescribeKey, kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt*",
 }
-"""What helps where EC2's words do not say it
+"""Cures where EC2's words name none
 (github.com/aws-samples/aws-service-catalog-reference-architectures/issues/103)."""
 
 _SPOT_ENDS = {

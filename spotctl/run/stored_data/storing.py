@@ -44,7 +44,7 @@ _LOOK_SECONDS = 1.0
 _WAIT_SECONDS = 5.0
 _GIB = 1 << 30
 _SPARE_GIB, _USED_GIB = 10, 150
-"""What the smallest disk that a cloud chooses leaves for data and checkpoints; and what an image
+"""Room that the smallest disk of a cloud's choice has for data and checkpoints; and what an image
 with drivers and an environment with PyTorch take at most."""
 _SAVE_SECONDS = 30.0
 _SETTLED_NS = 2 * 10**9
