@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields, replace
 from io import StringIO
 from math import exp
@@ -296,18 +296,21 @@ def checked(chosen: argparse.Namespace) -> None:
     with suppress(KeyboardInterrupt):
         for number in numbers:
             case = case_of(chosen.seed, number, small=chosen.small)
-            for name in held:
-                try:
-                    if chosen.coarse:
-                        with suppress(AssertionError), coarse_plays():
+            failed = dict.fromkeys(held, "")
+            for plays in (coarse_plays, nullcontext) if chosen.coarse else (nullcontext,):
+                with plays():
+                    names, failed = failed, {}
+                    for name in names:
+                        try:
                             held[name] += PROPERTIES[name](case)
-                            continue
-                    held[name] += PROPERTIES[name](case)
-                except AssertionError as error:
-                    wrong[name].append(number)
-                    if len(wrong[name]) <= chosen.show:
-                        print(f"{name} does not hold: {error}\n  {described(case)}")
-                        print(f"  {again} --only {number} --property {name}", flush=True)
+                        except AssertionError as error:
+                            failed[name] = str(error)
+
+            for name, why in failed.items():
+                wrong[name].append(number)
+                if len(wrong[name]) <= chosen.show:
+                    print(f"{name} does not hold: {why}\n  {described(case)}")
+                    print(f"  {again} --only {number} --property {name}", flush=True)
             done += 1
 
     for name, count in held.items():
