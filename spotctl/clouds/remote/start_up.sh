@@ -98,11 +98,17 @@ if [ -d /etc/ssh/sshd_config.d ]; then
   printf 'ClientAliveInterval 10\nClientAliveCountMax 3\n' >/etc/ssh/sshd_config.d/90-$user.conf
   systemctl reload ssh 2>/dev/null || kill -HUP "$(cat /run/sshd.pid 2>/dev/null)" 2>/dev/null || :
 fi
+# A fresh image upgrades itself. The programs here need no newer packages, and `apt-get update` fails while another one
+# runs, however long it may wait for dpkg.
+if [ -d /etc/apt/apt.conf.d ]; then
+  printf 'DPkg::Lock::Timeout "300";\nAPT::Periodic::Enable "0";\n' >/etc/apt/apt.conf.d/90-$user
+  systemctl mask --now apt-daily.timer apt-daily-upgrade.timer apt-daily.service 2>/dev/null || :
+fi
 if [ -n "@CONTAINERS@" ]; then
   # The job says clearly that podman is missing, if it cannot be installed.
   command -v podman >/dev/null || {
     export DEBIAN_FRONTEND=noninteractive
-    apt="apt-get -o DPkg::Lock::Timeout=300 -qy"
+    apt="apt-get -qy"
     if command -v apt-get >/dev/null; then $apt update && $apt install podman crun uidmap
     else dnf install -qy podman crun shadow-utils; fi
   }
@@ -117,7 +123,7 @@ fi
 usable() { command -v "$1" >/dev/null && "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; }
 if ! usable python3 && ! usable python3.13 && ! usable python3.12 && ! usable python3.11 && command -v apt-get >/dev/null; then
   export DEBIAN_FRONTEND=noninteractive
-  apt="apt-get -o DPkg::Lock::Timeout=300 -qy"
+  apt="apt-get -qy"
   $apt update && { $apt install python3.11 || $apt install python3; }
 fi
 key=/etc/ssh/ssh_host_ed25519_key

@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -114,3 +115,32 @@ def test_an_image_with_an_old_python_gets_a_new_one(
     assert (tmp_path / "installed").exists() is installs
     if installs:
         assert "install python3.11" in (tmp_path / "installed").read_text()
+
+
+def test_an_image_does_not_upgrade_itself_while_a_job_installs(tmp_path: Path) -> None:
+    """`apt-get update` does not wait for the lock that another update holds, as fresh images do
+    when they boot."""
+    part = "if [ -d /etc/apt/" + script().partition("if [ -d /etc/apt/")[2].partition("\nfi\n")[0]
+    (tmp_path / "systemctl").write_text('#!/bin/sh\necho "$*" >>systemctl-was-called\n')
+    (tmp_path / "systemctl").chmod(0o755)
+    part = part.replace("/etc/apt/apt.conf.d", str(tmp_path)) + "\nfi\n"
+    subprocess.run(
+        ["/bin/sh", "-euc", f"user=spotctl\n{part}"],
+        cwd=tmp_path,
+        env={"PATH": str(tmp_path)},
+        check=True,
+    )
+    called = (tmp_path / "systemctl-was-called").read_text()
+    assert called == "mask --now apt-daily.timer apt-daily-upgrade.timer apt-daily.service\n"
+
+    settings = tmp_path / "90-spotctl"
+    assert settings.read_text().count(";\n") == 2
+    if (program := shutil.which("apt-config")) is not None:
+        read = subprocess.run(
+            [program, "dump", "DPkg::Lock::Timeout"],
+            env={"APT_CONFIG": str(settings)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert read.stdout == 'DPkg::Lock::Timeout "300";\n'
