@@ -35,6 +35,7 @@ from spotctl.clouds.errors import (
     first_line,
     in_contract,
 )
+from spotctl.clouds.order_ledger import Number
 from spotctl.clouds.vast.cloud import required_key
 from spotctl.home.errors import BadRequest
 
@@ -101,7 +102,7 @@ class VastCalls:
                 raise NoAnswer(f"vast: {what}: an answer without the number of an instance")
         return int(answer["new_contract"])
 
-    def instance(self, number: int) -> VastRow | None:
+    def instance(self, number: Number) -> VastRow | None:
         """An instance; None if there is none."""
         with in_contract(of_call):
             return self._answer(
@@ -122,19 +123,19 @@ class VastCalls:
                 if not token:
                     return listed
 
-    def change_bid(self, number: int, usd: float) -> None:
+    def change_bid(self, number: Number, usd: float) -> None:
         """Sets the bid of an instance, for an hour of the whole machine."""
         with in_contract(of_call):
             what, body = f"bid of instance {number}", {"client_id": "me", "price": usd}
             self._answer("bid", "PUT", f"/api/v0/instances/bid_price/{number}/", what, body)
 
-    def stop(self, number: int) -> None:
+    def stop(self, number: Number) -> None:
         """Stops an instance, whose disk is billed until it is destroyed."""
         with in_contract(of_call):
             what, path = f"stop of instance {number}", f"/api/v0/instances/{number}/"
             self._answer("manage", "PUT", path, what, {"state": "stopped"})
 
-    def destroy(self, number: int) -> bool:
+    def destroy(self, number: Number) -> bool:
         """Ends an instance and its bill; False if there is none."""
         try:
             with in_contract(of_call):

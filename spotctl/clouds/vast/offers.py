@@ -3,9 +3,7 @@ minimum bids. Each fetch of minimum bids keeps a snapshot of the offers below th
 `vast/offers`.
 
 A market is a number of GPUs of one model in one country, on hosts that Vast.ai has verified or has
-not: such as `vast/vast-us/verified/1xRTX_4090`. Names of models are the API's, with _ for a space,
-as the official client writes them. Hosts differ, so a type promises what each of its hosts has: 4
-vCPUs and 8 GiB of memory for each GPU.
+not: such as `vast/vast-us/verified/1xRTX_4090`.
 
 A quarter of the hosts take the price of a market as a bid, so that it has more than one host for
 several machines, and one odd host does not set it.
@@ -23,19 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bidbrain.outbid.record import HostRecord
-from pricing_data.catalog import GPU_MEMORY_GIB, NVIDIA, X86, InstanceType, MachineTraits
 from pricing_data.errors import BadInput
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.clouds.gpu_markets import COUNTS, GIB_PER_GPU, VCPUS_PER_GPU, cuda_of, type_name
 from spotctl.clouds.vast.cloud import CLOUD_NAME, UNVERIFIED, VERIFIED, VastSettings
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
     from spotctl.home.config import Settings
-
-VCPUS_PER_GPU, GIB_PER_GPU = 4, 8
-COUNTS = (1, 2, 4, 8)
-"""The numbers of GPUs of the markets. Others exist, with few hosts."""
 
 MIN_HOURS = 12
 """How long a host must stay on offer."""
@@ -44,19 +38,12 @@ HIGHEST_STORAGE = 0.50
 """Dollars for a GB of disk in a month: a host that asks for more is left out. The usual price is
 0.10 to 0.20."""
 
-CUDA = 12.8
-"""The version for an image whose name does not say one: that of PyTorch's wheels."""
-
-_CUDA = re.compile(r"\bcu(?:da)?[:_-]?(\d{2})\.?(\d)")
-"""As in `nvidia/cuda:12.8.1-base`, `pytorch:2.9.1-cuda12.8-cudnn9` and `2.9.1-cu128`."""
-
 _CAPABILITIES = ((0.0, 600), (13.0, 750))
 """The least capability of a GPU, in hundredths, from a version of CUDA on: Pascal, as dstack asks,
 and Turing, as CUDA 13.0 builds for nothing older (github.com/NVIDIA/cuDecomp/pull/97)."""
 
 _QUARTILE = 4
 _COUNTRY = re.compile(r".*\b([A-Z]{2})\s*")
-_FORMS = re.compile(r"(SXM\d?|PCIE)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +67,7 @@ def wanted(settings: VastSettings, image: str, ports: int = 0) -> dict[str, dict
 
     Nodes that reach each other talk all the time, and no budget counts traffic: theirs is free.
     """
-    named = _CUDA.search(image)
-    cuda = float(".".join(named.groups())) if named else CUDA
+    cuda = cuda_of(image)
     verified: dict[str, Any] = {"in": [True, False]} if settings.unverified else {"eq": True}
     filters: dict[str, dict[str, Any]] = {
         "num_gpus": {"in": list(COUNTS)},
@@ -138,46 +124,6 @@ def address_of(row: Mapping[str, Any]) -> str:
     """The public address of an offer or an instance; if it is not known, the machine stands for
     it."""
     return str(row.get("public_ipaddr") or f"machine {row.get('machine_id')}").strip()
-
-
-def type_name(gpu: str, count: int, gib: float) -> str:
-    """The type of a machine; the memory tells apart models of one name.
-
-    >>> type_name("RTX 4090", 1, 24), type_name("A100 SXM4", 8, 80)
-    ('1xRTX_4090', '8xA100_SXM4+80GB')
-    """
-    base = accelerator_of(gpu)
-    is_larger = f"{base}-{gib:.0f}GB" in GPU_MEMORY_GIB
-    return f"{count}x{gpu.replace(' ', '_')}{f'+{gib:.0f}GB' if is_larger else ''}"
-
-
-def accelerator_of(model: str) -> str:
-    """A model as other clouds write it, whatever its form.
-
-    >>> [accelerator_of(model) for model in ("RTX 4090", "H100 SXM", "Tesla V100", "RTX_PRO_6000", "A100_SXM4+80GB")]
-    ['RTX4090', 'H100', 'V100', 'RTX-PRO-6000', 'A100-80GB']
-    """
-    words = model.replace("_", " ").replace("+", " ").removeprefix("Tesla ").split()
-    name = "-".join(word for word in words if not _FORMS.fullmatch(word))
-    return re.sub(r"^(RTX|GTX)-(?=A?\d)", r"\1", name)
-
-
-def types_of(offers: Iterable[HostOffer]) -> tuple[InstanceType, ...]:
-    """The types of offers, with the hardware that each promises."""
-    memory: dict[str, float] = {}
-    for offer in offers:
-        name = offer.market.instance_type
-        memory[name] = min(offer.gpu_gib, memory.get(name, offer.gpu_gib))
-
-    types = []
-    for name, gpu_gib in sorted(memory.items()):
-        number, _, model = name.partition("x")
-        count = int(number)
-        traits = MachineTraits(X86, 1.0, spot=True, accelerator_gib=round(gpu_gib), driver=NVIDIA)
-        vcpus, gib, gpu = VCPUS_PER_GPU * count, float(GIB_PER_GPU * count), accelerator_of(model)
-        types.append(InstanceType(CLOUD_NAME, name, vcpus, gib, gpu, count, traits=traits))
-
-    return tuple(types)
 
 
 def quartile(prices: Sequence[int]) -> int:

@@ -27,6 +27,7 @@ from pricing_data.sources.base import (
     SourceNeeds,
 )
 from pricing_data.units import DAY, Span
+from spotctl.clouds.gpu_markets import types_of
 from spotctl.clouds.vast import offers
 from spotctl.clouds.vast.calls import MAX_OFFERS, VastCalls, VastRow
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
@@ -100,7 +101,9 @@ class VastSource:
 
         yield FetchedRows(
             PriceBatch.of(events),
-            types=offers.types_of(on_offer),
+            types=types_of(
+                CLOUD_NAME, ((offer.market.instance_type, offer.gpu_gib) for offer in on_offer)
+            ),
             list_prices=tuple(storage),
             watched=dict.fromkeys(markets, seen),
         )
