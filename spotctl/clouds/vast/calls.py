@@ -31,12 +31,13 @@ from spotctl.clouds.errors import (
     QuotaReached,
     Refusal,
     Scope,
+    checked_key,
     error_of_call,
     first_line,
     in_contract,
 )
 from spotctl.clouds.order_ledger import Number
-from spotctl.clouds.vast.cloud import required_key
+from spotctl.clouds.vast.cloud import ACCOUNT, api_key
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ PAGE_ROWS = 25
 
 _CALL_SECONDS, _PATIENCE_SECONDS = 30.0, 60.0
 _THRESHOLD = re.compile(r"threshold=(\d+(?:\.\d+)?)")
-_NEW_KEY = "make a key at https://cloud.vast.ai/manage-keys, and set VAST_API_KEY"
 
 VastRow = Mapping[str, Any]
 """An offer or an instance, as the JSON of the API gives it."""
@@ -183,7 +183,9 @@ class VastCalls:
     def _sent(self, method: str, path: str, what: str, body: object) -> httpx.Response:
         import httpx
 
-        headers = {"Authorization": f"Bearer {required_key(self.url)}"}
+        headers = {
+            "Authorization": f"Bearer {checked_key('vast', self.url, api_key(), ACCOUNT.setup)}"
+        }
         with self._lock:
             client = self._open = self._open or httpx.Client(
                 base_url=self.url, timeout=_CALL_SECONDS
@@ -219,9 +221,9 @@ def _content(response: httpx.Response, what: str) -> VastRow:
     status, problem = response.status_code, f"vast: {what}: {_said(response)}"
     code = str(_body(response).get("error") or f"HTTP {status}")
     if code == "auth_error" or status == 401:
-        raise MissingCredentials(problem, _NEW_KEY, code)
+        raise MissingCredentials(problem, ACCOUNT.setup, code)
     if status == 403:
-        raise AccessDenied(problem, f"the key may not do this: {_NEW_KEY}", code)
+        raise AccessDenied(problem, f"the key may not do this: {ACCOUNT.setup}", code)
     if status >= 500:
         raise NoAnswer(f"{problem} (status {status})", "try again later", code)
     raise (UnknownResource if status == 404 else RequestRejected)(problem, "", code)
