@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pricing_data.errors import BadInput
 from pricing_data.market import Market
+from pricing_data.sources.base import Rejects
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.gpu_markets import COUNTS, GIB_PER_GPU, VCPUS_PER_GPU, type_name
 from spotctl.clouds.runpod.calls import RunPodCalls
@@ -66,9 +66,13 @@ def hardware(count: int, cuda: float) -> dict[str, object]:
 
 
 def offers_in(
-    calls: RunPodCalls, region: str, cuda: float, counts: tuple[int, ...] = COUNTS
+    calls: RunPodCalls,
+    region: str,
+    cuda: float,
+    rejects: Rejects,
+    counts: tuple[int, ...] = COUNTS,
 ) -> Iterator[PodOffer]:
-    """What is in stock at a place. Raises `CloudError`, and `BadInput` for an unusable row."""
+    """What is in stock at a place, without unusable rows. Raises `CloudError`."""
     place = place_of(region)
     zone = SECURE if "dataCenterId" in place else COMMUNITY
     inputs = {
@@ -93,6 +97,8 @@ def offers_in(
                     round(float(price) * count * NANOS_PER_DOLLAR) if price else None
                     for price in (lowest["minimumBidPrice"], lowest["uninterruptablePrice"])
                 )
+                if any(price is not None and price <= 0 for price in (bid, fixed)):
+                    raise ValueError(f"prices of {bid} and {fixed} nano-dollars")
                 yield PodOffer(str(gpu["id"]), market, gib, bid, fixed)
             except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-                raise BadInput(f"{gpu.get('id')}: {type(error).__name__}: {error}") from None
+                rejects.add(f"{count}x {gpu.get('id')} in {region}: {error!r}")

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pricing_data.catalog import OnDemandPrice
-from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.list_prices import DISKS, ListPrice
 from pricing_data.market import LINUX
@@ -67,11 +66,7 @@ class RunPodSource:
             for region in gpus.regions(self._calls, community=self._settings.community):
                 if request.regions and region not in request.regions:
                     continue
-                try:
-                    offers = [*gpus.offers_in(self._calls, region, cuda)]
-                except BadInput as error:
-                    rejects.add(f"{region}: {error}")
-                    continue
+                offers = [*gpus.offers_in(self._calls, region, cuda, rejects)]
                 yield self._rows(request, region, day, offers)
         finally:
             self._calls.close()

@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.market import Market
+from pricing_data.sources.base import Rejects
 from pricing_data.units import NANOS_PER_DOLLAR, SECOND
 from spotctl.clouds.errors import Answers, ApiRecord, NotFound, UnknownRefusal, in_contract
 from spotctl.clouds.gpu_markets import cuda_of
@@ -116,7 +117,8 @@ class RunPodProvider(ContainerProvider):
         cuda = cuda_of(request.image or self._settings.image)
         count = int(market.instance_type.partition("x")[0])
         with in_contract(of_call):
-            offers = [*gpus.offers_in(self._calls, market.region, cuda, (count,))]
+            unread = Rejects("offers")
+            offers = [*gpus.offers_in(self._calls, market.region, cuda, unread, (count,))]
 
         for offer in offers:
             price = offer.on_demand if is_fixed else offer.bid
