@@ -158,8 +158,8 @@ class RunPodRenters:
 
     def outbid(self, machine: str) -> None:
         market = self.made.market
-        # A pod that RunPod stops within a minute of its order was not outbid.
-        market.advance(61)
+        # A pod that RunPod stops within seconds of its order was not outbid.
+        market.advance(11)
         market.outbid(market.pods[machine.removeprefix("runpod:")], 0.9)
 
     def lose_an_answer(self) -> None:
