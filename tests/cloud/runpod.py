@@ -61,4 +61,6 @@ class RunningPods:
         return name is not None and self._host.execute(name, "test", "-e", path).returncode == 0
 
     def touch(self, pod: Pod, path: str) -> None:
-        self._host.execute(self._names[pod.id], "touch", path)
+        # It may have been stopped meanwhile.
+        if (name := self._names.get(pod.id)) is not None:
+            self._host.execute(name, "touch", path)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.clouds.order_ledger import OrderLabel
+from spotctl.home.installation import INSTALLATION_TAG
 from tests.cloud.namespaces import namespaces
 from tests.cloud.renting import ROOT, Bought, RentingLaptop
 from tests.cloud.runpod import RunningPods
@@ -59,6 +61,7 @@ class Laptop(RentingLaptop):
 
 @contextmanager
 def laptop(folder: Path, gpus: int, usd: float = 40.0) -> Iterator[Laptop]:
+    folder.mkdir(exist_ok=True)
     with namespaces() as host:
         pods = RunningPods(host)
         market = RunPodMarket([Stock(free=gpus, price=usd)], pods, balance=1_000.0)
@@ -98,22 +101,28 @@ def test_a_trial_rents_one_pod_after_another_for_cents_and_leaves_nothing(tmp_pa
     with laptop(tmp_path, 8, usd=0.69) as made:
         shared = made.spotctl("try", "runpod", "--share", "--region", "runpod-us-tx-3", "--yes")
         passed = dict(line.split()[1::-1] for line in shared.splitlines())
-        steps = dict.fromkeys(("account", "orders", "machines", "eviction", "left"), "passed")
-        assert passed == {**steps, "checkpoint": "skipped"}
+        steps = dict.fromkeys(("account", "orders", "machines", "left"), "passed")
+        assert passed == {**steps, "eviction": "skipped"}
         assert not made.market.alive()
         assert sum(one.usd for one in made.bought()) < 0.2
 
 
-def test_gc_ends_the_pods_of_a_run_whose_launcher_and_ledger_are_gone(tmp_path: Path) -> None:
-    with laptop(tmp_path, 8) as made:
-        job = made.job("lost", '"touch /tmp/working; sleep 600"')
-        process = made.begun("launch", job, "--yes")
-        made.working(set())
+def test_gc_ends_the_pods_of_a_home_that_is_lost(tmp_path: Path) -> None:
+    """Their labels are enough, also for one that is stopped."""
+    with laptop(tmp_path / "home", 8) as made:
+        process = made.begun("launch", made.job("lost", '"touch /tmp/working; sleep 600"'), "--yes")
+        pod = made.working(set())
         process.kill()
-        process.wait()
-        for order in (tmp_path / "runpod" / "orders").glob("*.json"):
-            order.unlink()
-        assert "runpod:" in made.spotctl("stop", "lost") + made.spotctl("gc", "--yes", "--json")
+        process.communicate()
+        made.market.exit(pod, "user")
+        (bought,) = made.bought()
+        label = OrderLabel.parse(bought.label)
+        assert label is not None
+        made.home = tmp_path / "new"
+        made.home.mkdir()
+        (made.home / "installation").write_text(label.tags[INSTALLATION_TAG])
+        cleaned = json.loads(made.spotctl("gc", "--cloud", "runpod", "--yes", "--json"))
+        assert [one["id"] for one in cleaned["resources"]] == [f"runpod:{pod.id}"]
         assert not made.market.alive()
 
 

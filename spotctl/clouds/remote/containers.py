@@ -68,7 +68,7 @@ class ContainerProvider(LabelledProvider, RentingProvider):
 
     @abstractmethod
     def shown(self, row: ApiRecord) -> Listed | None:
-        """What a row of the list says; None if it is not one of ours."""
+        """The meaning of a row of the list; None if it is not one of ours."""
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `LabelledProvider`; refuses what containers do not have."""

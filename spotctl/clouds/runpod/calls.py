@@ -49,7 +49,6 @@ _POD = """id name desiredStatus lastStatusChange podType costPerHr gpuCount env
 _PODS = f"query pods {{ myself {{ pods {{ {_POD} }} }} }}"
 _ONE = f"query pod($input: PodFilter) {{ pod(input: $input) {{ {_POD} }} }}"
 _ACCOUNT = "query account { myself { id clientBalance currentSpendPerHr } }"
-_STOP = "mutation stop($input: PodStopInput!) { podStop(input: $input) { id desiredStatus } }"
 _END = "mutation end($input: PodTerminateInput!) { podTerminate(input: $input) }"
 _ORDERS = {
     name: f"mutation order($input: {kind}!) {{ {name}(input: $input) {{ id }} }}"
@@ -103,11 +102,6 @@ class RunPodCalls:
             if not isinstance(pod, dict) or not isinstance(pod.get("id"), str):
                 raise NoAnswer("runpod: order: an answer without the id of a pod")
         return str(pod["id"])
-
-    def stop(self, number: Number) -> None:
-        """Stops a pod, whose volume is billed until the pod is ended."""
-        with in_contract(of_call):
-            self.ask(f"stop of pod {number}", _STOP, {"input": {"podId": number}})
 
     def destroy(self, number: Number) -> bool:
         """Ends a pod and its bill; False if there is none."""

@@ -1,5 +1,5 @@
-"""What RunPod rents now: for each place, the GPU models and numbers in stock, with the least bid and
-the price on demand.
+"""Offers of RunPod: the GPU models and numbers in stock at each place, with the least bid and the
+price on demand.
 
 A place is a data center of the secure cloud, or a country of the community's. Sources: gpuhunt's
 provider of RunPod (places, stock, prices for each GPU, minCudaVersion) and runpodctl 2
@@ -54,7 +54,7 @@ def place_of(region: str) -> dict[str, str]:
 
 
 def hardware(count: int, cuda: float) -> dict[str, object]:
-    """What a pod of this many GPUs must have, as queries and orders say it."""
+    """The hardware that a pod of this many GPUs needs, as queries and orders name it."""
     return {
         "gpuCount": count,
         "minVcpuCount": VCPUS_PER_GPU * count,
@@ -72,7 +72,7 @@ def offers_in(
     rejects: Rejects,
     counts: tuple[int, ...] = COUNTS,
 ) -> Iterator[PodOffer]:
-    """What is in stock at a place, without unusable rows. Raises `CloudError`."""
+    """Yields what is in stock at a place, without unusable rows. Raises `CloudError`."""
     place = place_of(region)
     zone = SECURE if "dataCenterId" in place else COMMUNITY
     inputs = {

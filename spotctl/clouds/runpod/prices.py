@@ -77,20 +77,21 @@ class RunPodSource:
     ) -> FetchedRows:
         """The rows of a place."""
         at = request.until
-        wanted = [one for one in offers if request.wants_type(one.market.instance_type)]
-        events = [PriceEvent(one.market, at, one.bid) for one in wanted if one.bid is not None]
+        wanted = [offer for offer in offers if request.wants_type(offer.market.instance_type)]
+        events = [PriceEvent(offer.market, at, offer.bid) for offer in wanted if offer.bid]
+        fixed = [(offer.market.instance_type, offer.on_demand) for offer in wanted]
         seen = WatchRecord((Span(at, at),))
         disk = ListPrice(DISKS, day, CLOUD_NAME, region, STORAGE, 0.0, _GB_MONTH, "list", _SOURCE)
         return FetchedRows(
             PriceBatch.of(events),
-            types=types_of(CLOUD_NAME, ((one.market.instance_type, one.gib) for one in wanted)),
+            types=types_of(
+                CLOUD_NAME, ((offer.market.instance_type, offer.gib) for offer in wanted)
+            ),
             list_prices=(disk,),
             on_demand=tuple(
-                OnDemandPrice(
-                    CLOUD_NAME, region, one.market.instance_type, LINUX, at, one.on_demand, _SOURCE
-                )
-                for one in wanted
-                if one.on_demand is not None
+                OnDemandPrice(CLOUD_NAME, region, name, LINUX, at, price, _SOURCE)
+                for name, price in fixed
+                if price
             ),
             watched={event.market: seen for event in events},
         )

@@ -197,12 +197,6 @@ class RunPodProvider(ContainerProvider):
             raise NotFound(f"{request.market}: not in stock at this price now")
         return request.image or self._settings.image
 
-    def simulate_eviction(self, machine: str) -> None:
-        """See `CloudProvider`. A pod that is stopped gets the same signal as one that is outbid."""
-        if (number := self.number_of(machine)) is None:
-            raise NotFound(f"{machine}: never existed", (machine,))
-        self._calls.stop(number)
-
 
 def provider(
     settings: Settings,
