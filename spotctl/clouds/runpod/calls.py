@@ -222,7 +222,7 @@ REFUSALS = (
         "",
         BadRequest,
         Scope.ACCOUNT,
-        "RunPod takes no bids any more, as it announced: rent on demand there",
+        "RunPod takes no bids any more, as it announced: rent there with strategy: on-demand",
         _NO_BIDS,
         r"podRentInterruptable",
     ),
