@@ -14,7 +14,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +42,15 @@ _CAPABILITIES = ((0.0, 600), (13.0, 750))
 """The least capability of a GPU, in hundredths, from a version of CUDA on: Pascal, as dstack asks,
 and Turing, as CUDA 13.0 builds for nothing older (github.com/NVIDIA/cuDecomp/pull/97)."""
 
+_JUDGED = {
+    "cuda_max_good": "a driver that is older than CUDA {}",
+    "compute_cap": "GPUs that its version of CUDA does not support",
+    "inet_down": "a download of less than {:g} Mbit in a second",
+    "reliability2": "a reliability below {:g}",
+    "direct_port_count": "no port that others reach",
+}
+"""The filters that a fetch applies itself, so that plans can say what they left out, and why."""
+
 _QUARTILE = 4
 _COUNTRY = re.compile(r".*\b([A-Z]{2})\s*")
 
@@ -50,7 +59,8 @@ _COUNTRY = re.compile(r".*\b([A-Z]{2})\s*")
 class HostOffer:
     """A machine of a host that can be rented now, at a `price` in nano-dollars for an hour of the
     whole machine: the lowest bid that would run, or that on demand. `storage` is in dollars for a
-    GB in a month. Machines of the same `address` are behind one router."""
+    GB in a month. Machines of the same `address` are behind one router. `unfit` is why no job is
+    to run there; empty where one may."""
 
     ask: int
     machine: int
@@ -59,6 +69,7 @@ class HostOffer:
     storage: float
     gpu_gib: float
     address: str
+    unfit: str = ""
 
 
 def wanted(settings: VastSettings, image: str, ports: int = 0) -> dict[str, dict[str, Any]]:
@@ -89,9 +100,16 @@ def wanted(settings: VastSettings, image: str, ports: int = 0) -> dict[str, dict
     return filters
 
 
-def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
-    """A row of a search; None for a machine that is in no market. Raises `BadInput` for an unusable
-    row.
+def asked_for(filters: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The filters without those that a fetch applies itself."""
+    return {name: filters[name] for name in filters if name not in _JUDGED}
+
+
+def offer_of(
+    row: Mapping[str, Any], filters: Mapping[str, dict[str, Any]] | None = None
+) -> HostOffer | None:
+    """A row of a search, judged by `filters` that its search did not have; None for a machine that
+    is in no market. Raises `BadInput` for an unusable row.
     """
     try:
         count, gpu = int(row["num_gpus"]), str(row["gpu_name"])
@@ -101,10 +119,17 @@ def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
         share = row["cpu_cores_effective"] / row["cpu_cores"] if row["cpu_cores"] else 0.0
         is_large = has_vcpus and row["cpu_ram"] * share >= 1024 * GIB_PER_GPU * count
         lasts, storage = float(row["duration"]) / 3600, float(row["storage_cost"])
-        if country is None or count not in COUNTS or not is_large:
+        if country is None or count not in COUNTS:
             return None
-        if lasts < MIN_HOURS or storage > HIGHEST_STORAGE:
-            return None
+        judged = {name: (filters or {}).get(name, {}).get("gte", 0) for name in _JUDGED}
+        faults = [
+            words.format(judged[name])
+            for name, words in _JUDGED.items()
+            if row[name] < judged[name]
+        ]
+        faults += [] if is_large else ["too few processors, or too little memory, for each GPU"]
+        faults += [f"an offer for less than {MIN_HOURS} hours"] if lasts < MIN_HOURS else []
+        faults += ["a price of its disk that is too high"] if storage > HIGHEST_STORAGE else []
 
         region = f"vast-{country[1].lower()}"
         zone = VERIFIED if row["verification"] == "verified" else UNVERIFIED
@@ -115,7 +140,8 @@ def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
             raise BadInput(f"a price of {usd}")
         price = max(1, round(usd * NANOS_PER_DOLLAR))
         ask, machine = int(row["ask_contract_id"]), int(row["machine_id"])
-        return HostOffer(ask, machine, market, price, storage, gib, address_of(row))
+        why = faults[0] if faults else ""
+        return HostOffer(ask, machine, market, price, storage, gib, address_of(row), why)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise BadInput(f"{type(error).__name__}: {error}") from None
 
@@ -144,9 +170,16 @@ def keep_snapshot(folder: Path, at: int, on_offer: Iterable[HostOffer]) -> None:
     """Writes the offers of a moment to a file of its own, which is there as a whole or not at
     all."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [[offer.machine, str(offer.market), offer.price, offer.storage] for offer in on_offer]
+    rows, unfit = list[list[Any]](), Counter[tuple[str, str]]()
+    for offer in on_offer:
+        if offer.unfit:
+            unfit[str(offer.market), offer.unfit] += 1
+        else:
+            rows.append([offer.machine, str(offer.market), offer.price, offer.storage])
+    left_out = [[market, why, hosts] for (market, why), hosts in unfit.items()]
+    snapshot = {"at": at, "offers": rows, "left_out": left_out}
     part = folder / f".{at}.json.gz"
-    part.write_bytes(gzip.compress(json.dumps({"at": at, "offers": rows}).encode(), mtime=0))
+    part.write_bytes(gzip.compress(json.dumps(snapshot).encode(), mtime=0))
     part.replace(folder / f"{at}.json.gz")
 
 
@@ -155,14 +188,35 @@ def recorded(settings: Settings, since: int, until: int) -> Mapping[Market, Host
     rows: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
     for path in folder_of(settings).glob("*.json.gz"):
         if since <= int(path.name.partition(".")[0]) <= until:
-            try:
-                snapshot = json.loads(gzip.decompress(path.read_bytes()))
-                at, offers = snapshot["at"], snapshot["offers"]
-            except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-                what = f"is no snapshot of offers ({error}); remove it"
-                raise BadRequest(f"{path}: {what}") from None
-
+            snapshot = _read(path)
+            at, offers = snapshot["at"], snapshot["offers"]
             for machine, market, price, _ in offers:
                 rows[market].append((at, machine, price, 0))
 
     return {Market.parse(market): HostRecord.of(of_market) for market, of_market in rows.items()}
+
+
+def left_out(settings: Settings, until: int) -> Mapping[Market, Mapping[str, int]]:
+    """The hosts of each market that the last fetch before a moment left out: how many, by the
+    reason."""
+    paths = {
+        int(path.name.partition(".")[0]): path for path in folder_of(settings).glob("*.json.gz")
+    }
+    counted: dict[Market, dict[str, int]] = defaultdict(dict)
+    # A look at the hosts of one market is kept, too, and says nothing of the others.
+    for at in sorted(at for at in paths if at <= until)[::-1]:
+        if rows := _read(paths[at]).get("left_out"):
+            for market, why, hosts in rows:
+                counted[Market.parse(market)][why] = hosts
+            break
+    return counted
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A snapshot."""
+    try:
+        snapshot: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+        return {"at": snapshot["at"], "offers": snapshot["offers"], **snapshot}
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        what = f"is no snapshot of offers ({error}); remove it"
+        raise BadRequest(f"{path}: {what}") from None

@@ -177,7 +177,7 @@ class VastProvider(ContainerProvider):
         with in_contract(of_call):
             rows = self._calls.search(kind, filters, disk)
         readable = Rejects("offers").good(offers.offer_of, rows)
-        return [offer for offer in readable if offer.market == market]
+        return [offer for offer in readable if offer.market == market and not offer.unfit]
 
     @property
     def look_at_hosts_every(self) -> int | None:
