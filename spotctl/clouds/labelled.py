@@ -25,7 +25,8 @@ from spotctl.home.errors import SpotctlError
 class Listed:
     """An instance, as a list shows it. `started` None: it does not say; `bid` None: the one of the
     label. One that is PAUSED was outbid, unless `failure` says why else it does not run. `ssh` is
-    the address and the port of its sshd, and `sign` what its cloud shows of its boot.
+    the address and the port of its sshd, `sign` what its cloud shows of its boot, and `traffic` what
+    a GiB costs that it receives and sends, in nano-dollars.
     """
 
     label: OrderLabel
@@ -35,6 +36,7 @@ class Listed:
     failure: str = ""
     ssh: tuple[str, int] | None = None
     sign: str = ""
+    traffic: tuple[int, int] = (0, 0)
 
 
 Purchase = tuple[int | None, Callable[[OrderLabel], Number]]
@@ -207,7 +209,9 @@ class LabelledProvider(CloudProvider):
                 elif state is MachineState.GONE:
                     end = replace(machine, ended=placed.ended, end_reason=placed.reason)
                     machine = replace(end, failure=placed.failure)
-                machines[number] = order.key, replace(machine, host=placed.host)
+                prices = (0, 0) if shown is None else shown.traffic
+                machine = replace(machine, host=placed.host, traffic_prices=prices)
+                machines[number] = order.key, machine
 
         for number, instance in listed.items():
             label, started = instance.label, instance.started or now

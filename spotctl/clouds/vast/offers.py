@@ -76,7 +76,7 @@ def wanted(settings: VastSettings, image: str, ports: int = 0) -> dict[str, dict
     """The filters of a search for hosts that can run an image, with `ports` that others reach
     besides sshd's. Those that the official client adds by itself are sent, too.
 
-    Nodes that reach each other talk all the time, and no budget counts traffic: theirs is free.
+    Nodes that reach each other talk all the time, and no plan counts traffic: theirs is free.
     """
     cuda = cuda_of(image)
     verified: dict[str, Any] = {"in": [True, False]} if settings.unverified else {"eq": True}

@@ -225,7 +225,11 @@ class VastProvider(ContainerProvider):
             ssh = str(row["public_ipaddr"]).strip(), int(mapped[0]["HostPort"])
         elif row.get("ssh_host") and row.get("ssh_port"):
             ssh = str(row["ssh_host"]), int(row["ssh_port"])
-        return Listed(label, state, started, _bid_of(row), failure, ssh, message_of(row))
+        # Dollars for a GB.
+        costs = [float(row.get(f"inet_{way}_cost") or 0.0) for way in ("down", "up")]
+        down, up = (round(cost * NANOS_PER_DOLLAR * 2**30 / 1e9) for cost in costs)
+        sign = message_of(row)
+        return Listed(label, state, started, _bid_of(row), failure, ssh, sign, (down, up))
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         gib = disk_gib or self._settings.disk_gib

@@ -92,8 +92,8 @@ def plan_view(
     if plan.rejected:
         parts += [Text(), _rejected(plan, width)]
     unfit = [f"{cloud}: {hosts} with {why}" for (cloud, why), hosts in planned.left_out.items()]
-    heading = [Text(), Text("offers that the last fetch left out", style="bold")]
-    parts += [*heading, *map(Text, unfit)] if unfit else []
+    title = [Text(), Text("offers that the last fetch left out", style="bold")]
+    parts += [*title, *map(Text, unfit)] if unfit else []
     return Group(*parts, Text())
 
 
