@@ -139,15 +139,8 @@ def plan(
     session.remark(*shared, *planned.remarks, *freshness_remarks(named, planned.at))
 
     for plan in planned.plans:
-        view = plan_tables.plan_view(
-            plan,
-            session.out.width,
-            explain=explain,
-            pace=planned.pace,
-            ways=planned.modes,
-            mean_ends=planned.mean_ends,
-        )
-        session.out.print(view)
+        width = session.out.width
+        session.out.print(plan_tables.plan_view(plan, width, explain=explain, planned=planned))
 
     session.remark(*plan_answers.account_remarks(planned.accounts))
     for findings in checks if check else ():

@@ -12,6 +12,7 @@ from dataclasses import replace
 from enum import Enum
 from threading import Lock
 from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from pricing_data.errors import (
     AccessDenied,
@@ -270,6 +271,22 @@ def is_plain_http(endpoint: str | None) -> bool:
     without credentials.
     """
     return endpoint is not None and endpoint.lower().startswith("http://")
+
+
+def checked_key(cloud: str, url: str, key: str | None, setup: str) -> str:
+    """The user's key, for calls to this address. MissingCredentials: there is none, or it could be
+    read on the way.
+    """
+    parts = urlsplit(url)
+    is_here = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if parts.scheme != "https" and not is_here:
+        raise MissingCredentials(
+            f"{cloud}: the key would be sent in the open to {url}",
+            f"set {cloud}_url to an https address",
+        )
+    if key is None:
+        raise MissingCredentials(f"{cloud}: no API key is set", setup)
+    return key
 
 
 def may_succeed_later(error: Exception) -> bool:

@@ -2,8 +2,8 @@
 is destroyed.
 
 GPU clouds that rent containers are of this kind. What they have is a label for each instance, which
-lists show, though maybe late. An `OrderLedger` stands in for the rest. An instance has a number,
-and a machine's id ends in it.
+lists show, though maybe late. An `OrderLedger` stands in for the rest. An instance has a number, or
+a name, and a machine's id ends in it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 from pricing_data.units import bid_usd
 from spotctl.clouds.errors import NoCapacity, NotFound, Unanswered, each
-from spotctl.clouds.order_ledger import Order, OrderLabel, OrderLedger, Placed
+from spotctl.clouds.order_ledger import Number, Order, OrderLabel, OrderLedger, Placed
 from spotctl.clouds.provider import CloudProvider, Machine, MachineRequest, MachineState, Resource
 from spotctl.home.errors import SpotctlError
 
@@ -23,7 +24,9 @@ from spotctl.home.errors import SpotctlError
 @dataclass(frozen=True, slots=True)
 class Listed:
     """An instance, as a list shows it. `started` None: it does not say; `bid` None: the one of the
-    label. One that is PAUSED was outbid, unless `failure` says why else it does not run.
+    label. One that is PAUSED was outbid, unless `failure` says why else it does not run. `ssh` is
+    the address and the port of its sshd, `sign` what its cloud shows of its boot, and `traffic` what
+    a GiB costs that it receives and sends, in nano-dollars.
     """
 
     label: OrderLabel
@@ -31,9 +34,12 @@ class Listed:
     started: int | None = None
     bid: int | None = None
     failure: str = ""
+    ssh: tuple[str, int] | None = None
+    sign: str = ""
+    traffic: tuple[int, int] = (0, 0)
 
 
-Purchase = tuple[int | None, Callable[[OrderLabel], int]]
+Purchase = tuple[int | None, Callable[[OrderLabel], Number]]
 """An instance that could be bought: its host, and the call that buys it and returns its number.
 
 NoCapacity: it is gone. Unanswered: it may have been bought.
@@ -44,9 +50,11 @@ class LabelledProvider(CloudProvider):
     """A cloud says how its instances are listed, bought and destroyed."""
 
     _ledger: OrderLedger
+    number_type: ClassVar[type[int] | type[str]] = int
+    """The form of its instances' numbers."""
 
     @abstractmethod
-    def instances(self) -> Mapping[int, Listed]:
+    def instances(self) -> Mapping[Number, Listed]:
         """The instances that a list shows with labels of ours, by their numbers."""
 
     @abstractmethod
@@ -56,19 +64,23 @@ class LabelledProvider(CloudProvider):
         """
 
     @abstractmethod
-    def destroy(self, number: int) -> bool:
+    def destroy(self, number: Number) -> bool:
         """Ends an instance and its bill; False if there is none."""
 
-    def read_back(self, number: int, bid: int | None) -> None:
+    def read_back(self, number: Number, bid: int | None) -> None:
         """Destroys an instance that is not what was ordered, and raises UnknownRefusal."""
 
-    def machine_id(self, number: int) -> str:
+    def machine_id(self, number: Number) -> str:
         return f"{self.name}:{number}"
 
-    def number_of(self, machine: str) -> int | None:
+    def number_of(self, machine: str) -> Number | None:
         """The number of an instance; None for any other id."""
         number = machine.removeprefix(f"{self.name}:")
-        return int(number) if number != machine and number.isascii() and number.isdigit() else None
+        is_ours = number != machine and number.isascii() and number.isalnum()
+        try:
+            return self.number_type(number) if is_ours else None
+        except ValueError:
+            return None
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`. An order without any machine may be repeated."""
@@ -107,7 +119,7 @@ class LabelledProvider(CloudProvider):
             price = "on demand" if request.bid is None else f"for {bid_usd(request.bid)} an hour"
             raise NoCapacity(f"{request.market}: no host has a machine {price} now")
 
-    def _asked_before(self, order: Order, asked: Placed) -> int | None:
+    def _asked_before(self, order: Order, asked: Placed) -> Number | None:
         """The number of a machine that was asked for without an answer; None if it does not exist.
 
         Unanswered: it is too early to say.
@@ -134,7 +146,7 @@ class LabelledProvider(CloudProvider):
 
         return number
 
-    def _bought(self, order: Order, index: int, offers: Iterator[Purchase]) -> int | None:
+    def _bought(self, order: Order, index: int, offers: Iterator[Purchase]) -> Number | None:
         """Takes the first of these offers that is still there; None if none is.
 
         It is noted before each try that the machine may exist.
@@ -170,7 +182,11 @@ class LabelledProvider(CloudProvider):
 
     def _machines(self) -> Sequence[tuple[str, Machine]]:
         """All machines with the keys of their orders."""
-        listed, now, machines = dict(self.instances()), self.now(), dict[int, tuple[str, Machine]]()
+        listed, now, machines = (
+            dict(self.instances()),
+            self.now(),
+            dict[Number, tuple[str, Machine]](),
+        )
         for order in self._ledger.orders(now):
             for known in order.machines:
                 if (number := known.number) is None:
@@ -193,7 +209,9 @@ class LabelledProvider(CloudProvider):
                 elif state is MachineState.GONE:
                     end = replace(machine, ended=placed.ended, end_reason=placed.reason)
                     machine = replace(end, failure=placed.failure)
-                machines[number] = order.key, replace(machine, host=placed.host)
+                prices = (0, 0) if shown is None else shown.traffic
+                machine = replace(machine, host=placed.host, traffic_prices=prices)
+                machines[number] = order.key, machine
 
         for number, instance in listed.items():
             label, started = instance.label, instance.started or now
@@ -204,7 +222,7 @@ class LabelledProvider(CloudProvider):
         return sorted(machines.values(), key=lambda own: (own[1].started, own[1].id))
 
     def _machine(
-        self, number: int, label: OrderLabel, state: MachineState, started: int, bid: int | None
+        self, number: Number, label: OrderLabel, state: MachineState, started: int, bid: int | None
     ) -> Machine:
         return Machine(
             self.machine_id(number),
@@ -220,7 +238,7 @@ class LabelledProvider(CloudProvider):
         numbers = [number for machine in ids if (number := self.number_of(machine)) is not None]
         each(partial(self._terminate, number) for number in dict.fromkeys(numbers))
 
-    def _terminate(self, number: int) -> None:
+    def _terminate(self, number: Number) -> None:
         """Notes first that the machine is to end, so that who repeats the call knows who has ended
         it.
         """

@@ -35,6 +35,9 @@ from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 KEPT = 14 * DAY
 """How long an order is kept whose machines are gone."""
 
+Number = int | str
+"""The number of an instance at its cloud, or its name where a cloud has no numbers."""
+
 _MARK = "spotctl"
 _SHORT = {INSTALLATION_TAG: "i", RUN_TAG: "r", INTENT_TAG: "n"}
 _LONG = {short: tag for tag, short in _SHORT.items()}
@@ -113,7 +116,7 @@ class Placed:
 
     index: int
     asked: int
-    number: int | None = None
+    number: Number | None = None
     sought: int | None = None
     is_checked: bool = False
     is_listed: bool = False

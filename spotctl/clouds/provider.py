@@ -176,8 +176,9 @@ class MachineEnd:
 class Machine:
     """A machine as its provider lists it, paid from `started` to `ended`. A PAUSED one was outbid at
     `ended`, or has the `failure` that its cloud tells of, and is paid until it is returned.
-    `address` is how its peers reach it, and `host` the host that it is on, where each host runs the
-    highest bid.
+    `address` is how its peers reach it, `host` the host that it is on, where each host runs the
+    highest bid, and `traffic_prices` what that host bills for a GiB received and sent, in
+    nano-dollars.
 
     The last six are what its agent says (`CloudProvider.with_status`), and a provider leaves them
     unset: when it will be evicted, the name of the payload it was last given, that payload's exit
@@ -196,6 +197,7 @@ class Machine:
     end_reason: EndReason | None = None
     host: int | None = None
     failure: str = ""
+    traffic_prices: tuple[int, int] = (0, 0)
     warned_until: int | None = None
     work: str = ""
     exit_code: int | None = None

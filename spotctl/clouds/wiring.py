@@ -227,6 +227,19 @@ def recorded_hosts(
     return recorded
 
 
+def left_out(
+    settings: Settings, clouds: Iterable[str], until: int
+) -> Mapping[Market, Mapping[str, int]]:
+    """The hosts of markets that the last fetch before a moment left out, by the reason; empty where
+    a cloud's offers are no hosts.
+    """
+    counted: dict[Market, Mapping[str, int]] = {}
+    for cloud in clouds:
+        if has_part(cloud, "offers") and hasattr(offers := part_of(cloud, "offers"), "left_out"):
+            counted |= offers.left_out(settings, until)
+    return counted
+
+
 def doctor_of(cloud: str) -> DoctorPart:
     return cast("DoctorPart", part_of(cloud, "doctor"))
 

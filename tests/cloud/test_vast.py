@@ -4,13 +4,11 @@ bid is raised by launchers that are killed around it, and their costs against th
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,91 +17,38 @@ from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.log.folding import fold
 from spotctl.log.store import EventLog
 from tests.cloud.namespaces import namespaces
+from tests.cloud.renting import ROOT, Bought, RentingLaptop
 from tests.cloud.vast import RunningContainers
-from tests.servers.loopback import LoopbackServer, serving
+from tests.servers.loopback import serving
 from tests.servers.vast import KEY, Vast
 from tests.servers.vast_market import Contract, Host, VastMarket
-from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.cloud]
 
-ROOT = Path(__file__).parents[2]
 OUTBIDS = 10
 CHANGE_BID = "spotctl.clouds.vast.calls:VastCalls.change_bid"
 RAISE_BID = "spotctl.clouds.vast.provider:VastProvider.raise_bid"
-JOB = """\
-name: {name}
-kind: command
-run: {run}
-resources: {{clouds: [vast], types: [1xRTX_4090]}}
-hours: 15m
-budget: 1 USD
-"""
 
 
-@dataclass
-class Laptop:
-    """A home, and the market as this computer sees it."""
+class Laptop(RentingLaptop):
+    """See `RentingLaptop`."""
 
-    home: Path
-    market: VastMarket
-    containers: RunningContainers
-    server: LoopbackServer
+    cloud = "vast"
 
     @property
     def environment(self) -> dict[str, str]:
-        return {
-            "PYTHONPATH": str(ROOT),
-            "SPOTCTL_HOME": str(self.home),
-            "VAST_URL": self.server.url,
-            "VAST_API_KEY": KEY,
-        }
+        return {**super().environment, "VAST_URL": self.server.url, "VAST_API_KEY": KEY}
 
-    def begun(self, *words: str, dies: str = "") -> subprocess.Popen[str]:
-        """A command, which kills itself at a point of `tests.spotctl.dying`."""
-        return subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                *(["tests.spotctl.dying", dies, "0"] if dies else ["spotctl"]),
-                *words,
-            ],
-            cwd=self.home,
-            env={**os.environ, **self.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def outbid(self, one: Contract) -> None:
+        self.market.outbid(one.host, 0.9)
 
-    def spotctl(self, *words: str) -> str:
-        """The output of a command that succeeds."""
-        process = self.begun(*words)
-        out, err = process.communicate()
-        assert process.returncode == 0, out + err
-        return out
+    def withdraw(self) -> None:
+        for host in self.market.hosts:
+            self.market.withdraw(host)
 
-    def job(self, name: str, run: str) -> str:
-        folder = self.home / "jobs"
-        folder.mkdir(exist_ok=True)
-        (folder / f"{name}.yaml").write_text(JOB.format(name=name, run=run))
-        return str(folder / f"{name}.yaml")
-
-    def working(self, seen: set[int]) -> Contract:
-        """The next instance that runs the job's command."""
-        found = list[Contract]()
-
-        def works() -> bool:
-            new = (contract for contract in self.market.alive() if contract.id not in seen)
-            found[:] = [
-                one
-                for one in new
-                if self.market.runs(one) and self.containers.has(one, "/tmp/working")
-            ]
-            return bool(found)
-
-        eventually(works)
-        return found[0]
+    def bought(self) -> Iterator[Bought]:
+        for one in self.market.contracts.values():
+            yield Bought(f"vast:{one.id}", one.label, sum(self.market.billed(one)))
 
 
 @contextmanager
@@ -209,10 +154,10 @@ def test_a_trial_rents_one_host_after_another_for_cents_and_leaves_nothing(tmp_p
 
 
 def test_launches_that_are_killed_buy_nothing_twice_and_leave_nothing() -> None:
-    """A sample of `python -m tests.cloud.vast_kills`, in a process of its own."""
+    """A sample of `python -m tests.cloud.container_kills vast`, in a process of its own."""
     with namespaces():
         pass  # skips the test where the other process could make no machines
-    words = [sys.executable, "-m", "tests.cloud.vast_kills", "2"]
+    words = [sys.executable, "-m", "tests.cloud.container_kills", "vast", "2"]
     found = subprocess.run(words, check=False, cwd=ROOT, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "\n2 killed in " in found.stdout

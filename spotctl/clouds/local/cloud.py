@@ -10,5 +10,5 @@ from spotctl.home.cloud import Cloud, CloudWords
 CLOUD = Cloud(
     name="local",
     words=CloudWords("local market", "spotctl local market", "Replayed machines"),
-    markets=CloudMarkets(region="", rank=5, is_synthetic=True),
+    markets=CloudMarkets(region="", rank=6, is_synthetic=True),
 )

@@ -31,11 +31,13 @@ from spotctl.clouds.errors import (
     QuotaReached,
     Refusal,
     Scope,
+    checked_key,
     error_of_call,
     first_line,
     in_contract,
 )
-from spotctl.clouds.vast.cloud import required_key
+from spotctl.clouds.order_ledger import Number
+from spotctl.clouds.vast.cloud import ACCOUNT, api_key
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -49,7 +51,6 @@ PAGE_ROWS = 25
 
 _CALL_SECONDS, _PATIENCE_SECONDS = 30.0, 60.0
 _THRESHOLD = re.compile(r"threshold=(\d+(?:\.\d+)?)")
-_NEW_KEY = "make a key at https://cloud.vast.ai/manage-keys, and set VAST_API_KEY"
 
 VastRow = Mapping[str, Any]
 """An offer or an instance, as the JSON of the API gives it."""
@@ -101,7 +102,7 @@ class VastCalls:
                 raise NoAnswer(f"vast: {what}: an answer without the number of an instance")
         return int(answer["new_contract"])
 
-    def instance(self, number: int) -> VastRow | None:
+    def instance(self, number: Number) -> VastRow | None:
         """An instance; None if there is none."""
         with in_contract(of_call):
             return self._answer(
@@ -122,19 +123,19 @@ class VastCalls:
                 if not token:
                     return listed
 
-    def change_bid(self, number: int, usd: float) -> None:
+    def change_bid(self, number: Number, usd: float) -> None:
         """Sets the bid of an instance, for an hour of the whole machine."""
         with in_contract(of_call):
             what, body = f"bid of instance {number}", {"client_id": "me", "price": usd}
             self._answer("bid", "PUT", f"/api/v0/instances/bid_price/{number}/", what, body)
 
-    def stop(self, number: int) -> None:
+    def stop(self, number: Number) -> None:
         """Stops an instance, whose disk is billed until it is destroyed."""
         with in_contract(of_call):
             what, path = f"stop of instance {number}", f"/api/v0/instances/{number}/"
             self._answer("manage", "PUT", path, what, {"state": "stopped"})
 
-    def destroy(self, number: int) -> bool:
+    def destroy(self, number: Number) -> bool:
         """Ends an instance and its bill; False if there is none."""
         try:
             with in_contract(of_call):
@@ -182,7 +183,9 @@ class VastCalls:
     def _sent(self, method: str, path: str, what: str, body: object) -> httpx.Response:
         import httpx
 
-        headers = {"Authorization": f"Bearer {required_key(self.url)}"}
+        headers = {
+            "Authorization": f"Bearer {checked_key('vast', self.url, api_key(), ACCOUNT.setup)}"
+        }
         with self._lock:
             client = self._open = self._open or httpx.Client(
                 base_url=self.url, timeout=_CALL_SECONDS
@@ -218,9 +221,9 @@ def _content(response: httpx.Response, what: str) -> VastRow:
     status, problem = response.status_code, f"vast: {what}: {_said(response)}"
     code = str(_body(response).get("error") or f"HTTP {status}")
     if code == "auth_error" or status == 401:
-        raise MissingCredentials(problem, _NEW_KEY, code)
+        raise MissingCredentials(problem, ACCOUNT.setup, code)
     if status == 403:
-        raise AccessDenied(problem, f"the key may not do this: {_NEW_KEY}", code)
+        raise AccessDenied(problem, f"the key may not do this: {ACCOUNT.setup}", code)
     if status >= 500:
         raise NoAnswer(f"{problem} (status {status})", "try again later", code)
     raise (UnknownResource if status == 404 else RequestRejected)(problem, "", code)

@@ -6,9 +6,7 @@ import os
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from pricing_data.errors import MissingCredentials
 from pricing_data.known_clouds import CloudMarkets
 from spotctl.home.cloud import Cloud, CloudAccount, CloudSettings, CloudWords, JobKeys, text
 
@@ -71,23 +69,6 @@ def api_key() -> str | None:
     return next(
         (key for path in files if path.is_file() and (key := path.read_text().strip())), None
     )
-
-
-def required_key(url: str) -> str:
-    """The user's key, for calls to this address."""
-    parts = urlsplit(url)
-    is_here = parts.hostname in ("localhost", "127.0.0.1", "::1")
-    if parts.scheme != "https" and not is_here:
-        raise MissingCredentials(
-            f"vast: the key would be sent in the open to {url}", "set vast_url to an https address"
-        )
-    if (key := api_key()) is None:
-        raise MissingCredentials(
-            "vast: no API key is set",
-            "make one at https://cloud.vast.ai/manage-keys, and set VAST_API_KEY",
-        )
-
-    return key
 
 
 ACCOUNT = CloudAccount(

@@ -3,9 +3,7 @@ minimum bids. Each fetch of minimum bids keeps a snapshot of the offers below th
 `vast/offers`.
 
 A market is a number of GPUs of one model in one country, on hosts that Vast.ai has verified or has
-not: such as `vast/vast-us/verified/1xRTX_4090`. Names of models are the API's, with _ for a space,
-as the official client writes them. Hosts differ, so a type promises what each of its hosts has: 4
-vCPUs and 8 GiB of memory for each GPU.
+not: such as `vast/vast-us/verified/1xRTX_4090`.
 
 A quarter of the hosts take the price of a market as a bid, so that it has more than one host for
 several machines, and one odd host does not set it.
@@ -16,26 +14,22 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bidbrain.outbid.record import HostRecord
-from pricing_data.catalog import GPU_MEMORY_GIB, NVIDIA, X86, InstanceType, MachineTraits
 from pricing_data.errors import BadInput
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.clouds.gpu_markets import COUNTS, GIB_PER_GPU, VCPUS_PER_GPU, cuda_of, type_name
 from spotctl.clouds.vast.cloud import CLOUD_NAME, UNVERIFIED, VERIFIED, VastSettings
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
     from spotctl.home.config import Settings
-
-VCPUS_PER_GPU, GIB_PER_GPU = 4, 8
-COUNTS = (1, 2, 4, 8)
-"""The numbers of GPUs of the markets. Others exist, with few hosts."""
 
 MIN_HOURS = 12
 """How long a host must stay on offer."""
@@ -44,26 +38,29 @@ HIGHEST_STORAGE = 0.50
 """Dollars for a GB of disk in a month: a host that asks for more is left out. The usual price is
 0.10 to 0.20."""
 
-CUDA = 12.8
-"""The version for an image whose name does not say one: that of PyTorch's wheels."""
-
-_CUDA = re.compile(r"\bcu(?:da)?[:_-]?(\d{2})\.?(\d)")
-"""As in `nvidia/cuda:12.8.1-base`, `pytorch:2.9.1-cuda12.8-cudnn9` and `2.9.1-cu128`."""
-
 _CAPABILITIES = ((0.0, 600), (13.0, 750))
 """The least capability of a GPU, in hundredths, from a version of CUDA on: Pascal, as dstack asks,
 and Turing, as CUDA 13.0 builds for nothing older (github.com/NVIDIA/cuDecomp/pull/97)."""
 
+_JUDGED = {
+    "cuda_max_good": "a driver that is older than CUDA {}",
+    "compute_cap": "GPUs that its version of CUDA does not support",
+    "inet_down": "a download of less than {:g} Mbit in a second",
+    "reliability2": "a reliability below {:g}",
+    "direct_port_count": "no port that others reach",
+}
+"""The filters that a fetch applies itself, so that plans can say what they left out, and why."""
+
 _QUARTILE = 4
 _COUNTRY = re.compile(r".*\b([A-Z]{2})\s*")
-_FORMS = re.compile(r"(SXM\d?|PCIE)")
 
 
 @dataclass(frozen=True, slots=True)
 class HostOffer:
     """A machine of a host that can be rented now, at a `price` in nano-dollars for an hour of the
     whole machine: the lowest bid that would run, or that on demand. `storage` is in dollars for a
-    GB in a month. Machines of the same `address` are behind one router."""
+    GB in a month. Machines of the same `address` are behind one router. `unfit` is why no job is
+    to run there; empty where one may."""
 
     ask: int
     machine: int
@@ -72,16 +69,16 @@ class HostOffer:
     storage: float
     gpu_gib: float
     address: str
+    unfit: str = ""
 
 
 def wanted(settings: VastSettings, image: str, ports: int = 0) -> dict[str, dict[str, Any]]:
     """The filters of a search for hosts that can run an image, with `ports` that others reach
     besides sshd's. Those that the official client adds by itself are sent, too.
 
-    Nodes that reach each other talk all the time, and no budget counts traffic: theirs is free.
+    Nodes that reach each other talk all the time, and no plan counts traffic: theirs is free.
     """
-    named = _CUDA.search(image)
-    cuda = float(".".join(named.groups())) if named else CUDA
+    cuda = cuda_of(image)
     verified: dict[str, Any] = {"in": [True, False]} if settings.unverified else {"eq": True}
     filters: dict[str, dict[str, Any]] = {
         "num_gpus": {"in": list(COUNTS)},
@@ -103,9 +100,16 @@ def wanted(settings: VastSettings, image: str, ports: int = 0) -> dict[str, dict
     return filters
 
 
-def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
-    """A row of a search; None for a machine that is in no market. Raises `BadInput` for an unusable
-    row.
+def asked_for(filters: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The filters without those that a fetch applies itself."""
+    return {name: filters[name] for name in filters if name not in _JUDGED}
+
+
+def offer_of(
+    row: Mapping[str, Any], filters: Mapping[str, dict[str, Any]] | None = None
+) -> HostOffer | None:
+    """A row of a search, judged by `filters` that its search did not have; None for a machine that
+    is in no market. Raises `BadInput` for an unusable row.
     """
     try:
         count, gpu = int(row["num_gpus"]), str(row["gpu_name"])
@@ -115,10 +119,17 @@ def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
         share = row["cpu_cores_effective"] / row["cpu_cores"] if row["cpu_cores"] else 0.0
         is_large = has_vcpus and row["cpu_ram"] * share >= 1024 * GIB_PER_GPU * count
         lasts, storage = float(row["duration"]) / 3600, float(row["storage_cost"])
-        if country is None or count not in COUNTS or not is_large:
+        if country is None or count not in COUNTS:
             return None
-        if lasts < MIN_HOURS or storage > HIGHEST_STORAGE:
-            return None
+        judged = {name: (filters or {}).get(name, {}).get("gte", 0) for name in _JUDGED}
+        faults = [
+            words.format(judged[name])
+            for name, words in _JUDGED.items()
+            if row[name] < judged[name]
+        ]
+        faults += [] if is_large else ["too few processors, or too little memory, for each GPU"]
+        faults += [f"an offer for less than {MIN_HOURS} hours"] if lasts < MIN_HOURS else []
+        faults += ["a price of its disk that is too high"] if storage > HIGHEST_STORAGE else []
 
         region = f"vast-{country[1].lower()}"
         zone = VERIFIED if row["verification"] == "verified" else UNVERIFIED
@@ -129,7 +140,8 @@ def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
             raise BadInput(f"a price of {usd}")
         price = max(1, round(usd * NANOS_PER_DOLLAR))
         ask, machine = int(row["ask_contract_id"]), int(row["machine_id"])
-        return HostOffer(ask, machine, market, price, storage, gib, address_of(row))
+        why = faults[0] if faults else ""
+        return HostOffer(ask, machine, market, price, storage, gib, address_of(row), why)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise BadInput(f"{type(error).__name__}: {error}") from None
 
@@ -138,46 +150,6 @@ def address_of(row: Mapping[str, Any]) -> str:
     """The public address of an offer or an instance; if it is not known, the machine stands for
     it."""
     return str(row.get("public_ipaddr") or f"machine {row.get('machine_id')}").strip()
-
-
-def type_name(gpu: str, count: int, gib: float) -> str:
-    """The type of a machine; the memory tells apart models of one name.
-
-    >>> type_name("RTX 4090", 1, 24), type_name("A100 SXM4", 8, 80)
-    ('1xRTX_4090', '8xA100_SXM4+80GB')
-    """
-    base = accelerator_of(gpu)
-    is_larger = f"{base}-{gib:.0f}GB" in GPU_MEMORY_GIB
-    return f"{count}x{gpu.replace(' ', '_')}{f'+{gib:.0f}GB' if is_larger else ''}"
-
-
-def accelerator_of(model: str) -> str:
-    """A model as other clouds write it, whatever its form.
-
-    >>> [accelerator_of(model) for model in ("RTX 4090", "H100 SXM", "Tesla V100", "RTX_PRO_6000", "A100_SXM4+80GB")]
-    ['RTX4090', 'H100', 'V100', 'RTX-PRO-6000', 'A100-80GB']
-    """
-    words = model.replace("_", " ").replace("+", " ").removeprefix("Tesla ").split()
-    name = "-".join(word for word in words if not _FORMS.fullmatch(word))
-    return re.sub(r"^(RTX|GTX)-(?=A?\d)", r"\1", name)
-
-
-def types_of(offers: Iterable[HostOffer]) -> tuple[InstanceType, ...]:
-    """The types of offers, with the hardware that each promises."""
-    memory: dict[str, float] = {}
-    for offer in offers:
-        name = offer.market.instance_type
-        memory[name] = min(offer.gpu_gib, memory.get(name, offer.gpu_gib))
-
-    types = []
-    for name, gpu_gib in sorted(memory.items()):
-        number, _, model = name.partition("x")
-        count = int(number)
-        traits = MachineTraits(X86, 1.0, spot=True, accelerator_gib=round(gpu_gib), driver=NVIDIA)
-        vcpus, gib, gpu = VCPUS_PER_GPU * count, float(GIB_PER_GPU * count), accelerator_of(model)
-        types.append(InstanceType(CLOUD_NAME, name, vcpus, gib, gpu, count, traits=traits))
-
-    return tuple(types)
 
 
 def quartile(prices: Sequence[int]) -> int:
@@ -198,9 +170,16 @@ def keep_snapshot(folder: Path, at: int, on_offer: Iterable[HostOffer]) -> None:
     """Writes the offers of a moment to a file of its own, which is there as a whole or not at
     all."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [[offer.machine, str(offer.market), offer.price, offer.storage] for offer in on_offer]
+    rows, unfit = list[list[Any]](), Counter[tuple[str, str]]()
+    for offer in on_offer:
+        if offer.unfit:
+            unfit[str(offer.market), offer.unfit] += 1
+        else:
+            rows.append([offer.machine, str(offer.market), offer.price, offer.storage])
+    left_out = [[market, why, hosts] for (market, why), hosts in unfit.items()]
+    snapshot = {"at": at, "offers": rows, "left_out": left_out}
     part = folder / f".{at}.json.gz"
-    part.write_bytes(gzip.compress(json.dumps({"at": at, "offers": rows}).encode(), mtime=0))
+    part.write_bytes(gzip.compress(json.dumps(snapshot).encode(), mtime=0))
     part.replace(folder / f"{at}.json.gz")
 
 
@@ -209,14 +188,35 @@ def recorded(settings: Settings, since: int, until: int) -> Mapping[Market, Host
     rows: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
     for path in folder_of(settings).glob("*.json.gz"):
         if since <= int(path.name.partition(".")[0]) <= until:
-            try:
-                snapshot = json.loads(gzip.decompress(path.read_bytes()))
-                at, offers = snapshot["at"], snapshot["offers"]
-            except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-                what = f"is no snapshot of offers ({error}); remove it"
-                raise BadRequest(f"{path}: {what}") from None
-
+            snapshot = _read(path)
+            at, offers = snapshot["at"], snapshot["offers"]
             for machine, market, price, _ in offers:
                 rows[market].append((at, machine, price, 0))
 
     return {Market.parse(market): HostRecord.of(of_market) for market, of_market in rows.items()}
+
+
+def left_out(settings: Settings, until: int) -> Mapping[Market, Mapping[str, int]]:
+    """The hosts of each market that the last fetch before a moment left out: how many, by the
+    reason."""
+    paths = {
+        int(path.name.partition(".")[0]): path for path in folder_of(settings).glob("*.json.gz")
+    }
+    counted: dict[Market, dict[str, int]] = defaultdict(dict)
+    # A look at the hosts of one market is kept, too, and says nothing of the others.
+    for at in sorted(at for at in paths if at <= until)[::-1]:
+        if rows := _read(paths[at]).get("left_out"):
+            for market, why, hosts in rows:
+                counted[Market.parse(market)][why] = hosts
+            break
+    return counted
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A snapshot."""
+    try:
+        snapshot: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+        return {"at": snapshot["at"], "offers": snapshot["offers"], **snapshot}
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        what = f"is no snapshot of offers ({error}); remove it"
+        raise BadRequest(f"{path}: {what}") from None

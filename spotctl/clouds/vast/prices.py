@@ -27,6 +27,7 @@ from pricing_data.sources.base import (
     SourceNeeds,
 )
 from pricing_data.units import DAY, Span
+from spotctl.clouds.gpu_markets import types_of
 from spotctl.clouds.vast import offers
 from spotctl.clouds.vast.calls import MAX_OFFERS, VastCalls, VastRow
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
@@ -76,8 +77,9 @@ class VastSource:
 
     def _bids(self, request: FetchRequest) -> Iterator[FetchedRows]:
         at, rejects = request.until, Rejects("Vast.ai's offers for bids")
-        on_offer = self._on_offer("bid", request, rejects)
-        keep_snapshot(self._folder, at, on_offer)
+        known = self._on_offer("bid", request, rejects)
+        keep_snapshot(self._folder, at, known)
+        on_offer = [offer for offer in known if not offer.unfit]
         markets: dict[Market, list[int]] = {}
         for offer in on_offer:
             markets.setdefault(offer.market, []).append(offer.price)
@@ -100,7 +102,9 @@ class VastSource:
 
         yield FetchedRows(
             PriceBatch.of(events),
-            types=offers.types_of(on_offer),
+            types=types_of(
+                CLOUD_NAME, ((offer.market.instance_type, offer.gpu_gib) for offer in on_offer)
+            ),
             list_prices=tuple(storage),
             watched=dict.fromkeys(markets, seen),
         )
@@ -111,6 +115,8 @@ class VastSource:
         at, rejects = request.until, Rejects("Vast.ai's offers on demand")
         grouped: dict[tuple[str, str], list[int]] = {}
         for offer in self._on_offer("ondemand", request, rejects):
+            if offer.unfit:
+                continue
             kind = offer.market.region, offer.market.instance_type
             grouped.setdefault(kind, []).append(offer.price)
 
@@ -122,14 +128,17 @@ class VastSource:
         rejects.report()
 
     def _on_offer(self, kind: str, request: FetchRequest, rejects: Rejects) -> list[HostOffer]:
-        """The offers of this kind in the regions and of the types that are asked for."""
+        """The offers of this kind in the regions and of the types that are asked for, also those
+        that are unfit.
+        """
         filters = offers.wanted(self._settings, self._settings.image)
-        rows = self._calls.search(kind, filters, self._settings.disk_gib)
+        asked = offers.asked_for(filters)
+        rows = self._calls.search(kind, asked, self._settings.disk_gib)
         if len(rows) >= MAX_OFFERS:
             rejects.add(f"{len(rows)} offers, of which there may be more")
 
         wanted = []
-        for offer in rejects.good(offers.offer_of, rows, _named):
+        for offer in rejects.good(partial(offers.offer_of, filters=filters), rows, _named):
             market = offer.market
             is_in_region = not request.regions or market.region in request.regions
             if is_in_region and request.wants_type(market.instance_type):

@@ -15,26 +15,25 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from bidbrain.outbid.record import HostRecord
-from pricing_data.market import LINUX, Market
+from pricing_data.market import Market
 from pricing_data.sources.base import Rejects
-from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, bid_usd
-from spotctl.clouds.errors import Answers, NotFound, Unanswered, UnknownRefusal, in_contract
-from spotctl.clouds.labelled import LabelledProvider, Listed, Purchase
-from spotctl.clouds.order_ledger import OrderLabel, OrderLedger
-from spotctl.clouds.provider import SAME_BID, Holdings, Machine, MachineRequest, MachineState
-from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
-from spotctl.clouds.remote.connections import RemoteMachine
+from pricing_data.units import DAY, MINUTE, NANOS_PER_DOLLAR, bid_usd
+from spotctl.clouds.errors import Answers, ApiRecord, NotFound, UnknownRefusal, in_contract
+from spotctl.clouds.labelled import Listed, Purchase
+from spotctl.clouds.order_ledger import Number, OrderLabel, OrderLedger
+from spotctl.clouds.provider import SAME_BID, Holdings, MachineRequest, MachineState
+from spotctl.clouds.remote.agents import RemoteAgents
+from spotctl.clouds.remote.containers import ContainerProvider
 from spotctl.clouds.remote.prices import holdings_of
 from spotctl.clouds.vast import offers
-from spotctl.clouds.vast.calls import VastCalls, VastRow, of_call
+from spotctl.clouds.vast.calls import VastCalls, of_call
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
 from spotctl.clouds.vast.offers import HostOffer, folder_of, keep_snapshot
 from spotctl.clouds.vast.prices import STORAGE
@@ -62,12 +61,10 @@ exec sh /opt/spotctl/start_up
 reach the machine, and runs the start-up script."""
 
 
-class VastProvider(LabelledProvider, RentingProvider):
+class VastProvider(ContainerProvider):
     """See the module's text and `CloudProvider`."""
 
     name = CLOUD_NAME
-    # No history is published: the first price that was fetched stands for the hour before.
-    assumed = HOUR
 
     def __init__(
         self,
@@ -78,34 +75,8 @@ class VastProvider(LabelledProvider, RentingProvider):
         prices: PriceBook,
         snapshots: Path,
     ) -> None:
-        super().__init__(agents, prices)
-        self._calls, self._settings, self._ledger, self._snapshots = (
-            calls,
-            settings,
-            ledger,
-            snapshots,
-        )
-
-        # From the last list, so that a link to a machine needs no call.
-        self._rows: dict[int, tuple[OrderLabel, VastRow]] = {}
-
-    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """See `LabelledProvider`; refuses what Vast.ai does not have."""
-        if request.market.cloud != CLOUD_NAME or request.market.os != LINUX:
-            raise NotFound(f"{request.market}: not a market of Linux machines on Vast.ai")
-
-        asked = {
-            "an identity": request.identity,
-            "a network": request.network,
-            "a reservation": request.reservation,
-            "containers of their own": request.containers,
-            "a place close together": request.close,
-        }
-
-        if given := [what for what, value in asked.items() if value]:
-            kind = "machines of Vast.ai are containers"
-            raise BadRequest(f"{request.market}: {kind}, and have not {given[0]}; leave it out")
-        return super().create(request)
+        super().__init__(calls, ledger, agents, prices)
+        self._calls, self._settings, self._snapshots = calls, settings, snapshots
 
     def on_offer(self, request: MachineRequest) -> Iterator[Purchase]:
         market = request.market
@@ -133,9 +104,9 @@ class VastProvider(LabelledProvider, RentingProvider):
         for order, placed in ours if request.ports else ():
             is_of_run = order.tags.get(RUN_TAG) == request.tags[RUN_TAG]
             if is_of_run and placed.ended is None and placed.number is not None:
-                _, row = self._known(placed.number)
-                if row is not None:
-                    taken.add(offers.address_of(row))
+                known = self.known(placed.number)
+                if known is not None:
+                    taken.add(offers.address_of(known[1]))
 
         for offer in fitting:
             if offer.machine in avoided:
@@ -183,7 +154,7 @@ class VastProvider(LabelledProvider, RentingProvider):
             order["price"] = label.bid / NANOS_PER_DOLLAR
         return self._calls.order(ask, order)
 
-    def read_back(self, number: int, bid: int | None) -> None:
+    def read_back(self, number: Number, bid: int | None) -> None:
         """See `LabelledProvider`. Without a price, Vast.ai sells on demand."""
         row = self._calls.instance(number)
         if bid is not None and row is not None and row.get("is_bid") is not True:
@@ -206,7 +177,7 @@ class VastProvider(LabelledProvider, RentingProvider):
         with in_contract(of_call):
             rows = self._calls.search(kind, filters, disk)
         readable = Rejects("offers").good(offers.offer_of, rows)
-        return [offer for offer in readable if offer.market == market]
+        return [offer for offer in readable if offer.market == market and not offer.unfit]
 
     @property
     def look_at_hosts_every(self) -> int | None:
@@ -241,56 +212,28 @@ class VastProvider(LabelledProvider, RentingProvider):
 
         return bid if actual > bid * (1 - SAME_BID) else actual
 
-    def instances(self) -> Mapping[int, Listed]:
-        self._rows, listed = {}, dict[int, Listed]()
-        for row in self._calls.instances():
-            label, seconds = OrderLabel.parse(row.get("label")), row.get("start_date")
-            if label is None:
-                continue
-            number = int(row["id"])
-            started = round(seconds * 1e6) if isinstance(seconds, int | float) else None
-            self._rows[number] = label, row
-            state, failure = state_of(row)
-            listed[number] = Listed(label, state, started, _bid_of(row), failure)
+    def shown(self, row: ApiRecord) -> Listed | None:
+        if (label := OrderLabel.parse(row.get("label"))) is None:
+            return None
 
-        return listed
-
-    def _machines(self) -> Sequence[tuple[str, Machine]]:
-        machines = super()._machines()
-        self._agents.forget(
-            [machine.id for _, machine in machines if machine.state is MachineState.GONE]
-        )
-        return machines
-
-    def destroy(self, number: int) -> bool:
-        self._rows.pop(number, None)
-        return self._calls.destroy(number)
+        seconds, (state, failure) = row.get("start_date"), state_of(row)
+        started = round(seconds * 1e6) if isinstance(seconds, int | float) else None
+        # The address and port of its host, or else those of Vast.ai's proxy.
+        mapped = (row.get("ports") or {}).get("22/tcp") or ()
+        ssh = None
+        if mapped and row.get("public_ipaddr"):
+            ssh = str(row["public_ipaddr"]).strip(), int(mapped[0]["HostPort"])
+        elif row.get("ssh_host") and row.get("ssh_port"):
+            ssh = str(row["ssh_host"]), int(row["ssh_port"])
+        # Dollars for a GB.
+        costs = [float(row.get(f"inet_{way}_cost") or 0.0) for way in ("down", "up")]
+        down, up = (round(cost * NANOS_PER_DOLLAR * 2**30 / 1e9) for cost in costs)
+        sign = message_of(row)
+        return Listed(label, state, started, _bid_of(row), failure, ssh, sign, (down, up))
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         gib = disk_gib or self._settings.disk_gib
         return holdings_of(market, self._prices.lists(), STORAGE, gib, spot=spot, public_ip=False)
-
-    def remote(self, machine: str) -> RemoteMachine:
-        number = self.number_of(machine)
-        label, row = self._known(number) if number is not None else (None, None)
-        if number is None or label is None or row is None:
-            raise NotFound(f"{machine}: gone, or never existed", (machine,))
-        state, failure = state_of(row)
-        if state is MachineState.PAUSED:
-            why = failure or "paused, because it was outbid or rented on demand"
-            raise Unanswered(f"{machine}: {why}")
-        if (at := _ssh_of(row)) is None:
-            raise Unanswered(f"{machine}: it has no address yet; try again")
-
-        _, public = self._agents.host_key(label.machine)
-        shown = f"spotctl: host key {public}\n"
-        return RemoteMachine(
-            machine, label.index, *at, lambda: shown, lambda: self._calls.instance(number) is None
-        )
-
-    @property
-    def endpoint(self) -> str:
-        return urlsplit(self._calls.url).hostname or ""
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`. Vast.ai checks no order, but says which hosts take it."""
@@ -303,25 +246,6 @@ class VastProvider(LabelledProvider, RentingProvider):
         if (number := self.number_of(machine)) is None:
             raise NotFound(f"{machine}: never existed", (machine,))
         self._calls.stop(number)
-
-    def seen_by_cloud(self, machine: str) -> str:
-        """See `RentingProvider`: how far the pull of an image has come, as the last list had it."""
-        _, row = self._rows.get(self.number_of(machine) or 0, (None, {}))
-        return message_of(row)
-
-    def _known(self, number: int) -> tuple[OrderLabel, VastRow] | tuple[None, None]:
-        """An instance of ours as the last list showed it, or as it is now; None if it is gone."""
-        if number not in self._rows:
-            row = self._calls.instance(number)
-            label = None if row is None else OrderLabel.parse(row.get("label"))
-            if row is None or label is None:
-                return None, None
-            self._rows[number] = label, row
-        return self._rows[number]
-
-    def close(self) -> None:
-        super().close()
-        self._calls.close()
 
 
 def _pieces(name: str, content: bytes) -> dict[str, str]:
@@ -342,20 +266,6 @@ def _bid_of(row: Mapping[str, Any]) -> int | None:
     ):
         return None
     return round(costs * NANOS_PER_DOLLAR)
-
-
-def _ssh_of(row: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The address and port of an instance's sshd: that of its host, or else that of Vast.ai's
-    proxy.
-    """
-    for mapped in (row.get("ports") or {}).get("22/tcp") or ():
-        if row.get("public_ipaddr"):
-            return str(row["public_ipaddr"]).strip(), int(mapped["HostPort"])
-    return (
-        (str(row["ssh_host"]), int(row["ssh_port"]))
-        if row.get("ssh_host") and row.get("ssh_port")
-        else None
-    )
 
 
 def provider(

@@ -1,9 +1,11 @@
 """Plans of jobs: from what is stored, before a launch also with the quotas that their clouds state,
 and of a run from its log. All go one way, and differ only in the facts."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import groupby
 from operator import attrgetter
 
@@ -12,9 +14,9 @@ from pricing_data.library import CloudPrices, freshness_of
 from pricing_data.market import Market
 from pricing_data.units import HOUR, parse_duration, parse_time
 from spotctl.clouds.errors import NotPermitted
-from spotctl.clouds.wiring import cloud_provider
+from spotctl.clouds.wiring import cloud_provider, left_out
 from spotctl.files.job.reader import restored
-from spotctl.files.job.spec import JobSpec, check_planned_together
+from spotctl.files.job.spec import ANY, JobSpec, check_planned_together
 from spotctl.files.job.values import WorkTime
 from spotctl.home import account_quotas
 from spotctl.home.cloud import cloud_of, is_replayed
@@ -51,8 +53,9 @@ class JobPlans:
     clouds were, and the accounts that their offers need.
 
     If they were asked for, `pace` has the plans of a job that is planned alone at the next points
-    of cost and time, `modes` the ways to run it, and `mean_ends` what policies would make of jobs
-    that share quotas.
+    of cost and time, `modes` the ways to run it, `mean_ends` what policies would make of jobs that
+    share quotas, and `left_out` the hosts in the markets of the jobs that fetches left out, by cloud
+    and reason.
     """
 
     plans: Sequence[JobPlan] = ()
@@ -63,6 +66,7 @@ class JobPlans:
     pace: tuple[JobPlan, ...] = ()
     modes: tuple[TrainingMode, ...] = ()
     mean_ends: Mapping[str, float] = field(default_factory=dict)
+    left_out: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 def stored_plans(
@@ -87,8 +91,23 @@ def stored_plans(
 
 def explained(planned: JobPlans, settings: Settings, at: str = "", hours: str = "") -> JobPlans:
     """The plans with what other policies of their queue would do, that of one job also with the
-    next points of its cost and time, and the ways to run it."""
-    planned = replace(planned, mean_ends=mean_ends(planned.plans[0]))
+    next points of its cost and time, and the ways to run it, and what fetches left out."""
+    all_asked = [plan.job.spec.resources for plan in planned.plans]
+    known = left_out(settings, {cloud for asked in all_asked for cloud in asked.clouds}, planned.at)
+    hosts = Counter[tuple[str, str]]()
+    for market, reasons in known.items():
+        if any(
+            market.cloud in asked.clouds
+            and (market.region in asked.regions or asked.regions in ((), (ANY,)))
+            and (
+                not asked.types or any(fnmatchcase(market.instance_type, at) for at in asked.types)
+            )
+            for asked in all_asked
+        ):
+            hosts.update({(market.cloud, why): number for why, number in reasons.items()})
+    planned = replace(
+        planned, mean_ends=mean_ends(planned.plans[0]), left_out=dict(hosts.most_common())
+    )
     if len(planned.plans) != 1:
         return planned
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND, counted
+from spotctl.clouds.provider import CloudProvider
 from spotctl.home.paths import Paths
 from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.log.statuses import latest_run
@@ -96,6 +97,8 @@ def evict(kit: Kit) -> Iterator[StepResult]:
     checkpoint there.
     """
     provider = kit.provider
+    if type(provider).simulate_eviction is CloudProvider.simulate_eviction:
+        raise StepSkipped(f"{provider.name} takes no machine back on request")
     place = f"{kit.bucket.rstrip('/')}/{kit.bare_run}/checkpoint/"
     checkpoint = f"checkpoint: {{path: {place}, every: 2s}}\n" if kit.bucket else ""
     save, check = (_SAVE, _RESTORED) if kit.bucket else ("true", "true")

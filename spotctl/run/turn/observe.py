@@ -3,6 +3,7 @@ Pure.
 """
 
 from collections.abc import Iterator, Sequence
+from operator import mul
 
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
@@ -192,3 +193,9 @@ def _use(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]
         grown = traffic.received + traffic.sent - noted
         if grown >= max(_TRAFFIC_LEAST, noted // _TRAFFIC_SHARE):
             yield ev.TrafficCounted(machine.id, traffic.received, traffic.sent)
+            before = (0, 0) if held.traffic is None else (held.traffic.received, held.traffic.sent)
+            moved = traffic.received - before[0], traffic.sent - before[1]
+            amount = sum(map(mul, moved, machine.traffic_prices))
+            if amount > 0:
+                # A host bills both directions, each at a price of its own.
+                yield ev.Sent(machine.id, now, grown, -(-amount // grown))

@@ -228,7 +228,8 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
         else:
             sent, received = gigabytes(whole.sent), gigabytes(whole.received)
             moved = f"machines sent {sent} and received {received}"
-            notes.append(f"{traffic} are priced; in all, {moved}{counted_in(whole)}")
+            priced = f"{traffic}, and what hosts bill, are priced"
+            notes.append(f"{priced}; in all, {moved}{counted_in(whole)}")
 
     on_ray = sorted({run.job for run in report.runs if run.on_ray})
     if whole.work is not None and whole.usd_per_work is not None:

@@ -457,6 +457,16 @@ REASONS: tuple[Column[Mapping[str, Any]], ...] = (
             Column("mean_hours", "mean time until jobs of known lengths end", "1"),
         ),
     ),
+    Column(
+        "left_out",
+        "offers of hosts in the markets of the jobs that the last fetch left out, the most frequent "
+        "reason first; empty without `--explain`",
+        each=(
+            Column("cloud", "the cloud", "0"),
+            Column("why", "what the hosts have", "1"),
+            Column("hosts", "number of offers", "2"),
+        ),
+    ),
 )
 ACCOUNTS: tuple[Column[Mapping[str, Any]], ...] = (
     Column(
@@ -503,7 +513,9 @@ def answers(planned: JobPlans) -> list[dict[str, Any]]:
     pace = [{"plan": other, "change": change_of_pace(plan, other)} for other in planned.pace]
     ways = [{"mode": mode, "figures": expected_of(mode)} for mode in planned.modes]
     policies = list(planned.mean_ends.items())
-    reasons = as_json(REASONS, {"pace": pace, "ways": ways, "policies": policies})
+    unfit = [(cloud, why, hosts) for (cloud, why), hosts in planned.left_out.items()]
+    shown = {"pace": pace, "ways": ways, "policies": policies, "left_out": unfit}
+    reasons = as_json(REASONS, shown)
     return [
         {**as_json(PLAN, plan, launch_moment(plan)), **freshness, **accounts, **reasons}
         for plan in planned.plans

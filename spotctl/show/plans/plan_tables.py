@@ -34,11 +34,15 @@ from spotctl.planning.explain import (
 )
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import SPECIFIED, CheckpointInterval, JobPlan
+from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.columns import Column, fitting
 from spotctl.show.layout import TableCell, pairs_table
 from spotctl.show.phrases import bids_text, chance, hours_text, slice_text, span_words
 from spotctl.show.plans.summary import restart_words, summary
 from spotctl.show.terminal import dollars, market_name
+
+ALONE = JobPlans()
+"""Nothing that explains a plan."""
 
 _WIDE = 110
 """Narrower terminals get the columns that matter most."""
@@ -50,10 +54,9 @@ def plan_view(
     width: int,
     *,
     explain: bool,
-    pace: Sequence[JobPlan] = (),
-    ways: Sequence[TrainingMode] = (),
-    mean_ends: Mapping[str, float] | None = None,
+    planned: JobPlans = ALONE,
 ) -> RenderableType:
+    """A plan; `planned` has what explains the plans that were made together."""
     heading, restart = Text(plan.job.spec.name, style="bold"), restart_words(plan)
     if restart:
         # What evictions cost a job that saves nothing.
@@ -64,7 +67,7 @@ def plan_view(
         parts += [Text("spotctl plan --explain shows why", style="dim"), Text()]
         return Group(*parts)
 
-    parts += [Text(), _choices(plan, width), pairs_table(_reasons(plan, pace))]
+    parts += [Text(), _choices(plan, width), pairs_table(_reasons(plan, planned.pace))]
 
     # The eviction estimate behind each bid, and its basis.
     evictions, clouds = list[Text](), list[str]()
@@ -83,12 +86,14 @@ def plan_view(
             parts.append(Text(remark))
 
     parts += [Text(), _terms(plan)]
-    parts += [*_ways(ways), *_one_type(plan), *_shares(plan, mean_ends or {})]
+    parts += [*_ways(planned.modes), *_one_type(plan), *_shares(plan, planned.mean_ends)]
     if plan.decision.outlooks:
         parts += [Text(), zones_view(plan)]
     if plan.rejected:
         parts += [Text(), _rejected(plan, width)]
-
+    unfit = [f"{cloud}: {hosts} with {why}" for (cloud, why), hosts in planned.left_out.items()]
+    title = [Text(), Text("offers that the last fetch left out", style="bold")]
+    parts += [*title, *map(Text, unfit)] if unfit else []
     return Group(*parts, Text())
 
 

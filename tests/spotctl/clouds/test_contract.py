@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import SECOND
+from spotctl.clouds.runpod.provider import RunPodProvider
 from spotctl.clouds.vast.provider import VastProvider
 from tests.servers.loopback import Fault
 from tests.spotctl.clouds.aws import standins
@@ -21,6 +22,7 @@ from tests.spotctl.clouds.azure import world as azure
 from tests.spotctl.clouds.contract import ContainerContract, ProviderContract, Setting
 from tests.spotctl.clouds.gcp import world as gcp
 from tests.spotctl.clouds.markets import python
+from tests.spotctl.clouds.runpod import world as runpod
 from tests.spotctl.clouds.vast import world as vast
 
 _LEASE_TESTS = (
@@ -120,12 +122,62 @@ class VastRenters:
         return len(self.made.market.contracts)
 
 
+@contextmanager
+def on_runpod(folder: Path) -> Iterator[Setting]:
+    with runpod.world(folder) as made, closing(made.provider()) as here:
+        yield _runpod_setting(here, made)
+
+
+@contextmanager
+def on_late_runpod(folder: Path) -> Iterator[Setting]:
+    """Its lists lack what was made in the last second."""
+    times = (4 * SECOND, 2 * SECOND)
+    with runpod.world(folder) as made, closing(made.provider(times=times)) as here:
+        made.api.lists_late = 1.0
+        yield _runpod_setting(here, made)
+
+
+def _runpod_setting(provider: RunPodProvider, made: runpod.World) -> Setting:
+    return Setting(
+        provider,
+        runpod.ONE,
+        runpod.BID,
+        runpod.UNKNOWN,
+        _PAYLOAD,
+        a_second,
+        slack=SECOND,
+        containers=RunPodRenters(made),
+    )
+
+
+@dataclass(frozen=True)
+class RunPodRenters:
+    """See `ContainerMarket`."""
+
+    made: runpod.World
+
+    def outbid(self, machine: str) -> None:
+        market = self.made.market
+        # A pod that RunPod stops within seconds of its order was not outbid.
+        market.advance(11)
+        market.outbid(market.pods[machine.removeprefix("runpod:")], 0.9)
+
+    def lose_an_answer(self) -> None:
+        # The order comes after the question of what is in stock.
+        self.made.server.faults.append(Fault("/graphql", skip=1, lost=True))
+
+    def bought(self) -> int:
+        return len(self.made.market.pods)
+
+
 CLOUDS = {
     "aws": on_aws,
     "gcp": on_gcp,
     "azure": on_azure,
     "vast": on_vast,
     "late vast": on_late_vast,
+    "runpod": on_runpod,
+    "late runpod": on_late_runpod,
 }
 
 
@@ -139,7 +191,7 @@ class TestRequests(ProviderContract):
 
 
 class TestContainers(ContainerContract):
-    @pytest.fixture(params=["vast", "late vast"])
+    @pytest.fixture(params=["vast", "late vast", "runpod", "late runpod"])
     def setting(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
         with CLOUDS[request.param](tmp_path) as made:
             yield made

@@ -16,6 +16,7 @@ from spotctl.home.wall_clock import WallClock
 from tests.cloud.azure import AzureServer
 from tests.cloud.host import LAPTOP
 from tests.cloud.namespaces import Namespaces, namespaces
+from tests.cloud.runpod import RunningPods
 from tests.cloud.vast import RunningContainers
 from tests.spotctl.clouds.aws import standins
 from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
@@ -23,6 +24,7 @@ from tests.spotctl.clouds.azure import world as azure
 from tests.spotctl.clouds.contract import LinkContract, ProviderContract, Setting
 from tests.spotctl.clouds.gcp import world as gcp
 from tests.spotctl.clouds.markets import python
+from tests.spotctl.clouds.runpod import world as runpod
 from tests.spotctl.clouds.test_contract import a_second
 from tests.spotctl.clouds.vast import world as vast
 
@@ -115,7 +117,36 @@ def on_vast(host: Namespaces, agents: RemoteAgents) -> Iterator[Setting]:
         )
 
 
-CLOUDS = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure, "vast": on_vast}
+@contextmanager
+def on_runpod(host: Namespaces, agents: RemoteAgents) -> Iterator[Setting]:
+    pods = RunningPods(host)
+    with (
+        TemporaryDirectory() as folder,
+        runpod.world(Path(folder), pods) as made,
+        closing(made.provider(agents)) as here,
+    ):
+        yield Setting(
+            here,
+            runpod.ONE,
+            runpod.BID,
+            runpod.UNKNOWN,
+            _PAYLOAD,
+            a_second,
+            lease=_LEASE,
+            short_lease=_SHORT_LEASE,
+            slack=20 * SECOND,
+            late=_LATE,
+            patience_seconds=300.0,
+        )
+
+
+CLOUDS = {
+    "aws": on_aws,
+    "gcp": on_gcp,
+    "azure": on_azure,
+    "vast": on_vast,
+    "runpod": on_runpod,
+}
 
 
 @pytest.fixture(params=CLOUDS)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pricing_data.units import SECOND
 from spotctl.clouds.errors import NotFound, Unanswered
 from spotctl.clouds.labelled import LabelledProvider, Listed, Purchase
-from spotctl.clouds.order_ledger import OrderLabel, OrderLedger
+from spotctl.clouds.order_ledger import Number, OrderLabel, OrderLedger
 from spotctl.clouds.provider import Machine, MachineRequest, MachineState
 from toycloud.price_list import CLOUD
 
@@ -50,7 +50,7 @@ class Boxes:
 
     toy: ToyProvider
     lost: int = 0
-    rented: dict[int, Box] = field(default_factory=dict)
+    rented: dict[Number, Box] = field(default_factory=dict)
 
     def rent(self, request: MachineRequest, label: str) -> int:
         """The number of a new box."""
@@ -62,7 +62,7 @@ class Boxes:
             raise Unanswered("the toy cloud: the answer was lost; try again")
         return number
 
-    def existing(self) -> dict[int, Box]:
+    def existing(self) -> dict[Number, Box]:
         """The boxes that have not ended."""
         alive = {
             process.id: process
@@ -75,7 +75,7 @@ class Boxes:
             if box.process.id in alive or box.is_paused
         }
 
-    def listed(self) -> dict[int, Box]:
+    def listed(self) -> dict[Number, Box]:
         return {
             number: box
             for number, box in self.existing().items()
@@ -86,7 +86,7 @@ class Boxes:
         self.rented[number].is_paused = True
         self.toy.terminate([self.rented[number].process.id])
 
-    def destroy(self, number: int) -> bool:
+    def destroy(self, number: Number) -> bool:
         """Whether there was such a box."""
         if number not in self.existing():
             return False
@@ -116,7 +116,7 @@ class BoxProvider(LabelledProvider):
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
         return self._toy.prices(market, start, end)
 
-    def instances(self) -> Mapping[int, Listed]:
+    def instances(self) -> Mapping[Number, Listed]:
         labels = {
             number: (box, OrderLabel.parse(box.label))
             for number, box in self._boxes.listed().items()
@@ -133,7 +133,7 @@ class BoxProvider(LabelledProvider):
     def _buy(self, request: MachineRequest, label: OrderLabel) -> int:
         return self._boxes.rent(request, label.text(LONGEST_LABEL))
 
-    def destroy(self, number: int) -> bool:
+    def destroy(self, number: Number) -> bool:
         return self._boxes.destroy(number)
 
     def link(self, machine: str) -> AgentLink:

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from pricing_data.errors import MissingCredentials
-from spotctl.clouds.vast.cloud import required_key
+from spotctl.clouds.errors import checked_key
+from spotctl.clouds.vast.cloud import ACCOUNT, api_key
+
+
+def required_key(url: str) -> str:
+    return checked_key("vast", url, api_key(), ACCOUNT.setup)
 
 
 def test_a_key_is_needed_and_never_sent_in_the_open(

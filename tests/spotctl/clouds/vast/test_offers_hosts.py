@@ -6,8 +6,10 @@ import gzip
 import json
 from pathlib import Path
 
+from spotctl.clouds.vast.offers import left_out
 from spotctl.clouds.vast.prices import BIDS, VastSource
 from spotctl.clouds.vast.provider import VastProvider
+from spotctl.home.config import Settings
 from tests.servers.vast import Vast
 from tests.spotctl.clouds.vast.test_prices import NOW, pulled
 from tests.spotctl.clouds.vast.world import ONE, World
@@ -33,3 +35,32 @@ def test_each_fetch_is_kept_as_a_snapshot(source: VastSource, tmp_path: Path, ap
     assert [snapshot["at"] for snapshot in snapshots] == [NOW, NOW + 1]
     bids = [{row[0]: row[2] for row in snapshot["offers"]}[1] for snapshot in snapshots]
     assert bids == [110_000_000, 501_000_000]
+
+
+def test_what_a_fetch_left_out_is_kept_with_its_reason(
+    source: VastSource, tmp_path: Path, api: Vast
+) -> None:
+    """A host that no job may use sets no price, and a plan can say why."""
+    api.market.hosts[0].cuda = 12.4
+    api.market.hosts[1].mbit_down = 20.0
+    # A slice of an eighth of a host.
+    api.market.hosts[2].share = 0.125
+    rows = pulled(source, BIDS)
+    assert {kind.name for kind in rows.types} == {"1xRTX_4090", "8xH100_SXM"}
+    (path,) = (tmp_path / "offers").iterdir()
+    moved = tmp_path / "vast"
+    moved.mkdir()
+    (tmp_path / "offers").rename(moved / "offers")
+    assert path.name == f"{NOW}.json.gz"
+    unfit = left_out(Settings(tmp_path), NOW)
+    assert unfit == {
+        ONE: {
+            "a driver that is older than CUDA 12.8": 1,
+            "a download of less than 128 Mbit in a second": 1,
+            "too few processors, or too little memory, for each GPU": 2,
+            "a reliability below 0.95": 1,
+            "a price of its disk that is too high": 1,
+            "an offer for less than 12 hours": 1,
+        }
+    }
+    assert left_out(Settings(tmp_path), NOW - 1) == {}

@@ -173,3 +173,14 @@ def test_a_bid_for_a_machine_that_is_gone_is_not_raised(provider: VastProvider) 
     provider.terminate([machine.id])
     with pytest.raises(NotFound):
         provider.raise_bid(machine.id, 2 * BID)
+
+
+def test_a_machine_has_the_prices_of_traffic_of_its_host(
+    made: World, provider: VastProvider
+) -> None:
+    made.market.hosts[0].gpu_floor = 0.01
+    made.market.hosts[0].traffic = 0.005
+    provider.create(order(machines=1))
+    (machine,) = provider.list(RUN)
+    # Of a GiB; hosts state it for a GB.
+    assert machine.traffic_prices == (5_368_709, 5_368_709)

@@ -1,7 +1,7 @@
-"""Real launches on the simulated Vast.ai, killed by SIGKILL around calls to it and writes to the
-log, and resumed.
+"""Real launches on a simulated cloud of containers, killed by SIGKILL around calls to it and writes
+to the log, and resumed.
 
-    python -m tests.cloud.vast_kills [KILLS] [SEED]
+    python -m tests.cloud.container_kills CLOUD [KILLS] [SEED]
 
 Launches are killed, and what resumes them is killed again, until KILLS processes were: before or
 after a call of the API or a write of an event, which a seed draws. Meanwhile other renters outbid
@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from spotctl.clouds.order_ledger import OrderLabel
@@ -30,11 +31,15 @@ from spotctl.home.installation import RUN_TAG
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
-from tests.cloud.test_vast import Laptop, laptop
-from tests.servers.vast_market import Contract
+from tests.cloud import test_runpod, test_vast
+from tests.cloud.renting import Bought, RentingLaptop
 from tests.spotctl.dying import killed_at
 
-CALL, WRITE = "spotctl.clouds.vast.calls:VastCalls._sent", "spotctl.log.store:EventLog.append_if"
+CALLS = {
+    "vast": "spotctl.clouds.vast.calls:VastCalls._sent",
+    "runpod": "spotctl.clouds.runpod.calls:RunPodCalls._sent",
+}
+WRITE = "spotctl.log.store:EventLog.append_if"
 HOSTS, MAX_OUTBIDS, MAX_DEATHS = 8, 2, 6
 RUN = '"touch /tmp/working; until [ -e /tmp/go ]; do sleep 0.2; done; echo finished"'
 _LOOK_SECONDS = 0.2
@@ -44,7 +49,7 @@ _LOOK_SECONDS = 0.2
 class OtherRenters:
     """They outbid this many machines that work; the next one that works may finish."""
 
-    laptop: Laptop
+    laptop: RentingLaptop
     outbids: int
     _over: threading.Event = field(default_factory=threading.Event)
 
@@ -57,18 +62,17 @@ class OtherRenters:
         finally:
             self._over.set()
             thread.join()
-            for host in self.laptop.market.hosts:
-                self.laptop.market.withdraw(host)
+            self.laptop.withdraw()
 
     def _bid(self) -> None:
-        outbid = set[int]()
+        outbid = set[Any]()
         while not self._over.wait(_LOOK_SECONDS):
             for one in self.laptop.market.alive():
                 if one.id in outbid or not self.laptop.containers.has(one, "/tmp/working"):
                     continue
                 if len(outbid) < self.outbids:
                     outbid.add(one.id)
-                    self.laptop.market.outbid(one.host, 0.9)
+                    self.laptop.outbid(one)
                 else:
                     self.laptop.containers.touch(one, "/tmp/go")
 
@@ -89,7 +93,7 @@ class Kills:
     of a whole life.
     """
 
-    laptop: Laptop
+    laptop: RentingLaptop
     draw: random.Random
     points: dict[str, int] = field(default_factory=dict)
     met: Counter[str] = field(default_factory=Counter)
@@ -102,7 +106,10 @@ class Kills:
             self.laptop.spotctl("launch", self.laptop.job("undisturbed", RUN), "--yes")
         with EventLog(self.laptop.home / "log.sqlite") as log:
             writes = sum(1 for _ in log.of_run(self._ended("undisturbed").run))
-        self.points = {CALL: len(self.laptop.server.requests) - before, WRITE: writes}
+        self.points = {
+            CALLS[self.laptop.cloud]: len(self.laptop.server.requests) - before,
+            WRITE: writes,
+        }
         self.check("undisturbed")
 
     def life(self, name: str, most: int) -> None:
@@ -117,11 +124,11 @@ class Kills:
         self.check(name)
 
     def _killed(self, *command: str) -> bool:
-        point, when = self.draw.choice([CALL, WRITE]), self.draw.choice(["before", "after"])
+        point, when = self.draw.choice([*self.points]), self.draw.choice(["before", "after"])
         at = self.draw.randrange(self.points[point])
         with patch.dict(os.environ, self.laptop.environment):
             killed = killed_at(f"{when}={point}", at, *command)
-        self.met[f"{when} a {'call' if point == CALL else 'write'}"] += killed
+        self.met[f"{when} a {'write' if point == WRITE else 'call'}"] += killed
         return killed
 
     def _next(self, name: str) -> tuple[str, ...] | None:
@@ -146,22 +153,20 @@ class Kills:
         assert run.ended is not None
         assert run.ended.outcome == "done", run.ended
         assert not market.alive(), "left"
-        ours = list[tuple[Contract, OrderLabel]]()
-        for contract in market.contracts.values():
-            label = OrderLabel.parse(contract.label)
+        ours = list[tuple[Bought, OrderLabel]]()
+        for one in self.laptop.bought():
+            label = OrderLabel.parse(one.label)
             assert label is not None
             if label.tags[RUN_TAG] == run.run:
-                ours.append((contract, label))
+                ours.append((one, label))
         assert len({(label.order, label.index) for _, label in ours}) == len(ours), "bought twice"
-        assert run.machines.keys() == {f"vast:{contract.id}" for contract, _ in ours}, (
-            "unknown to the log"
-        )
+        assert run.machines.keys() == {one.machine for one, _ in ours}, "unknown to the log"
         for intent, order in run.orders.items():
             assert (
                 sum(held.allocation == intent for held in run.machines.values()) <= order.machines
             ), "bought twice"
         cost = json.loads(self.laptop.spotctl("report", "cost", "--job", name, "--json"))
-        billed = sum(sum(market.billed(contract)) for contract, _ in ours)
+        billed = sum(one.usd for one, _ in ours)
         assert cost["total_usd"] >= billed, (
             f"${cost['total_usd']} in the report, ${billed} in the books"
         )
@@ -171,9 +176,9 @@ class Kills:
         self.books.reported += cost["total_usd"]
 
 
-def main(kills: int, seed: int) -> None:
+def main(cloud: str, kills: int, seed: int) -> None:
     """AssertionError: a violation, in the last life that was named."""
-    with home() as made:
+    with home(cloud) as made:
         lives = Kills(made, random.Random(seed))
         lives.undisturbed()
     number = 0
@@ -181,7 +186,7 @@ def main(kills: int, seed: int) -> None:
         number += 1
         say(f"life {number}: {done} killed so far")
         # A home learns from the machines that it has lost, until a plan would exceed the budget.
-        with home() as lives.laptop:
+        with home(cloud) as lives.laptop:
             lives.life(f"life{number}", kills - done)
             left = json.loads(lives.laptop.spotctl("gc", "--json"))["resources"]
             assert left == [], left
@@ -198,7 +203,8 @@ def main(kills: int, seed: int) -> None:
 
 
 @contextmanager
-def home() -> Iterator[Laptop]:
+def home(cloud: str) -> Iterator[RentingLaptop]:
+    laptop = {"vast": test_vast.laptop, "runpod": test_runpod.laptop}[cloud]
     with tempfile.TemporaryDirectory() as folder, laptop(Path(folder), HOSTS) as made:
         yield made
 
@@ -209,6 +215,4 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main(
-        int(sys.argv[1]) if len(sys.argv) > 1 else 40, int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    )
+    main(sys.argv[1], *(int(word) for word in [*sys.argv[2:], *("40", "1")[len(sys.argv) - 2 :]]))

@@ -1,7 +1,7 @@
-"""Kills callers of the provider of Vast.ai by SIGKILL around every call, and lets others repeat
-what they did.
+"""Kills callers of the provider of a cloud of containers by SIGKILL around every call, and lets others
+repeat what they did.
 
-    python -m tests.spotctl.clouds.vast.killed [EVERY]
+    python -m tests.spotctl.clouds.containers_killed CLOUD [EVERY]
 
 The points are: before a call, after it, and an answer that is lost although the call was carried
 out; each also with a list that shows new instances late. A caller is forked and meets its fate at
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -29,9 +29,11 @@ from pricing_data.errors import NoAnswer
 from pricing_data.units import SECOND
 from spotctl.clouds.errors import ProviderError, Unanswered
 from spotctl.clouds.order_ledger import OrderLabel
-from spotctl.clouds.provider import EndReason, MachineState
+from spotctl.clouds.provider import EndReason, MachineRequest, MachineState
+from spotctl.clouds.runpod.calls import RunPodCalls
 from spotctl.clouds.vast.calls import VastCalls
-from tests.spotctl.clouds.vast.world import BID, RUN, World, order, world
+from tests.spotctl.clouds.runpod import world as runpod
+from tests.spotctl.clouds.vast import world as vast
 from tests.waiting import eventually
 
 DONE, REFUSED, BROKEN, SPARED = range(4)
@@ -43,20 +45,58 @@ LATE_SECONDS = (0.0, 1.0)
 """How late the list shows an instance."""
 
 TIMES = (2 * SECOND, 3 * SECOND)
-ORDER = order(machines=3)
+MACHINES = 3
 
 
-def create(made: World) -> None:
+@dataclass(frozen=True)
+class RentedCloud:
+    """A cloud's world (`tests.spotctl.clouds.NAME.world`), the method through which all its calls go,
+    how others outbid a container, and the labels of all that were ever bought."""
+
+    world: Any
+    calls: type
+    method: str
+    outbid: Callable[[Any, Any], None]
+    labels: Callable[[Any], list[str | None]]
+
+
+def _outbid_pod(market: Any, pod: Any) -> None:  # noqa: ANN401 - of the cloud
+    # One that RunPod stops within seconds of its order was not outbid.
+    market.advance(11)
+    market.outbid(pod, 0.9)
+
+
+def _labels_of_pods(market: Any) -> list[str | None]:  # noqa: ANN401 - of the cloud
+    given = [pod.given["env"] for pod in market.pods.values()]
+    return [{one["key"]: one["value"] for one in env}["SPOTCTL_LABEL"] for env in given]
+
+
+CLOUDS = {
+    "vast": RentedCloud(
+        vast,
+        VastCalls,
+        "_answer",
+        lambda market, contract: market.outbid(contract.host, 0.9),
+        lambda market: [contract.label for contract in market.contracts.values()],
+    ),
+    "runpod": RentedCloud(runpod, RunPodCalls, "ask", _outbid_pod, _labels_of_pods),
+}
+CLOUD = CLOUDS[sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in CLOUDS else "vast"]
+ORDER: MachineRequest = CLOUD.world.order(machines=MACHINES)
+RUN: Mapping[str, str] = CLOUD.world.RUN
+
+
+def create(made: Any) -> None:  # noqa: ANN401 - a world of the cloud, as below
     with closing(made.provider(times=TIMES)) as here:
         here.create(ORDER)
 
 
-def terminate(made: World) -> None:
+def terminate(made: Any) -> None:  # noqa: ANN401
     with closing(made.provider(times=TIMES)) as here:
         here.terminate([machine.id for machine in here.list(RUN)])
 
 
-def outbid_and_returned(made: World) -> None:
+def outbid_and_returned(made: Any) -> None:  # noqa: ANN401
     """As a run does that sees paused machines."""
     with closing(made.provider(times=TIMES)) as here:
         here.terminate(
@@ -64,21 +104,21 @@ def outbid_and_returned(made: World) -> None:
         )
 
 
-def raise_bids(made: World) -> None:
+def raise_bids(made: Any) -> None:  # noqa: ANN401
     with closing(made.provider(times=TIMES)) as here:
         for machine in here.list(RUN):
-            assert here.raise_bid(machine.id, 2 * BID) == 2 * BID
+            assert here.raise_bid(machine.id, 2 * vast.BID) == 2 * vast.BID
 
 
-def rented_and_outbid(made: World) -> None:
+def rented_and_outbid(made: Any) -> None:  # noqa: ANN401
     create(made)
-    for contract in made.market.alive():
-        made.market.outbid(contract.host, 0.9)
+    for rented in made.market.alive():
+        CLOUD.outbid(made.market, rented)
 
 
-def one_set_exists(made: World) -> None:
+def one_set_exists(made: Any) -> None:  # noqa: ANN401
     """Each machine of the order was bought once, and is known."""
-    labels = [OrderLabel.parse(contract.label) for contract in made.market.contracts.values()]
+    labels = [OrderLabel.parse(text) for text in CLOUD.labels(made.market)]
     assert sorted(label.index for label in labels if label is not None) == list(
         range(ORDER.count)
     ), labels
@@ -87,13 +127,13 @@ def one_set_exists(made: World) -> None:
         assert len(here.list(RUN)) == ORDER.count
 
 
-def all_bid_more(made: World) -> None:
+def all_bid_more(made: Any) -> None:  # noqa: ANN401
     one_set_exists(made)
     with closing(made.provider(times=TIMES)) as here:
-        assert {machine.bid for machine in here.list(RUN)} == {2 * BID}
+        assert {machine.bid for machine in here.list(RUN)} == {2 * vast.BID}
 
 
-def all_ended(reason: EndReason, made: World) -> None:
+def all_ended(reason: EndReason, made: Any) -> None:  # noqa: ANN401
     """No instance is left, and all machines are known to have ended for this reason."""
     assert not made.market.alive()
     with closing(made.provider(times=TIMES)) as here:
@@ -106,15 +146,15 @@ def all_ended(reason: EndReason, made: World) -> None:
 class Act:
     """What a caller does, what comes before, and what must hold once it was repeated."""
 
-    before: Callable[[World], None]
-    act: Callable[[World], None]
-    holds: Callable[[World], None]
+    before: Callable[[Any], None]
+    act: Callable[[Any], None]
+    holds: Callable[[Any], None]
 
 
 ACTS = {
     "create": Act(lambda _: None, create, one_set_exists),
     "terminate": Act(create, terminate, partial(all_ended, EndReason.RETURNED)),
-    "raise": Act(create, raise_bids, all_bid_more),
+    **({"raise": Act(create, raise_bids, all_bid_more)} if CLOUD.world is vast else {}),
     "outbid": Act(rented_and_outbid, outbid_and_returned, partial(all_ended, EndReason.EVICTED)),
 }
 
@@ -132,29 +172,29 @@ class Fate:
         return self.at is not None and self.count > self.at
 
     def __enter__(self) -> Fate:
-        usual = self._usual = VastCalls._answer
+        usual = self._usual = getattr(CLOUD.calls, CLOUD.method)
 
-        def fateful(calls: VastCalls, *words: Any) -> Any:  # noqa: ANN401 - as the call has them
+        def fateful(*words: Any, **more: Any) -> Any:  # noqa: ANN401 - as the call has them
             self.count += 1
             if self.count - 1 != self.at:
-                return usual(calls, *words)
+                return usual(*words, **more)
             if self.kind == "killed before":
                 os.kill(os.getpid(), signal.SIGKILL)
-            usual(calls, *words)
+            usual(*words, **more)
             if self.kind == "killed after":
                 os.kill(os.getpid(), signal.SIGKILL)
             raise NoAnswer("the answer was lost")
 
-        VastCalls._answer = fateful  # type: ignore[method-assign, assignment]
+        setattr(CLOUD.calls, CLOUD.method, fateful)
         return self
 
     def __exit__(self, *_: object) -> None:
-        VastCalls._answer = self._usual  # type: ignore[method-assign]
+        setattr(CLOUD.calls, CLOUD.method, self._usual)
 
 
 def calls_of(act: Act) -> int:
     """How many calls an act makes."""
-    with tempfile.TemporaryDirectory() as folder, world(Path(folder)) as made:
+    with tempfile.TemporaryDirectory() as folder, CLOUD.world.world(Path(folder)) as made:
         act.before(made)
         with Fate() as fate:
             act.act(made)
@@ -166,7 +206,7 @@ def meet_fate(act: Act, at: int, kind: str, late: float) -> bool:
     """A caller meets its fate at a call, and another one repeats what it did; False if it ended
     before that call.
     """
-    with tempfile.TemporaryDirectory() as folder, world(Path(folder)) as made:
+    with tempfile.TemporaryDirectory() as folder, CLOUD.world.world(Path(folder)) as made:
         act.before(made)
         made.api.lists_late = late
         pid = os.fork()
@@ -186,7 +226,7 @@ def meet_fate(act: Act, at: int, kind: str, late: float) -> bool:
     return ended != SPARED
 
 
-def _repeated(act: Act, made: World) -> None:
+def _repeated(act: Act, made: Any) -> None:  # noqa: ANN401
     """Repeats an act as a run does: until it is not told to try again."""
     give_up = time.monotonic() + 60
     while True:
@@ -199,7 +239,7 @@ def _repeated(act: Act, made: World) -> None:
             return
 
 
-def _ended(act: Act, made: World, fate: Fate) -> int:
+def _ended(act: Act, made: Any, fate: Fate) -> int:  # noqa: ANN401
     try:
         with fate:
             act.act(made)
@@ -247,4 +287,4 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1) > 0)
+    sys.exit(main(int(sys.argv[2]) if len(sys.argv) > 2 else 1) > 0)

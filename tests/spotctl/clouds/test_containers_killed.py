@@ -1,5 +1,5 @@
 """Callers killed by SIGKILL: a sample of the points that `python -m
-tests.spotctl.clouds.vast.killed` tries all of.
+tests.spotctl.clouds.containers_killed` tries all of.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-CODE = Path(__file__).parents[4]
+CODE = Path(__file__).parents[3]
 
 
 @pytest.mark.slow
-def test_what_a_killed_caller_did_can_be_repeated() -> None:
+@pytest.mark.parametrize("cloud", ["vast", "runpod"])
+def test_what_a_killed_caller_did_can_be_repeated(cloud: str) -> None:
     # In a process of its own: the callers are its forks.
     found = subprocess.run(
-        [sys.executable, "-m", "tests.spotctl.clouds.vast.killed", "7"],
+        [sys.executable, "-m", "tests.spotctl.clouds.containers_killed", cloud, "7"],
         check=False,
         cwd=CODE,
         capture_output=True,

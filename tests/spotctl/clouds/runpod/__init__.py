@@ -1,0 +1,1 @@
+"""The cloud RunPod, and the simulation of its API."""
