@@ -7,17 +7,24 @@ The latter are shown and returned when the event log cannot be used.
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast
 
 from pricing_data.known_clouds import cloud_names, is_cloud
-from spotctl.clouds.errors import PartlyListed, ProviderError, Unanswered, as_far_as_listed
+from spotctl.clouds.errors import (
+    NotPermitted,
+    PartlyListed,
+    ProviderError,
+    Unanswered,
+    as_far_as_listed,
+)
 from spotctl.clouds.provider import CloudProvider, MachineState, Resource
 from spotctl.clouds.wiring import cloud_provider
-from spotctl.home.config import Settings
+from spotctl.home.cloud import cloud_of
+from spotctl.home.config import Settings, is_traced
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, ShownMachine, installation_id
 from spotctl.home.paths import Paths
@@ -134,9 +141,12 @@ def _asked(
     say: Callable[[str], object],
     seconds: float,
     what: str = "to list what they hold",
+    without: Collection[str] = (),
 ) -> Iterator[tuple[str, bool, T | ProviderError]]:
-    """The answers of the named clouds, or of all, to the same question, with whether each is used
-    (see `providers`); Unanswered stands for one that has not answered within these seconds."""
+    """The answers of the named clouds, or of all `without` some, to the same question, with whether
+    each is used (see `providers`); Unanswered stands for one that has not answered within these
+    seconds.
+    """
 
     def answer(provider: Callable[[], CloudProvider]) -> T | ProviderError:
         try:
@@ -144,7 +154,7 @@ def _asked(
         except ProviderError as error:
             return error
 
-    searched = list(providers(settings, clouds))
+    searched = [each for each in providers(settings, clouds) if each[0] not in without]
     calls = {cloud: partial(answer, provider) for cloud, provider, _ in searched}
     answers = in_time(calls, seconds, what, UNPRICED, say)
     late = Unanswered(f"no answer within {seconds:.0f} s; try again")
@@ -180,8 +190,8 @@ class Orphans:
 def orphans(
     settings: Settings, say: Callable[[str], object], clouds: Sequence[str] = ()
 ) -> list[Orphans]:
-    """The orphans of these clouds; if none is named, of every cloud: the log may have lost what was
-    launched.
+    """The orphans of these clouds; if none is named, of every cloud that has an account here: the
+    log may have lost what was launched.
     """
 
     def search(
@@ -201,11 +211,24 @@ def orphans(
 
         return tuple(orphaned), failure, provider
 
+    # To ask a cloud without an account takes up to half a minute.
+    without = [
+        cloud
+        for cloud, _, is_used in providers(settings, clouds)
+        if not is_used
+        and (account := cloud_of(cloud).account) is not None
+        and not is_traced(settings, account)
+    ]
+    no_account = NotPermitted("this computer has no account of it")
+    answers = _asked(settings, clouds, search, say, SEARCH_SECONDS, without=without)
     return [
-        Orphans(cloud, is_used, failure=answer)
-        if isinstance(answer, ProviderError)
-        else Orphans(cloud, is_used, *answer)
-        for cloud, is_used, answer in _asked(settings, clouds, search, say, SEARCH_SECONDS)
+        *(
+            Orphans(cloud, is_used, failure=answer)
+            if isinstance(answer, ProviderError)
+            else Orphans(cloud, is_used, *answer)
+            for cloud, is_used, answer in answers
+        ),
+        *(Orphans(cloud, is_used=False, failure=no_account) for cloud in without),
     ]
 
 

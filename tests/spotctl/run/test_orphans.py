@@ -113,6 +113,26 @@ def test_a_cloud_that_never_answers_is_given_up(
     over.set()
 
 
+def test_a_cloud_without_an_account_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Google's metadata server was looked for on every computer, for fifteen seconds, and machines
+    that might run there were said to cost their price."""
+    asked, said = list[str](), list[str]()
+
+    def provider(_: Settings, clouds: Sequence[str], __: Sequence[str]) -> Cloud:
+        asked.extend(clouds)
+        return Cloud(Settings(home=tmp_path))
+
+    monkeypatch.setattr(searching, "cloud_provider", provider)
+    monkeypatch.setattr(searching, "is_traced", lambda _, account: "aws.md" in account.guide)
+    answers = searching.orphans(Settings(home=tmp_path), said.append)
+    assert asked == ["aws"]
+    assert said == []
+    unasked = {part.cloud for part in answers if part.failure is not None}
+    assert {"gcp", "azure"} <= unasked
+
+
 class Answering(Cloud):
     """One machine runs until it is returned, which fails once."""
 
