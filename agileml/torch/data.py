@@ -49,6 +49,7 @@ class TorchData:
     threads: int
     order: Any = None
     """`OF_LOADER` or a sampler; None: drawn for the seed of the job."""
+    first_epoch: int | None = 0
     _loaders: dict[int, Loaders] = field(default_factory=dict, init=False)
     """At most one, by seed."""
     _last_read: dict[tuple[int, int], int] = field(default_factory=dict, init=False)
@@ -174,7 +175,9 @@ class TorchData:
                     f"{self.name}: order is 'loader', but dataset is {kind}; pass a DataLoader"
                 )
 
-            orders = EpochOrders(self.name, loader, self._made[1], self.batch_size, samples)
+            orders = EpochOrders(
+                self.name, loader, self._made[1], self.batch_size, samples, self.first_epoch
+            )
             return Batches(
                 orders.samples, self.batch_size, self.parts, shuffle=False, orders=orders
             )

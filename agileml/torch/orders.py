@@ -220,6 +220,8 @@ class LoaderOrders:
     """Whether each loop begins with the draw of a seed for the processes that read."""
     asks_again: bool = False
     """Whether a loop asks for a batch after its last one, before which a sampler may draw."""
+    first_epoch: int | None = 0
+    """The epoch of the samplers in the first loop; None: they are told of none."""
     _drawn: dict[int, list[Numbers]] = field(default_factory=dict, init=False)
     _samplers: list[Any] = field(default_factory=list, init=False)
     _moved: list[RandomState] = field(default_factory=list, init=False)
@@ -245,8 +247,8 @@ class LoaderOrders:
             for set_epoch in {
                 id(each): getattr(each, "set_epoch", None) for each in (sampler, inner)
             }.values():
-                if set_epoch is not None:
-                    set_epoch(epoch)
+                if set_epoch is not None and self.first_epoch is not None:
+                    set_epoch(self.first_epoch + epoch)
             given = self.loaders[loader]
             generator = getattr(inner, "generator", None)
             theirs = getattr(getattr(given.batch_sampler, "sampler", None), "generator", None)
@@ -303,6 +305,7 @@ class EpochOrders:
     state: RandomState
     batch_size: int
     dataset_samples: int
+    first_epoch: int | None = 0
     _joined: dict[int, Numbers] = field(default_factory=dict, init=False)
     """The epoch that was asked for last, and the one before."""
 
@@ -362,4 +365,6 @@ class EpochOrders:
 
     @cached_property
     def _orders(self) -> LoaderOrders:
-        return LoaderOrders([self.loader], self, self.state, asks_again=True)
+        return LoaderOrders(
+            [self.loader], self, self.state, asks_again=True, first_epoch=self.first_epoch
+        )

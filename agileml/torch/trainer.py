@@ -98,7 +98,8 @@ class TorchModule:
     that is drawn for the seed of the job if `shuffle`. With `order="loader"`, it is that of the
     DataLoader, with any sampler, in a loop of one process that begins with the random numbers where
     the function that makes it leaves them; or it is that of a sampler, such as one of
-    `torch.utils.data`, without a DataLoader. The loss over a sample is computed every `loss_every`
+    `torch.utils.data`, without a DataLoader. A sampler's `set_epoch` gets the numbers from
+    `first_epoch` on; None: it is not called. The loss over a sample is computed every `loss_every`
     clocks; 0: as often as it takes about a tenth of the time.
     """
 
@@ -123,6 +124,7 @@ class TorchModule:
     loss_scale: float = 1.0
     loss_every: int = 0
     order: Iterable[int] | str = OF_JOB
+    first_epoch: int | None = 0
 
     def __post_init__(self) -> None:
         torch_module()
@@ -137,6 +139,8 @@ class TorchModule:
         if self.clip_norm is not None:
             check_number(f"{self.name}: clip_norm", self.clip_norm, 0.0, above=True)
         check_number(f"{self.name}: loss_scale", self.loss_scale, 0.0, above=True)
+        if self.first_epoch is not None:
+            check_whole(f"{self.name}: first_epoch", self.first_epoch, 0)
 
         if frexp(self.loss_scale)[0] != 0.5:
             raise BadArgument(
@@ -520,4 +524,6 @@ class TorchModule:
     def _data(self) -> TorchData:
         given = self.dataset, self.collate, self.batch_size, self.parts, self.chunk
         order = None if isinstance(self.order, str) and self.order == OF_JOB else self.order
-        return TorchData(self.name, *given, self.shuffle, self.workers, self.threads, order)
+        return TorchData(
+            self.name, *given, self.shuffle, self.workers, self.threads, order, self.first_epoch
+        )

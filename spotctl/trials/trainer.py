@@ -13,7 +13,7 @@ the script. What cannot be the same, such as data that are drawn without a seed,
 import argparse
 import ast
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -175,10 +175,16 @@ class _Trial:
         from torch.utils.data import DataLoader, IterableDataset
 
         training = self._training
-        if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        if not isinstance(loader, DataLoader):
             raise _refused(
                 training,
                 f"the loop takes its batches from a {type(loader).__name__}, not a DataLoader",
+            )
+        if isinstance(loader.dataset, IterableDataset):
+            raise _refused(
+                training,
+                f"the samples of {type(loader.dataset).__name__} have no numbers; give its class "
+                "__len__ and __getitem__, or write a TorchModule (docs/trainers.md)",
             )
         if loader.batch_size is None:
             raise _refused(training, "the DataLoader has no batch size")
@@ -194,6 +200,8 @@ class _Trial:
                     self._names |= above.f_locals
             above = above.f_back
         self._names = {**outermost, **self._names}
+        network = self._names[training.module]
+        self._names[training.module] = getattr(network, "_orig_mod", network)
 
         self._loader = loader
         self.measured = self._measure(loader)
@@ -214,10 +222,14 @@ class _Trial:
 
         training, batches = self._training, len(loader)
         marks: list[tuple[str, int]] = []
+        told: list[tuple[int, Any, int]] = []
         counted = 0
 
-        def mark(role: str) -> None:
+        def mark(role: str, owner: Any = None, epoch: int = 0) -> None:  # noqa: ANN401
             nonlocal counted
+            if role == "epoch":
+                told.append((counted, owner, epoch))
+                return
             if role != "batch":
                 marks.append((role, counted))
                 return
@@ -242,6 +254,12 @@ class _Trial:
         )
         samples, size = len(loader.sampler), loader.batch_size
         whole = samples // size if loader.drop_last else samples / size
+        if counted % batches:
+            raise _refused(
+                training,
+                f"the loop leaves {batches} batches of an epoch before their end; a trainer takes "
+                "all: make the dataset as long as is used (torch.utils.data.Subset)",
+            )
 
         if not regular or (every > 1 and whole % every):
             raise _refused(
@@ -262,8 +280,44 @@ class _Trial:
         own_order |= loader.generator is not None
         own_order |= getattr(loader.sampler, "generator", None) is not None
         return MeasuredTraining(
-            size, batches, every, len(steps), schedule, norm, self._arguments, own_order
+            size,
+            batches,
+            every,
+            len(steps),
+            schedule,
+            norm,
+            self._arguments,
+            own_order,
+            self._first_epoch(loader, told, range(0, counted, batches)),
         )
+
+    def _first_epoch(
+        self,
+        loader: Any,  # noqa: ANN401
+        told: Sequence[tuple[int, Any, int]],
+        begins: Sequence[int],
+    ) -> int | None:
+        """The epoch that the sampler is in at first, if it is told of each; None if of none."""
+        samplers = [loader.sampler, loader.batch_sampler]
+        if any(owner is loader.dataset for _, owner, _ in told):
+            raise _refused(
+                self._training, "the dataset is told of epochs; a trainer does not do that"
+            )
+        own = [
+            (at, number) for at, owner, number in told if any(owner is each for each in samplers)
+        ]
+        if not own:
+            return None
+
+        first = getattr(loader.sampler, "epoch", 0)
+        numbers = [[first, *(number for at, number in own if at <= begin)][-1] for begin in begins]
+        if numbers != [*range(numbers[0], numbers[0] + len(numbers))]:
+            shown = ", ".join(map(str, numbers[:4]))
+            raise _refused(
+                self._training,
+                f"its sampler is told of epochs {shown} ...; a trainer's is told of one more in each",
+            )
+        return numbers[0]
 
     def _schedule_every(self, marks: list[tuple[str, int]]) -> int:
         if not self._training.scheduler:
@@ -320,7 +374,12 @@ class _Trial:
         is_other = isinstance(loader.sampler, torch.utils.data.RandomSampler)
         if self.measured.own_order:
             order = EpochOrders(
-                str(self._path), loader, RandomState.now(), loader.batch_size, len(loader.dataset)
+                str(self._path),
+                loader,
+                RandomState.now(),
+                loader.batch_size,
+                len(loader.dataset),
+                self.measured.first_epoch,
             )
             expected = first(ours.dataset, order.epoch(0)[:size].tolist())
             is_other = not _equal(expected, trainer.batch_of(1, pieces=self.measured.per_step)[0])
@@ -397,6 +456,7 @@ class _Trial:
 
         from agileml.reference import run
 
+        self.remarks += text.left_out
         samples, per_step = self.measured.samples, self.measured.per_step
         clocks = min(CLOCKS, self.measured.steps)
         most = max(parts for parts in range(1, MAX_PARTS + 1) if samples % parts == 0)

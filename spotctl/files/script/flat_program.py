@@ -59,7 +59,22 @@ class FlatProgram:
                 return []
             self._path.append(sites[0])
 
-        return self._written_out(source.tree.body, len(self._path) - 1)
+        return self._as_defined(self._written_out(source.tree.body, len(self._path) - 1))
+
+    def _as_defined(self, program: Statements) -> list[ast.stmt]:
+        """The statements with networks as they are before they are compiled, which only makes them
+        faster."""
+        kept, compiled = list[ast.stmt](), dict[str, ast.Name]()
+        for statement in program:
+            match statement:
+                case ast.Assign([ast.Name(name)], ast.Call(args=[ast.Name() as given, *_]) as call):
+                    if self._source.called(call) == "torch.compile":
+                        compiled[name] = compiled.get(given.id, given)
+                        continue
+            kept.append(statement)
+
+        renamed = _Renamed({name: as_ for name, as_ in compiled.items() if name != as_.id})
+        return [renamed.visit(copy.deepcopy(each)) for each in kept] if renamed.names else kept
 
     def _written_out(self, block: Statements, depth: int) -> list[ast.stmt]:
         where = self._path[depth]

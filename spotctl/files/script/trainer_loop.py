@@ -43,9 +43,11 @@ _QUIET_METHODS = frozenset(
     "set_postfix_str get dim"
     " norm abs sqrt pow exp log squeeze unsqueeze flatten type_as clone topk softmax log_softmax "
     "sigmoid t get_last_lr"
-    " isnan isfinite any all eval train expand expand_as zip count copy lower upper gt lt ge le set_epoch".split()
+    " isnan isfinite any all eval train expand expand_as zip count copy lower upper gt lt ge le".split()
 )
 _CONTAINERS = frozenset("list dict set defaultdict deque Counter zeros empty full".split())
+_ALTERS = re.compile(r"_$|^(load_state_dict|apply|update_parameters|update_bn)$")
+"""Methods and functions that change the weights they are given."""
 _CHANGING_METHODS = frozenset("append extend update insert pop clear add remove setdefault".split())
 """Methods that change their object, and are quiet where that is a list, dict or set of the loop."""
 _TORCH_EFFECTS = re.compile(
@@ -80,7 +82,10 @@ class ScriptTraining:
     objective: list[ast.stmt] = field(default_factory=list)
     clip: ast.expr | None = None
     count: ast.Module = field(init=False)
-    """The loops without what they compute: calls `mark` with `batch`, `step` or `schedule`."""
+    """The loops without what they compute: calls `mark` with `batch`, `step` or `schedule`, and
+    with `epoch`, the object that is told of one, and its number."""
+    after: list[ast.stmt] = field(default_factory=list)
+    """Statements after the loop that may do something with the network, and do not change it."""
     uncarried: list[tuple[int, str]] = field(default_factory=list)
     """Lines of the script that a trainer cannot carry, each with the reason."""
 
@@ -130,7 +135,8 @@ def _find_parts(training: ScriptTraining, program: Statements) -> None:
         )
         return
 
-    training.setup = list(program[: program.index(loop)])
+    place = program.index(loop)
+    training.setup = list(program[:place])
     training.outer = loop
     while (deeper := _training_loop(loop.body)) is not None:
         loop = deeper
@@ -145,6 +151,31 @@ def _find_parts(training: ScriptTraining, program: Statements) -> None:
     _find_state(training)
     if not training.uncarried:
         _LoopReader(training).read()
+        _read_after(training, program[place + 1 :])
+
+
+def _read_after(training: ScriptTraining, statements: Statements) -> None:
+    """Notes what a script does with its network after the loop, which a trainer does not do."""
+    quiet = QuietCode(training)
+    for statement in statements:
+        is_reached = training.module in names_read(statement) | names_changed(statement)
+        if isinstance(statement, Definition) or not is_reached:
+            continue
+        if quiet.allows(statement, {training.module}):
+            continue
+
+        stores = [node for node in ast.walk(statement) if isinstance(node, ast.AugAssign)]
+        stores += [
+            node for node in nodes_of(ast.Attribute, statement) if isinstance(node.ctx, ast.Store)
+        ]
+        if stores or any(_ALTERS.search(method_of(call)) for call in nodes_of(ast.Call, statement)):
+            training.refuse(
+                statement,
+                f"changes {training.module} after the loop; a trainer ends with the loop: do this "
+                "in another script, with the weights that the trainer saves",
+            )
+        else:
+            training.after.append(statement)
 
 
 def _training_loop(block: Statements) -> LoopStatement | None:
@@ -251,7 +282,7 @@ class _LoopReader:
             self.loops.append(deeper)
 
         self.changed = names_set([training.outer])
-        self.quiet = _QuietCode(training)
+        self.quiet = QuietCode(training)
         target: ast.expr = self.inner.target
         self.is_numbered = is_call_of(training.source, self.inner.iter, "enumerate")
         if self.is_numbered and isinstance(target, ast.Tuple):
@@ -269,11 +300,11 @@ class _LoopReader:
                 training.refuse(loop, "how long the loop runs depends on more than counters")
             for statement in loop.body:
                 if not (isinstance(statement, LoopStatement) and has_backward(statement)):
-                    self._sort(statement, {"schedule", "zero"})
+                    self._sort(statement, {"schedule", "zero", "epoch"})
 
         for statement in (*before, *after):
             more = {"step", "clip"} if statement in after else set()
-            self._sort(statement, {"schedule", "zero"} | more)
+            self._sort(statement, {"schedule", "zero", "epoch"} | more)
 
         if "step" not in self.seen:
             training.refuse(self.inner, "the optimizer takes no step")
@@ -378,7 +409,7 @@ class _LoopReader:
 
     def _role(self, statement: ast.stmt) -> str:
         """The use of a statement for a trainer: a `step`, one of the `schedule`, `zero` of
-        gradients, or `clip`.
+        gradients, `clip`, or an `epoch` that a sampler is told of.
         """
         training = self.training
         call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
@@ -393,6 +424,8 @@ class _LoopReader:
         if method == "step" and len(owner) == 1 and not call.args and not call.keywords:
             return {training.optimizer: "step", training.scheduler: "schedule"}.get(min(owner), "")
 
+        if method == "set_epoch" and len(call.args) == 1 and self._is_counted(call.args[0]):
+            return "epoch"
         is_zero = method == "zero_grad" and owner <= {training.module, training.optimizer}
         return "zero" if is_zero else ""
 
@@ -482,6 +515,12 @@ class _LoopReader:
             is_store = isinstance(statement, _GIVES_VALUES)
             if role in ("step", "schedule"):
                 statements.append(_mark(role, statement))
+            elif role == "epoch":
+                (call,) = (
+                    call for call in nodes_of(ast.Call, statement) if method_of(call) == "set_epoch"
+                )
+                assert isinstance(call.func, ast.Attribute)
+                statements.append(_mark(role, statement, call.func.value, call.args[0]))
             elif isinstance(statement, LoopStatement) and has_backward(statement):
                 statements.append(self._counted_loop(statement))
             elif isinstance(statement, ast.If) and self._is_counted(statement.test):
@@ -525,7 +564,7 @@ class _LoopReader:
         return ast.copy_location(counted, loop)
 
 
-class _QuietCode:
+class QuietCode:
     """Statements that leave network, optimizer, schedule and data as they are: they show, measure,
     evaluate, store.
     """
@@ -533,7 +572,7 @@ class _QuietCode:
     def __init__(self, training: ScriptTraining) -> None:
         self._training, self._source = training, training.source
         self._open: set[str] = set()
-        self.evaluates = self.returns_to_training = False
+        self.evaluates = self.returns_to_training = self._evaluating = False
         self._values: dict[str, list[ast.expr]] = {}
 
         for each in (
@@ -552,10 +591,13 @@ class _QuietCode:
             isinstance(node, ast.Delete | ast.Yield | ast.Await) for node in ast.walk(statement)
         ):
             return False
-        evaluated = any(method_of(call) == "eval" for call in nodes_of(ast.Call, statement))
-        return all(
-            self._allows_call(call, evaluated, protected) for call in nodes_of(ast.Call, statement)
-        )
+        calls = nodes_of(ast.Call, statement)
+        modes = [call for call in calls if method_of(call) in ("eval", "train")]
+        evaluated = self._evaluating or any(method_of(call) == "eval" for call in modes)
+        if modes:
+            last = max(modes, key=attrgetter("lineno"))
+            self._evaluating = method_of(last) == "eval"
+        return all(self._allows_call(call, evaluated, protected) for call in calls)
 
     def _stores_in_containers(self, root: ast.AST) -> bool:
         """Whether parts are set of lists, dicts and sets only."""
@@ -660,7 +702,7 @@ def slice_of(
     for.
     """
     needed, left = {*names}, {*given}
-    quiet = _QuietCode(training) if training.module else None
+    quiet = QuietCode(training) if training.module else None
     imported = names_set(
         each
         for each in training.setup
@@ -717,6 +759,6 @@ def _parts_of_objects(training: ScriptTraining) -> dict[str, set[str]]:
     return owners
 
 
-def _mark(role: str, place: ast.AST) -> ast.stmt:
-    call = ast.Call(ast.Name("mark", ast.Load()), [ast.Constant(role)], [])
+def _mark(role: str, place: ast.AST, *values: ast.expr) -> ast.stmt:
+    call = ast.Call(ast.Name("mark", ast.Load()), [ast.Constant(role), *values], [])
     return ast.copy_location(ast.Expr(call), place)

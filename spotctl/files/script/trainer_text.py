@@ -11,11 +11,21 @@ from typing import Any
 
 from spotctl.files.script.job_text import ScriptAnswers, job_name
 from spotctl.files.script.reading import TrainingScript
-from spotctl.files.script.source import Definition, names_in, names_read, names_set, nodes_of
-from spotctl.files.script.trainer_loop import SEEDS, ScriptTraining, slice_of
+from spotctl.files.script.source import (
+    Definition,
+    method_of,
+    names_changed,
+    names_in,
+    names_read,
+    names_set,
+    nodes_of,
+)
+from spotctl.files.script.trainer_loop import SEEDS, QuietCode, ScriptTraining, slice_of
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _AT_THE_TOP = (*_IMPORTS, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_SETTERS = re.compile(r"^torch\.set_(default_\w+|float32_matmul_precision|flush_denormal)$")
+_MODES = frozenset({"train", "zero_grad"})
 _PLAIN_CALLS = re.compile(
     r"^(SimpleNamespace|torch\.device|torch\.cuda\.is_available|int|float|str|len|min|max)$"
 )
@@ -39,6 +49,8 @@ class MeasuredTraining:
     arguments: Mapping[str, Any]
     own_order: bool = False
     """Whether samples come in the order of a sampler or generator of the script."""
+    first_epoch: int | None = 0
+    """The epoch of which the sampler is told first, and then of each; None: of none."""
 
     @property
     def samples(self) -> int:
@@ -47,7 +59,8 @@ class MeasuredTraining:
 
 
 class TrainerText:
-    """The text of a trainer's file. `problems` are lines of the script that cannot stand in it."""
+    """The text of a trainer's file. `problems` are lines of the script that cannot stand in it, and
+    `left_out` those that may do something, and are not carried."""
 
     def __init__(
         self, script: TrainingScript, training: ScriptTraining, measured: MeasuredTraining
@@ -62,6 +75,7 @@ class TrainerText:
 
         self.problems: list[str] = []
         self._parts = self._slices()
+        self.left_out = [*self._not_carried()]
         self._shared = self._shared_statements()
         own = names_set([*self._in_order(_AT_THE_TOP), *self._shared])
         functions = "network", "dataset", "objective", "optimizer", "schedule"
@@ -115,6 +129,8 @@ class TrainerText:
         yield f"parts={parts}"
         if measured.own_order:
             yield 'order="loader"'
+            if measured.first_epoch != 0:
+                yield f"first_epoch={measured.first_epoch}"
         if measured.samples // parts > measured.batch_size > 0:
             yield f"microbatch={measured.batch_size}"
         if training.clip is not None:
@@ -158,6 +174,15 @@ class TrainerText:
             "schedule": slice_of(training, scheduler, {module, optimizer}),
         }
 
+        # A sampler, say, may be told of an epoch when the loader has it already.
+        data = parts["dataset"]
+        later = [
+            each
+            for each in slice_of(training, names_in([training.loader]) | names_set(data))
+            if isinstance(each, ast.Expr)
+        ]
+        data += [part for each in later for part in slice_of(training, names_read(each))] + later
+
         # What the statements that set seeds need belongs to both.
         seeding = set[int]()
         for each in training.setup:
@@ -168,6 +193,11 @@ class TrainerText:
         for name in ("network", "dataset"):
             wanted = seeding | {id(each) for each in parts[name]}
             parts[name] = [each for each in training.setup if id(each) in wanted]
+
+        # What holds for the whole process comes before all parts.
+        setting = {id(each) for each in training.setup if self._is_setting(each)}
+        setting |= {id(each) for each in parts["objective"]}
+        parts["objective"] = [each for each in training.setup if id(each) in setting]
 
         given = {module, optimizer} | scheduler
         for name, part in parts.items():
@@ -183,6 +213,31 @@ class TrainerText:
                     )
 
         return parts
+
+    def _is_setting(self, statement: ast.stmt) -> bool:
+        """Whether a statement sets something for the whole process."""
+        match statement:
+            case ast.Expr(ast.Call() as call):
+                return bool(_SETTERS.search(self._training.source.called(call)))
+            case ast.Assign(targets=[ast.Attribute() as target]):
+                return self._training.source.dotted(target).startswith("torch.backends.")
+        return False
+
+    def _not_carried(self) -> Iterator[str]:
+        """The lines that are in no part, and may do more than show, measure or store."""
+        training, quiet = self._training, QuietCode(self._training)
+        used = {id(each) for part in self._parts.values() for each in part}
+        for each in (*training.setup, *training.after):
+            call = each.value if isinstance(each, ast.Expr) else None
+            is_known = isinstance(call, ast.Constant) or (
+                isinstance(call, ast.Call)
+                and (SEEDS.search(training.source.called(call)) or method_of(call) in _MODES)
+            )
+            is_value = isinstance(each, ast.Assign | ast.AnnAssign) and not names_changed(each)
+            if is_known or is_value or id(each) in used or isinstance(each, _AT_THE_TOP):
+                continue
+            if not quiet.allows(each, set()):
+                yield f"line {each.lineno} is not carried: {ast.unparse(each).splitlines()[0]}"
 
     def _shared_statements(self) -> list[ast.stmt]:
         """Statements that stand outside of functions: those of the loss, and plain values."""

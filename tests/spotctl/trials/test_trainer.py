@@ -160,6 +160,104 @@ def test_the_order_of_a_generator_or_sampler_is_carried(order: str) -> None:
     assert trainer.difference < 1e-4
 
 
+SCRIPT = """import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+{first}
+torch.manual_seed(3)
+x = torch.randn(96, 12, generator=torch.Generator().manual_seed(11))
+y = (x[:, :3].exp()).argmax(1)
+model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 3))
+data = TensorDataset(x, y)
+sampler = DistributedSampler(data, num_replicas=1, rank=0, seed=4)
+loader = DataLoader(data, batch_size=16, sampler=sampler)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+{before}
+for epoch in range(3):
+    {each}
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy({network}(inputs), targets).backward()
+        optimizer.step()
+    {then}
+{last}
+torch.save(model.state_dict(), "last.pt")
+"""
+USUAL = {"first": "", "before": "", "each": "", "then": "", "last": "", "network": "model"}
+VALIDATED = """model.eval()
+    right = 0
+    with torch.no_grad():
+        for inputs, targets in DataLoader(data, batch_size=32):
+            right += (model(inputs).argmax(1) == targets).sum().item()
+    if right / len(data) > 0.5:
+        torch.save(model.state_dict(), "best.pt")"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "lines",
+    [
+        {"each": "sampler.set_epoch(epoch)"},
+        {"each": "sampler.set_epoch(epoch + 7)"},
+        {"then": "loader.sampler.set_epoch(epoch + 1)"},
+        {"before": "sampler.set_epoch(7)"},
+        {},
+        {"first": "torch.set_default_dtype(torch.float64)"},
+        {"before": "fast = torch.compile(model, backend='eager')", "network": "fast"},
+        {"each": "model.train()", "then": VALIDATED},
+    ],
+)
+def test_a_trainer_ends_with_the_weights_of_its_script(lines: dict[str, str]) -> None:
+    """A sampler that is told of other epochs, or of none, and of what holds for the whole process:
+    three clocks were the same, and the whole training was another one, by up to its whole way."""
+    path = Path("small.py")
+    path.write_text(SCRIPT.format(**(USUAL | lines)))
+    trainer = compared(path)
+    assert trainer.remarks == ()
+
+    Path("small_trainer.py").write_text(trainer.text)
+    subprocess.run([sys.executable, str(path)], check=True)
+    code = (
+        "import torch, small_trainer; from agileml import reference; made = small_trainer.trainer()\n"
+        f"ended = made.state_dict(reference.run(made, {trainer.steps}, seed=7))\n"
+        "torch.save(ended, 'ours.pt')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    ours, theirs = torch.load("ours.pt"), torch.load("last.pt")
+    for name, values in theirs.items():
+        assert torch.allclose(ours[name].to(values.dtype), values, rtol=1e-4, atol=1e-5), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (
+            {"last": "for each in model.parameters():\n    each.data.mul_(0.5)"},
+            "line 22: changes model after the loop",
+        ),
+        ({"each": "sampler.set_epoch(2 * epoch)"}, "line 17: .* told of epochs 0, 2, 4"),
+    ],
+)
+def test_what_a_trainer_would_do_otherwise_is_refused(lines: dict[str, str], problem: str) -> None:
+    path = Path("small.py")
+    path.write_text(SCRIPT.format(**(USUAL | lines)))
+    with pytest.raises(AgileMLError, match=problem):
+        compared(path)
+
+
+@pytest.mark.slow
+def test_lines_that_are_not_carried_are_listed() -> None:
+    path = Path("small.py")
+    lines = {"first": "import faulthandler; faulthandler.enable()", "last": "model.to('meta')"}
+    path.write_text(SCRIPT.format(**(USUAL | lines)))
+    assert compared(path).remarks == (
+        "line 5 is not carried: faulthandler.enable()",
+        "line 22 is not carried: model.to('meta')",
+    )
+
+
 @pytest.mark.slow
 def test_a_whole_training_ends_with_the_weights_of_the_script() -> None:
     """From seeded weights, in the order of the samples, and without dropout: nothing is left to
