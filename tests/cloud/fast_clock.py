@@ -33,7 +33,7 @@ def hasten(begin: float, speed: float) -> None:
     time.time = clock
     time.time_ns = lambda: round(clock() * 1e9)
     time.monotonic = lasting
-    time.sleep = lambda seconds: pause(seconds / speed)
+    time.sleep = lambda seconds: pause(float(seconds) / speed)
     threading.Condition.wait = waited  # type: ignore[method-assign]
 
 
