@@ -172,12 +172,10 @@ class Catalog:
         question = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
         without_list = set(clouds) - {machine.cloud for machine in self.types}
         unread = sorted(without_list)
-        fetch = (
-            f"; those of {cloud} are not known yet: run spotctl prices fetch --cloud {cloud}"
-            for cloud in unread
-        )
-
-        return f"no known machine has the accelerator {written} ({question})" + "".join(fetch)
+        named, options = ", ".join(unread), "".join(f" --cloud {cloud}" for cloud in unread)
+        fetch = f"; those of {named} are not known yet: run spotctl prices fetch{options}"
+        problem = f"no known machine has the accelerator {written} ({question})"
+        return problem + (fetch if unread else "")
 
     def on_demand(self, market: Market, at: int | None = None) -> OnDemandPrice:
         """The on-demand price of a spot market's type: the one dated nearest to `at`, or the

@@ -15,6 +15,7 @@ from functools import partial
 from typing import ClassVar
 
 from pricing_data.units import bid_usd
+from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NoCapacity, NotFound, Unanswered, each
 from spotctl.clouds.order_ledger import Number, Order, OrderLabel, OrderLedger, Placed
 from spotctl.clouds.provider import CloudProvider, Machine, MachineRequest, MachineState, Resource
@@ -210,7 +211,12 @@ class LabelledProvider(CloudProvider):
                     end = replace(machine, ended=placed.ended, end_reason=placed.reason)
                     machine = replace(end, failure=placed.failure)
                 prices = (0, 0) if shown is None else shown.traffic
-                machine = replace(machine, host=placed.host, traffic_prices=prices)
+                # Such as the pull of an image, while nothing of ours runs there.
+                sign = "" if shown is None else shown.sign
+                boot = BootSign("ordered", sign) if state is MachineState.STARTING else None
+                machine = replace(
+                    machine, host=placed.host, traffic_prices=prices, boot=boot if sign else None
+                )
                 machines[number] = order.key, machine
 
         for number, instance in listed.items():

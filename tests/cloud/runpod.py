@@ -1,7 +1,8 @@
 """Pods of the simulated RunPod on a host whose machines run.
 
-A pod that stops loses its processes and its files. Others reach it only at the ports of its host's
-router that the order has asked for.
+As in the images that people use, nothing runs in a pod but what its order says, and there is no
+sshd: apt-get is here the only way to it. A pod that stops loses its processes and its files. Others
+reach it only at the ports of its host's router that the order has asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,17 @@ from tests.cloud.host import MachineSpec
 from tests.cloud.namespaces import Namespaces
 from tests.servers.loopback import Reply, Request
 from tests.servers.runpod_market import Pod
+
+_BARE = """\
+kill $(pidof sshd)
+mv /usr/sbin/sshd /usr/sbin/not-installed
+mkdir -p /usr/local/sbin
+cat >/usr/local/sbin/apt-get <<'END'
+#!/bin/sh
+case "$*" in *openssh-server*) cp /usr/sbin/not-installed /usr/sbin/sshd ;; esac
+END
+chmod 755 /usr/local/sbin/apt-get
+"""
 
 
 def _no_metadata(_: Request) -> Reply:
@@ -47,7 +59,8 @@ class RunningPods:
         )
         first = json.loads(pod.given["dockerArgs"])
         words = shlex.join((*first["entrypoint"], *first["cmd"]))
-        spec = MachineSpec(name, f"#!/bin/sh\n{exports}exec {words}\n".encode(), _no_metadata)
+        script = f"#!/bin/sh\n{_BARE}{exports}exec {words}\n"
+        spec = MachineSpec(name, script.encode(), _no_metadata)
         # A pod whose processes have all ended stays until its owner ends it.
         self._host.start(spec, lambda _: None)
         self._names[pod.id] = name

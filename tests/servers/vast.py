@@ -108,7 +108,7 @@ class Vast:
     stops_as_wanted: bool = True
     _rows: dict[int, int] = field(default_factory=dict)
     _last: dict[tuple[str, str], float] = field(default_factory=dict)
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     def answer(self, request: Request) -> Reply:
         routes: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -122,7 +122,7 @@ class Vast:
             r"GET /api/v0/users/current/?": ("user", self._user),
             r"GET /api/v0/charges/": ("charges", self._charges),
         }
-        with self._lock:
+        with self.lock:
             try:
                 for pattern, (kind, handler) in routes.items():
                     if match := re.fullmatch(pattern, f"{request.method} {request.path}"):

@@ -20,8 +20,8 @@ _KEY_FILE = "~/.runpod/config.toml"
 
 @dataclass(frozen=True, slots=True)
 class RunPodSettings:
-    """`[runpod]`. `image` is a container image with apt or Python 3.11; `disk_gib` is for jobs that
-    name no size. Machines of other people are left out unless `community`.
+    """`[runpod]`. `image` is a container image with apt, or with sshd and Python 3.11; `disk_gib`
+    is for jobs that name no size. Machines of other people are left out unless `community`.
     """
 
     image: str = "nvidia/cuda:12.8.1-cudnn-runtime-ubuntu24.04"

@@ -50,18 +50,24 @@ _LABEL, _ORDERED, _SCRIPT, _HOST_KEY = (
     f"SPOTCTL_{name}" for name in ("LABEL", "ORDERED", "START", "HOST_KEY")
 )
 _FIRST = f"""umask 022
-mkdir -p /etc/ssh /opt/spotctl
+if ! [ -x /usr/sbin/sshd ]; then
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get -qy update && apt-get -qy install openssh-server
+fi
+mkdir -p /etc/ssh /opt/spotctl /run/sshd
 key=/etc/ssh/ssh_host_ed25519_key
 (umask 077; printf %s "${_HOST_KEY}" | base64 -d >$key.new) && mv $key.new $key
 command -v ssh-keygen >/dev/null && ssh-keygen -y -f $key >$key.pub
 env | grep -E '^(RUNPOD_PUBLIC_IP|RUNPOD_TCP_PORT_[0-9]+)=' >>/etc/environment
 printf %s "${_SCRIPT}" | base64 -d | gzip -d >/opt/spotctl/start_up
+/usr/sbin/sshd -o UsePAM=no
 rm -f /opt/spotctl/signalled
 trap 'touch /opt/spotctl/signalled' TERM
 sh /opt/spotctl/start_up &
 while :; do sleep 3600 & wait $!; done
 """
-"""Runs the start-up script. When its first process ends, RunPod starts a pod again."""
+"""Starts sshd, which most images of others lack, and the start-up script. When its first process ends,
+RunPod starts a pod again. PAM would refuse logins in containers that may not set the login's user."""
 
 
 def state_of(row: ApiRecord, ordered: int) -> tuple[MachineState, str]:
@@ -143,6 +149,8 @@ class RunPodProvider(ContainerProvider):
             _ORDERED: str(self.now()),
             _SCRIPT: base64.b64encode(gzip.compress(start_up.encode(), 9, mtime=0)).decode(),
             _HOST_KEY: base64.b64encode(private).decode(),
+            # As dstack orders: the first process is root's, whatever the image says.
+            "RUNPOD_POD_USER": "0",
         }
         order: dict[str, Any] = {
             **given,

@@ -33,13 +33,12 @@ resources: {clouds: [vast], types: [1xRTX_4090]}
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home with one fetch from a simulated Vast.ai of twelve hosts, at $0.11 to $0.22 and $0.40
-    on demand.
+    on demand, and four that cannot run the job, one of them elsewhere.
     """
-    api = Vast(
-        VastMarket(
-            [Host(number, gpu_floor=0.1 + number / 100, gpu_price=0.4) for number in range(1, 13)]
-        )
-    )
+    hosts = [Host(number, gpu_floor=0.1 + number / 100, gpu_price=0.4) for number in range(1, 13)]
+    unfit = [Host(number, gpu_floor=0.05, cuda=12.4) for number in (21, 22)]
+    unfit += [Host(23, mbit_down=20.0), Host(24, country="DE", cuda=12.4)]
+    api = Vast(VastMarket([*hosts, *unfit]))
     monkeypatch.setenv("VAST_API_KEY", KEY)
     monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path))
     (tmp_path / "job.yaml").write_text(JOB)
@@ -99,3 +98,21 @@ def test_a_damaged_snapshot_is_named(home: Path) -> None:
     assert ended.code == 2
     assert str(path) in ended.err
     assert "remove it" in ended.err
+
+
+def test_an_explained_plan_counts_the_hosts_that_were_left_out_by_the_reason(home: Path) -> None:
+    """Of the regions that the job names."""
+    job = home / "job.yaml"
+    job.write_text(JOB.replace("types:", "regions: [vast-us], types:"))
+    driver = "a driver that is older than CUDA 12.8"
+    slow = "a download of less than 128 Mbit in a second"
+    shown = spotctl("plan", job, "--explain").out
+    assert (
+        f"offers that the last fetch left out\nvast: 2 with {driver}\nvast: 1 with {slow}\n"
+        in shown
+    )
+    assert json.loads(spotctl("plan", job, "--explain", "--json").out)["left_out"] == [
+        {"cloud": "vast", "why": driver, "hosts": 2},
+        {"cloud": "vast", "why": slow, "hosts": 1},
+    ]
+    assert "left out" not in spotctl("plan", job).out

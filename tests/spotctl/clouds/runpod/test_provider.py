@@ -152,7 +152,7 @@ def test_where_bids_are_gone_an_order_says_so_and_on_demand_works(
     made: World, provider: RunPodProvider
 ) -> None:
     made.api.takes_bids = False
-    with pytest.raises(BadRequest, match=r"takes no bids any more.*on demand"):
+    with pytest.raises(BadRequest, match=r"takes no bids any more.*strategy: on-demand"):
         provider.create(order())
     assert len(provider.create(order("fixed", bid=None))) == 2
 

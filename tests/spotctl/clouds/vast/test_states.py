@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pricing_data.units import DAY, SECOND
+from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NoCapacity, Unanswered
 from spotctl.clouds.provider import EndReason, Machine, MachineState
 from spotctl.clouds.vast.cloud import VastSettings
@@ -133,13 +134,12 @@ def test_a_host_that_has_failed_is_avoided_for_a_day(
 
 
 def test_the_pull_of_an_image_is_a_sign_of_life(made: World, provider: VastProvider) -> None:
+    """A run gets it with the machine's status, although nothing of its own runs there yet."""
     made.market.loads_seconds = 900.0
-    (machine,) = provider.create(order(machines=1))
+    provider.create(order(machines=1))
     (contract,) = made.market.alive()
-    signs = []
-    for layer in ("Downloading 1 of 9", "Downloading 2 of 9"):
+    layers, signs = ("Downloading 1 of 9", "Downloading 2 of 9"), []
+    for layer in layers:
         contract.shown["status_msg"] = layer
-        provider.list(RUN)
-        provider._checked.clear()
-        signs.append(provider.boot_sign(machine.id))
-    assert [sign.sign for sign in signs] == ["Downloading 1 of 9", "Downloading 2 of 9"]
+        signs.append(provider.with_status(one(provider)).boot)
+    assert signs == [BootSign("ordered", layer) for layer in layers]

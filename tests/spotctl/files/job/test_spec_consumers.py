@@ -277,6 +277,7 @@ ORDERED = {
     "image.gcp": ("gcp", "image: {gcp: projects/mine/global/images/one}"),
     "image.azure": ("azure", "image: {azure: 'canonical:ubuntu:server:latest'}"),
     "image.vast": ("vast", "image: {vast: 'pytorch/pytorch:2.9.1'}"),
+    "image.runpod": ("runpod", "image: {runpod: 'pytorch/pytorch:2.9.1'}"),
     "image.container": ("aws", "image: {container: app}"),
     "image.disk_gib": ("aws", "image: {disk_gib: 100}"),
     "identity": ("gcp", "identity: {gcp: trainer}"),

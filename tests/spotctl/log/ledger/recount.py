@@ -35,6 +35,7 @@ RULES = {
     "gcp": "gcp",
     "azure": "azure",
     "vast": "vast",
+    "runpod": "runpod",
     "local": "hourly-refund",
 }
 MAX_MOMENTS = 128
