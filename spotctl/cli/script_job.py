@@ -55,7 +55,8 @@ _TRIED_SAVES = 2
 @dataclass(frozen=True, slots=True)
 class ScriptRequest:
     """A script, the job file to write, and whether to write a trainer, to write over files, to ask
-    nothing, and to try the script with what is allowed; and what it is `given` on its command line.
+    nothing, and to try the script with what is allowed; and what it is `given` on its command line,
+    after its `start`.
     """
 
     script: Path
@@ -66,6 +67,7 @@ class ScriptRequest:
     try_: bool = False
     allowed: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
+    start: str = ""
 
 
 def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -> None:
@@ -75,8 +77,9 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
     # The job runs the script in the folder of the job file, if that contains the script.
     folder = request.job.parent.resolve()
     path = request.script.resolve()
-    script = read_script(request.script, folder if path.is_relative_to(folder) else path.parent)
-    script = replace(script, typed=request.given)
+    if not path.is_relative_to(folder):
+        folder = Path.cwd() if request.start else path.parent
+    script = replace(read_script(request.script, folder), typed=request.given, start=request.start)
     check_free(request.job, force=request.force)
     answers = (
         ScriptAnswers() if request.silent or not session.in_terminal else _asked(request.script)
@@ -238,7 +241,7 @@ def _trial(session: Session, request: ScriptRequest, script: TrainingScript) -> 
         text = applied(script.source.text, script.changes)
         changed[str(script.path)] = text
         again = read_script(request.script, script.folder, text)
-        script = replace(again, typed=script.typed, is_alone=script.is_alone)
+        script = replace(again, typed=script.typed, start=script.start, is_alone=script.is_alone)
     text, missing = job_text(script, ScriptAnswers(), is_trial=True)
     if missing:
         lacking = f"its arguments {', '.join(missing)} are yours to give"

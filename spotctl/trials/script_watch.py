@@ -35,6 +35,8 @@ _LIBRARIES = (
     "/ignite/",
 )
 """Libraries whose loops are as good as the script's own."""
+_STEPS = ("global_step", "iteration")
+"""Names under which their trainers count steps."""
 
 _TO_PATH, _TO_FILE, _OPENS = "to a path", "to an open file", "opens its file"
 _SAVING = {
@@ -221,11 +223,10 @@ def _position() -> list[Any]:
             # The steps that a trainer of a library counts over all of its loops.
             me = frame.f_locals.get("self")
             own = getattr(me, "__dict__", {})
-            for holder in (me, own.get("state"), own.get("trainer")):
-                steps = getattr(holder, "global_step", None)
-                if type(steps) is int:
-                    numbers_by_key.setdefault("global_step", ("trainer", steps))
-                    break
+            holders = (me, own.get("state"), own.get("trainer"))
+            counted = [(key, getattr(each, key, None)) for key in _STEPS for each in holders]
+            for key, steps in [each for each in counted if type(each[1]) is int][:1]:
+                numbers_by_key.setdefault(key, ("trainer", steps))
 
     return [[key, kind, number] for key, (kind, number) in numbers_by_key.items()]
 

@@ -16,6 +16,7 @@ from spotctl.files.job.forms import JOB_NAME
 from spotctl.files.script.arguments import Argument
 from spotctl.files.script.places import GIVEN, Head, SaveCall, ScriptPlace
 from spotctl.files.script.reading import RESUMING, UNFINISHED, TrainingScript
+from spotctl.files.script.source import nodes_of
 from spotctl.home.cloud import cloud_of
 
 LOCAL = "local"
@@ -38,8 +39,10 @@ _PLAIN_LINE = re.compile(r"[\w~](?:(?!: | #).)*")
 _PLAIN_WORD = re.compile(r"[\w/.~][\w/.~:@+-]*")
 """A path that may stand between braces."""
 _RANKS = re.compile(
-    r"[\"']LOCAL_RANK[\"']|[\"']WORLD_SIZE[\"']|\bimport deepspeed\b|\bimport torchtitan\b|\bfrom torchtitan"
+    r"[\"'](LOCAL_RANK|RANK|WORLD_SIZE)[\"']|init_process_group\((?![^)]*(init_method|rank))"
+    r"|\bimport deepspeed\b|\bimport torchtitan\b|\bfrom torchtitan"
 )
+"""Scripts that a launcher of ranks starts."""
 
 _WRITES = re.compile(r"(^|_)(out|output|save|log|ckpt|checkpoint|results?|work|run|exp)s?(_|$|dir)")
 
@@ -146,16 +149,31 @@ def command_of(
         for argument, resuming in _resumption(script, given | dict.fromkeys(typed, "")):
             (variables if argument.is_variable else words).append(resuming)
 
-    start = ["env", *variables] if variables else []
-    start.append(python)
-    if _RANKS.search(script.source.text) and not script.is_alone:
-        start.append("-m torch.distributed.run --standalone")
-        start.append("--nproc-per-node=$SPOTCTL_NPROC_PER_NODE")
-    command = " ".join([*start, shlex.quote(str(script.path)), *words])
-    text = " && ".join([command, *_copies(script)])
+    text = " && ".join([_started(script, python, variables, words), *_copies(script)])
     missing = [given[name] for name in required if given.get(name) == name.upper()]
 
     return text, data, tuple(missing)
+
+
+def _started(script: TrainingScript, python: str, variables: list[str], words: list[str]) -> str:
+    """The command that starts a script with variables and words."""
+    start = script.start
+    if not start:
+        # Only as a module, a part of a package can import the other parts.
+        relative = any(each.level for each in nodes_of(ast.ImportFrom, script.source.tree))
+        module = ".".join(script.path.with_suffix("").parts)
+        target = f"-m {module}" if relative else shlex.quote(str(script.path))
+        ranks = ""
+        if _RANKS.search(script.source.text) and not script.is_alone:
+            ranks = (
+                "-m torch.distributed.run --standalone --nproc-per-node=$SPOTCTL_NPROC_PER_NODE "
+            )
+        start = f"{python} {ranks}{target}"
+
+    text = " ".join(["env", *variables, start, *words] if variables else [start, *words])
+    for named in re.findall(rf"{_NAMED}.*?\) && ", text):
+        text = f"{named}{text.replace(named, '')}"
+    return text
 
 
 def _data_of(script: TrainingScript) -> dict[str, str]:
@@ -354,6 +372,10 @@ _NEWEST, _ON = ("latest", "last", "auto", "resume"), ("1", "true", "True", "yes"
 do."""
 
 
+_NAMED = "newest="
+"""The beginning of a command that names its newest checkpoint before the script starts."""
+
+
 def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tuple[Argument, str]]:
     """The argument from which the script resumes, and the words that give it if there is a
     checkpoint.
@@ -426,6 +448,11 @@ def _newest(
         path = _PLAIN.sub(r"\\\1", script.saved)
         strip = strip if script.saved.endswith(inner) else ""
     # In the order of their numbers: a copy of a checkpoint has new times on some stores.
+    if "\\ " in path:
+        # A shell splits what it reads at spaces, unless it is a variable in quotes.
+        named = f"{_NAMED}$(ls -d {path} 2>/dev/null | sort -V | sed -n '$ {{{strip}p}}') && "
+        given = argument.given('"$newest"')
+        return f"{named}${{newest:+{given}}}"
     newest = f"sort -V | sed -n '$ {{{strip}s|^|{argument.given('')}|; p}}'"
     return f"$(ls -d {path} 2>/dev/null | {newest})"
 

@@ -78,6 +78,8 @@ class TrainingScript:
     """Whether it is one process without a launcher of ranks, although it may be several."""
     typed: tuple[str, ...] = ()
     """The words that the user gives it."""
+    start: str = ""
+    """The user's command up to the script; empty if Python runs it."""
     saved: str = ""
     """A glob of the files in its folder that a trial saw it save, and that it may resume from."""
 

@@ -237,14 +237,24 @@ def test_saves_in_a_process_are_those_of_the_step_that_they_were_taken_at(way: s
     assert about["tried"]["verdict"] == "resumed", about
 
 
-def test_a_path_to_resume_from_is_that_of_what_a_script_was_seen_to_save() -> None:
-    Path("train.py").write_text(f"from states import kept, restored\n{DATED}")
+@pytest.mark.parametrize(
+    ("saved", "begins"),
+    [
+        ("saved", "python train.py $(ls -d saved/run-*/epoch-*.pkl 2>/dev/null | sort -V"),
+        ("my saves", r"newest=$(ls -d my\ saves/run-*/epoch-*.pkl 2>/dev/null | sort -V"),
+    ],
+    ids=["a word", "a path with a space"],
+)
+def test_a_path_to_resume_from_is_that_of_what_a_script_was_seen_to_save(
+    saved: str, begins: str
+) -> None:
+    text = DATED.replace("saved/", f"{saved}/")
+    Path("train.py").write_text(f"from states import kept, restored\n{text}")
     Path("states.py").write_text(STATES)
     _, about = tried()
     assert about["tried"]["verdict"] == "resumed", about
-    assert (about["tried"]["keep"], about["changes"]) == (["saved/"], [])
-    newest = "ls -d saved/run-*/epoch-*.pkl 2>/dev/null | sort -V"
-    assert job().run.startswith(f"python train.py $({newest}"), job().run
+    assert (about["tried"]["keep"], about["changes"]) == ([f"{saved}/"], [])
+    assert job().run.startswith(begins), job().run
 
 
 def test_a_script_that_fails_as_a_rank_of_several_is_tried_alone() -> None:
