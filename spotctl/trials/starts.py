@@ -61,6 +61,8 @@ _ERROR = re.compile(r"(\[rank\d+\]: )?[\w.]*(Error|Exception)\b(?<!ChildFailedEr
 """The line that says why a Python program failed, also where its launcher says more behind it."""
 _FRAME, _COLOURS = re.compile(r'File "(.+)", line (\d+), in '), re.compile(r"\x1b\[[\d;]*m")
 _LONGEST_QUOTE = 300
+ONLY_WEIGHTS = "torch.load reads only weights"
+"""Said of a script that fails to load what it saved, since PyTorch 2.6."""
 _HERE = "127.0.0.1"
 
 
@@ -389,6 +391,6 @@ class TrialStart:
         own = [place for place in _FRAME.findall(text) if place[0].startswith(str(self.folder))]
         if "UnpicklingError" in said and "weights_only" in text and own:
             where = f"{Path(own[-1][0]).relative_to(self.folder)}:{own[-1][1]}"
-            said = f"{where}: torch.load reads only weights; add weights_only=False on that line"
+            said = f"{where}: {ONLY_WEIGHTS}; add weights_only=False on that line"
         spec = self._ground.spec
         return hidden(said.replace(str(self.folder), str(spec.workdir)), secrets_of(spec).values())

@@ -141,6 +141,7 @@ def command_of(
     positional = [argument for argument in script.arguments.values() if argument.is_positional]
     options = [argument for argument in script.arguments.values() if not argument.is_positional]
     words, variables = [shlex.quote(word) for word in script.typed], list[str]()
+    variables += ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"] if script.trusts else []
     for argument in (*positional, *options):
         if argument.name in given:
             place = variables if argument.is_variable else words
@@ -222,6 +223,8 @@ def _setup_and_run(script: TrainingScript, command: str, answers: ScriptAnswers)
         here = "on a cloud; local machines use what is installed here"
         yield f"# setup: pip install {install} # {here}"
 
+    if script.trusts:
+        yield "# The script's checkpoints are more than weights, which PyTorch reads only if it may:"
     yield f"run: {command}"
 
     known = []
