@@ -318,7 +318,9 @@ class TrialStart:
             self.copies += 1
             self.first_copy = min(self.first_copy, now)
 
-        newest = max(self._sync.copied, key=itemgetter(2))[0].removeprefix(f"{KEPT}/")
+        logs = (*script_watch.NO_SAVES, *self._ground.logs)
+        by_time = sorted(self._sync.copied, key=lambda file: (not file[0].endswith(logs), file[2]))
+        newest = by_time[-1][0].removeprefix(f"{KEPT}/")
         self._kept = (saves[-1].at if saves else written, newest)
         self._ground.kept = (self.marks, *self._kept)
 
