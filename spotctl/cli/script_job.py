@@ -383,7 +383,8 @@ def _report(
     session: Session, script: TrainingScript, cost: str | None, seen: Judgement | None
 ) -> None:
     if seen is not None:
-        kept = f"; kept for the next machine: {', '.join(seen.keep)}" if seen.keep else ""
+        is_kept = seen.keep and script.resumes
+        kept = f"; kept for the next machine: {', '.join(seen.keep)}" if is_kept else ""
         left = f" (not {', '.join(seen.left[:_SHOWN_FILES])})" if kept and seen.left else ""
         session.say(f"{script.path} was tried here: {seen.verdict}: {seen.saw}{kept}{left}")
     if cost is None:

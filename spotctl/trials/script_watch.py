@@ -70,7 +70,7 @@ _WEIGHTS = 8
 _MAX_ARRAYS, _MAX_NESTED = 24, 6
 """The arrays of fractions that are looked at in what is saved, and how deep they may be in it."""
 
-_DEPTH = 60
+_DEPTH, END = 60, " ends"
 _loops: dict[str, list[Any]] = {}
 _MAX_RESTS, REST_SECONDS = 20, 0.3
 """After a save the script rests, so that a copy of it can be made; slow scripts and fast ones are
@@ -157,8 +157,29 @@ def _described_loop(loop: Any) -> list[tuple[str, tuple[str, ...]]]:
     return bounds + [part for part in known if part[0] == "count"]
 
 
+def _end_of(loop: Any) -> Any:
+    """The expression at which a loop over a range of numbers ends; None for any other loop."""
+    call = getattr(loop, "iter", None)
+    is_range = isinstance(call, ast.Call) and getattr(call.func, "id", "") == "range"
+    is_plain = is_range and isinstance(loop.target, ast.Name) and 0 < len(call.args) < 3
+    return call.args[-1] if is_plain else None
+
+
+def _computed(frame: Any, node: Any) -> int | None:
+    """The whole number that a sum or a difference of known ones is."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        left, right = _computed(frame, node.left), _computed(frame, node.right)
+        if left is None or right is None:
+            return None
+        return left + right if isinstance(node.op, ast.Add) else left - right
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    path = _path_of(node)
+    return _value(frame, path) if path else None
+
+
 def _loops_of(file: str) -> list[Any]:
-    """The loops of a file: first and last line, and what says where each stands."""
+    """The loops of a file: first and last line, what says where each stands, and where it ends."""
     if file not in _loops:
         _loops[file] = []
         try:
@@ -168,7 +189,8 @@ def _loops_of(file: str) -> list[Any]:
             return []
         for node in ast.walk(tree):
             if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
-                _loops[file].append((node.lineno, node.body[-1].end_lineno, _described_loop(node)))
+                lines, end = (node.lineno, node.body[-1].end_lineno), _end_of(node)
+                _loops[file].append((*lines, _described_loop(node), end))
     return _loops[file]
 
 
@@ -212,11 +234,14 @@ def _position() -> list[Any]:
     for frame, file, name in _frames():
         where = name + ":" + frame.f_code.co_name + ":"
         inside = [loop for loop in _loops_of(file) if loop[0] <= frame.f_lineno <= loop[1]]
-        for first, _, parts in sorted(inside):
+        for first, _, parts, end in sorted(inside, key=lambda loop: loop[:2]):
             numbers = [(kind, path, _value(frame, path)) for kind, path in parts]
             numbers = [each for each in numbers if each[2] is not None]
             for kind, path, number in numbers:
                 numbers_by_key.setdefault(where + "".join(path), (kind, number or 0))
+            until = _computed(frame, end)
+            if until is not None:
+                numbers_by_key.setdefault(where + parts[0][1][0] + END, ("end", until))
             if all(kind == "count" for kind, _, _ in numbers):
                 numbers_by_key.setdefault(where + str(first), ("open", 0))
         if not file.startswith(tuple(_ROOTS)):

@@ -388,7 +388,11 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
     first = _PLAIN.sub(r"\\\1", script.saved) or first
     is_given = set[bool]()
     # Other checkpoints are often those of another training, from which it begins.
-    ranked = sorted(script.arguments.values(), key=lambda each: "resum" not in each.name.lower())
+    says = {
+        each.name: "resum" in " ".join((each.name.lower(), *script.compared(each.name)))
+        for each in script.arguments.values()
+    }
+    ranked = sorted(script.arguments.values(), key=lambda each: not says[each.name])
     for argument in ranked:
         is_asked_for = RESUMING.search(argument.name.lower()) and argument.default is not True
         if argument.name in given or not is_asked_for:

@@ -280,6 +280,7 @@ WORDS = """
 import os, pickle, random, sys, time
 
 out = "out"
+load_checkpoint = ""
 init_from = "scratch"
 exec(open("words.py").read())
 os.makedirs(out, exist_ok=True)
