@@ -33,6 +33,7 @@ _LIBRARIES = (
     "/keras/",
     "/torchtitan/",
     "/ignite/",
+    "/torchnet/",
 )
 """Libraries whose loops are as good as the script's own."""
 _STEPS = ("global_step", "iteration")
@@ -116,43 +117,45 @@ def _path_of(node: ast.AST) -> tuple[str, ...]:
     return (node.id, *reversed(parts)) if isinstance(node, ast.Name) else ()
 
 
-def _names_in(test: ast.AST) -> list[tuple[str, ...]]:
-    """The values that a condition compares, such as `step` in `step >= limit`."""
-    compared: list[tuple[str, ...]] = []
+def _names_in(test: ast.AST) -> list[tuple[tuple[str, ...], ast.AST]]:
+    """The values that a condition compares, such as `step` in `step >= limit`, or `step + begun`,
+    which has the name of its first part.
+    """
+    compared: list[tuple[tuple[str, ...], ast.AST]] = []
     for compare in ast.walk(test):
         if isinstance(compare, ast.Compare):
             for side in (compare.left, *compare.comparators):
-                path = _path_of(side)
+                path = _path_of(side.left if isinstance(side, ast.BinOp) else side)
                 if path:
-                    compared.append(path)
+                    compared.append((path, side))
     return compared
 
 
-def _described_loop(loop: Any) -> list[tuple[str, tuple[str, ...]]]:
-    """Kinds and paths of what says where a loop stands: its target, what ends it, and what it
-    counts.
+def _described_loop(loop: Any) -> list[tuple[str, tuple[str, ...], ast.AST]]:
+    """Kinds, paths and values of what says where a loop stands: its target, what ends it, and what
+    it counts.
     """
-    parts: list[tuple[str, tuple[str, ...]]] = []
+    parts: list[tuple[str, tuple[str, ...], ast.AST]] = []
     if isinstance(loop, (ast.For, ast.AsyncFor)):
         targets = [node for node in ast.walk(loop.target) if isinstance(node, ast.Name)]
-        parts += [("for", (target.id,)) for target in targets]
+        parts += [("for", (target.id,), target) for target in targets]
     else:
-        parts += [("bound", path) for path in _names_in(loop.test)]
+        parts += [("bound", *compared) for compared in _names_in(loop.test)]
 
     for node in ast.walk(loop):
         if isinstance(node, ast.If) and any(
             isinstance(each, (ast.Break, ast.Return)) for each in node.body
         ):
-            parts += [("bound", path) for path in _names_in(node.test)]
+            parts += [("bound", *compared) for compared in _names_in(node.test)]
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
-            parts.append(("count", _path_of(node.target)))
+            parts.append(("count", _path_of(node.target), node.target))
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
             target = _path_of(node.targets[0])
             if target and target == _path_of(node.value.left):
-                parts.append(("count", target))
+                parts.append(("count", target, node.targets[0]))
 
     # What ends a loop is usually counted in it as well.
-    known = [(kind, path) for kind, path in dict.fromkeys(parts) if path]
+    known = [part for part in parts if part[1]]
     bounds = [part for part in known if part[0] != "count"]
     return bounds + [part for part in known if part[0] == "count"]
 
@@ -235,7 +238,7 @@ def _position() -> list[Any]:
         where = name + ":" + frame.f_code.co_name + ":"
         inside = [loop for loop in _loops_of(file) if loop[0] <= frame.f_lineno <= loop[1]]
         for first, _, parts, end in sorted(inside, key=lambda loop: loop[:2]):
-            numbers = [(kind, path, _value(frame, path)) for kind, path in parts]
+            numbers = [(kind, path, _computed(frame, node)) for kind, path, node in parts]
             numbers = [each for each in numbers if each[2] is not None]
             for kind, path, number in numbers:
                 numbers_by_key.setdefault(where + "".join(path), (kind, number or 0))

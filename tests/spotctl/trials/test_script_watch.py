@@ -133,3 +133,13 @@ def test_what_a_library_counts_tells_where_a_training_stands(tmp_path: Path) -> 
     saves = [mark for mark in marks_of(tmp_path, text) if mark["kind"] == "save"]
     steps = [[each for each in mark["position"] if each[1] == "trainer"] for mark in saves]
     assert steps == [[["iteration", "trainer", 1]], [["iteration", "trainer", 2]]]
+
+
+def test_a_sum_that_ends_a_loop_tells_where_it_stands(tmp_path: Path) -> None:
+    text = (
+        "step, begun = 0, 40\nwhile step + begun < 42:\n"
+        "    open('state.bin', 'wb').close()\n    step += 1\n"
+    )
+    saves = [mark for mark in marks_of(tmp_path, text) if mark["kind"] == "save"]
+    bounds = [["train.py:<module>:step", "bound", number] for number in (40, 41)]
+    assert [mark["position"][0] for mark in saves] == bounds
