@@ -201,11 +201,14 @@ class _CommandTrial:
         return Judgement(after.verdict, saw, self._ground.keep, left, first.saved())
 
     def _take_away(self, first: TrialStart) -> None:
-        """Keeps only the places without which a start does not go on, as far as time allows."""
-        ground = self._ground
+        """Keeps only the models that the script saves, and the places without which a start does
+        not go on, as far as time allows."""
+        ground, models = self._ground, first.models()
         for place in ground.keep if len(ground.keep) > 1 else ():
             if self._time() > self._terms.seconds:
                 return
+            if any(part.match(place.rstrip("/")) for part in models):
+                continue
             kept, before = ground.kept, ground.keep
             ground.keep = tuple(other for other in before if other != place)
             start = ground.start()

@@ -370,6 +370,14 @@ class TrialStart:
         others = [glob for glob in globs if glob not in best]
         return tuple(dict.fromkeys([*several, *others, *folders, *best]))
 
+    def models(self) -> set[Path]:
+        """The files of the job's folder to which it saved weights while it worked, and the folders
+        above them."""
+        marks = [mark for mark in self.marks if is_progress(mark) and mark.weights]
+        files = [Path(mark.path) for mark in marks if mark.path.startswith(f"{self.folder}/")]
+        below = [file.relative_to(self.folder) for file in files]
+        return {part for file in below for part in (file, *file.parents[:-1])}
+
     def changed_file(self) -> str:
         """The newest file of the job's folder that was changed since the start; logs do not
         count."""

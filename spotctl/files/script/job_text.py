@@ -496,7 +496,6 @@ def _copies(script: TrainingScript) -> Iterator[str]:
         if script.keep:
             places = (_PLAIN.sub(r"\\\1", place) for place in script.keep)
             copy = f"cp -r {' '.join(places)} {RESULTS}"
-            is_certain = script.is_plain or len(script.keep) == 1
-            yield copy if is_certain else f"{{ {copy} || true; }}"
+            yield copy if len(script.keep) == 1 else f"{{ {copy} || true; }}"
         elif not script.is_plain or not script.typed:
             yield f"cp -r {CHECKPOINTS}/. {RESULTS}"

@@ -39,6 +39,7 @@ for epoch in range(begin, 3000):
         {more}
 """
 LOADS = "model, begin = pickle.load(open(path, 'rb'))"
+BEST = "pickle.dump(model, open(f'best-{epoch}.pkl', 'wb'))"
 SAMPLE = "os.makedirs('samples', exist_ok=True); open(f'samples/{epoch}.bin', 'wb').write(bytes(9))"
 
 
@@ -70,8 +71,9 @@ def job() -> Command:
         ("checkpoints/latest.pkl", "", ["checkpoints/"]),
         ("model.pkl", "print(epoch, file=open('metrics.csv', 'a'))", ["model.pkl"]),
         ("runs/one/state.pkl", SAMPLE, ["runs/"]),
+        ("runs/one/state.pkl", BEST, ["best-*.pkl", "runs/"]),
     ],
-    ids=["a folder", "a file beside a log", "samples that nothing reads"],
+    ids=["a folder", "a file beside a log", "samples that nothing reads", "models, too"],
 )
 def test_a_script_resumes_unchanged_with_what_it_needs(
     out: str, more: str, keep: list[str]
