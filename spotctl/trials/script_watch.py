@@ -162,7 +162,7 @@ def _described_loop(loop: Any) -> list[tuple[str, tuple[str, ...], ast.AST]]:
 
 def _end_of(loop: Any) -> Any:
     """The expression at which a loop over a range of numbers ends; None for any other loop."""
-    call = getattr(loop, "iter", None)
+    call: Any = getattr(loop, "iter", None)
     is_range = isinstance(call, ast.Call) and getattr(call.func, "id", "") == "range"
     is_plain = is_range and isinstance(loop.target, ast.Name) and 0 < len(call.args) < 3
     return call.args[-1] if is_plain else None
@@ -253,8 +253,10 @@ def _position() -> list[Any]:
             own = getattr(me, "__dict__", {})
             holders = (me, own.get("state"), own.get("trainer"))
             counted = [(key, getattr(each, key, None)) for key in _STEPS for each in holders]
-            for key, steps in [each for each in counted if type(each[1]) is int][:1]:
-                numbers_by_key.setdefault(key, ("trainer", steps))
+            for key, steps in counted:
+                if type(steps) is int:
+                    numbers_by_key.setdefault(key, ("trainer", steps))
+                    break
 
     return [[key, kind, number] for key, (kind, number) in numbers_by_key.items()]
 

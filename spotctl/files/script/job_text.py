@@ -457,9 +457,9 @@ def _newest(
     # In the order of their numbers: a copy of a checkpoint has new times on some stores.
     if "\\ " in path:
         # A shell splits what it reads at spaces, unless it is a variable in quotes.
-        named = f"{_NAMED}$(ls -d {path} 2>/dev/null | sort -V | sed -n '$ {{{strip}p}}') && "
-        given = argument.given('"$newest"')
-        return f"{named}${{newest:+{given}}}"
+        looks = f"{_NAMED}$(ls -d {path} 2>/dev/null | sort -V | sed -n '$ {{{strip}p}}') && "
+        quoted = argument.given('"$newest"')
+        return f"{looks}${{newest:+{quoted}}}"
     newest = f"sort -V | sed -n '$ {{{strip}s|^|{argument.given('')}|; p}}'"
     return f"$(ls -d {path} 2>/dev/null | {newest})"
 
