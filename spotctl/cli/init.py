@@ -14,23 +14,32 @@ from typer.core import TyperCommand
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
 
-_GIVEN = "spotctl.given"
+_START, _GIVEN = "spotctl.start", "spotctl.given"
+_SCRIPT = re.compile(r"\s-m\s+(?P<module>\w[\w.]*)(?=\s|$)|(?:^|\s)(?P<file>[^\s-]\S*\.py)(?=\s|$)")
+"""The script in a command line."""
+_PLAIN_START = re.compile(r"(python[0-9.]*\s+(-u\s+)?)?\S+")
 
 
 class InitCommand(TyperCommand):
-    """The command, which leaves the words behind -- to the script, and those behind the script in a
-    command line of one word: 'python train.py --lr 3'."""
+    """The command, which takes a command line of one word apart: 'torchrun train.py --lr 3'. It
+    leaves the words behind the script, and those behind --, to the script.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         end = args.index("--") if "--" in args else len(args)
-        words, given = args[:end], args[end + 1 :]
+        words, given, start = args[:end], args[end + 1 :], ""
         for number, word in enumerate(words):
-            script = re.match(r"\s*python[0-9.]*\s+(?:-u\s+)?([^\s-]\S*\.py)(?=\s|$)", word)
-            if script is not None:
-                words[number] = script[1]
-                given = [*shlex.split(word[script.end() :]), *given]
+            is_command = " " in word and not Path(word).exists()
+            for script in _SCRIPT.finditer(word) if is_command else ():
+                # Modules such as torch.distributed.run start the script that follows.
+                file = script["file"] or f"{script['module'].replace('.', '/')}.py"
+                if script["file"] or Path(file).is_file():
+                    words[number], start = file, word[: script.end()].strip()
+                    given = [*shlex.split(word[script.end() :]), *given]
+                    break
 
         ctx.meta[_GIVEN] = tuple(given)
+        ctx.meta[_START] = "" if _PLAIN_START.fullmatch(start) else start
         return super().parse_args(ctx, words)
 
 
@@ -99,7 +108,7 @@ def init(
     Example: spotctl init task.yaml job.yaml
     """
     session: Session = context.obj
-    given = context.meta[_GIVEN]
+    given, start = context.meta[_GIVEN], context.meta[_START]
     if " " in file.name and not file.exists():
         raise BadRequest(
             f"{file}: is no file; give init the script, and its arguments behind --: spotctl init "
@@ -113,7 +122,7 @@ def init(
             if word not in ALLOWABLE:
                 raise BadRequest(f"--allow {word}: is not one of {', '.join(ALLOWABLE)}")
         request = ScriptRequest(
-            file, job, trainer, force, yes or json_, try_, tuple(allow or ()), given
+            file, job, trainer, force, yes or json_, try_, tuple(allow or ()), given, start
         )
         write_script_job(session, request, json_=json_)
         return

@@ -55,7 +55,8 @@ _TRIED_SAVES = 2
 @dataclass(frozen=True, slots=True)
 class ScriptRequest:
     """A script, the job file to write, and whether to write a trainer, to write over files, to ask
-    nothing, and to try the script with what is allowed; and what it is `given` on its command line.
+    nothing, and to try the script with what is allowed; and what it is `given` on its command line,
+    after its `start`.
     """
 
     script: Path
@@ -66,6 +67,7 @@ class ScriptRequest:
     try_: bool = False
     allowed: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
+    start: str = ""
 
 
 def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -> None:
@@ -75,8 +77,9 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
     # The job runs the script in the folder of the job file, if that contains the script.
     folder = request.job.parent.resolve()
     path = request.script.resolve()
-    script = read_script(request.script, folder if path.is_relative_to(folder) else path.parent)
-    script = replace(script, typed=request.given)
+    if not path.is_relative_to(folder):
+        folder = Path.cwd() if request.start else path.parent
+    script = replace(read_script(request.script, folder), typed=request.given, start=request.start)
     check_free(request.job, force=request.force)
     answers = (
         ScriptAnswers() if request.silent or not session.in_terminal else _asked(request.script)
@@ -177,11 +180,13 @@ def _tried(
     """The script as its job runs it, and the verdict of its trial; None if it is not tried.
 
     It is tried as it is, then with its own arguments for resuming, then with the lines to change:
-    until it resumes. What was not seen to help is not proposed.
+    until it resumes. Where PyTorch does not read what it saved, PyTorch is allowed to. What was not
+    seen to help is not proposed.
     """
     from spotctl.cli.script_trial import may_try
     from spotctl.files.script.reading import outside_paths
     from spotctl.trials.seen_work import Verdict
+    from spotctl.trials.starts import ONLY_WEIGHTS
 
     asks = session.in_terminal and not request.silent
     if not (asks or request.try_):
@@ -198,18 +203,18 @@ def _tried(
         again = _trial(session, request, alone)
         if again.verdict is not Verdict.FAILED:
             plain, first, seen = alone, again, again
-    if seen.verdict is Verdict.RESUMED:
-        return replace(plain, keep=seen.keep), seen
-    if seen.verdict is Verdict.FAILED:
-        return replace(plain, seen=False), seen
+    if seen.verdict in (Verdict.RESUMED, Verdict.FAILED):
+        return replace(plain, seen=seen.verdict is Verdict.RESUMED, keep=seen.keep), seen
 
     switched = _with_switch(plain, seen)
-    changed = [replace(script, is_alone=plain.is_alone)] if script.changes else []
-    for number, way in enumerate([*switched, *changed]):
+    ways = [*switched, *([replace(script, is_alone=plain.is_alone)] if script.changes else [])]
+    for number, way in enumerate(ways):
         seen = _trial(session, request, way)
         if seen.verdict is Verdict.RESUMED:
             return replace(way, keep=seen.keep), seen
-        if number == 0 and switched and seen.verdict in (Verdict.RESTARTED, Verdict.NOT_SEEN):
+        if ONLY_WEIGHTS in seen.saw and not (way.trusts or way.changes):
+            ways.insert(number + 1, replace(way, trusts=True))
+        if way in switched[:1] and seen.verdict is not Verdict.FAILED:
             first = seen
 
     return replace(plain, seen=False), first
@@ -217,7 +222,10 @@ def _tried(
 
 def _with_switch(plain: TrainingScript, seen: Judgement) -> Sequence[TrainingScript]:
     """The script with its own argument for resuming, if it has any, from what it was seen to
-    save."""
+    save; before that as it is, if PyTorch did not read it."""
+    from spotctl.trials.starts import ONLY_WEIGHTS
+
+    trusting = [replace(plain, trusts=True)] if ONLY_WEIGHTS in seen.saw else []
     globs = seen.saved[:_TRIED_SAVES] or ([""] if plain.saves or plain.uses_tools else [])
     switched = [replace(plain, is_plain=False, saved=glob) for glob in globs]
     # What follows the script only copies its results.
@@ -225,7 +233,7 @@ def _with_switch(plain: TrainingScript, seen: Judgement) -> Sequence[TrainingScr
     ways.pop(_COPIES.split(command_of(plain, "python")[0])[0], None)
     # Of a switch, the file only says whether there is anything.
     names_it = any("| sort" in command for command in ways)
-    return [*ways.values()][: _TRIED_SAVES if names_it else 1]
+    return [*trusting, *ways.values()][: len(trusting) + (_TRIED_SAVES if names_it else 1)]
 
 
 def _trial(session: Session, request: ScriptRequest, script: TrainingScript) -> Judgement:
@@ -238,7 +246,7 @@ def _trial(session: Session, request: ScriptRequest, script: TrainingScript) -> 
         text = applied(script.source.text, script.changes)
         changed[str(script.path)] = text
         again = read_script(request.script, script.folder, text)
-        script = replace(again, typed=script.typed, is_alone=script.is_alone)
+        script = replace(again, typed=script.typed, start=script.start, is_alone=script.is_alone)
     text, missing = job_text(script, ScriptAnswers(), is_trial=True)
     if missing:
         lacking = f"its arguments {', '.join(missing)} are yours to give"
@@ -375,7 +383,8 @@ def _report(
     session: Session, script: TrainingScript, cost: str | None, seen: Judgement | None
 ) -> None:
     if seen is not None:
-        kept = f"; kept for the next machine: {', '.join(seen.keep)}" if seen.keep else ""
+        is_kept = seen.keep and script.resumes
+        kept = f"; kept for the next machine: {', '.join(seen.keep)}" if is_kept else ""
         left = f" (not {', '.join(seen.left[:_SHOWN_FILES])})" if kept and seen.left else ""
         session.say(f"{script.path} was tried here: {seen.verdict}: {seen.saw}{kept}{left}")
     if cost is None:

@@ -11,6 +11,7 @@ writes checkpoints, the job is planned with their size and time.
 """
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -50,6 +51,7 @@ from spotctl.trials.starts import (
 _ALONE_SECONDS = 10.0
 """For a command without a checkpoint, of which only a failure can be seen."""
 _PROC = Path("/proc")
+_READ_ONLY_PLACE = re.compile(r"Read-only file system: '(.+)'")
 _GRACE_SECONDS = 2.0
 _LOOK_SECONDS = 0.02
 _FIRST_SHARE, _SECOND_SHARE = 0.55, 0.8
@@ -199,11 +201,14 @@ class _CommandTrial:
         return Judgement(after.verdict, saw, self._ground.keep, left, first.saved())
 
     def _take_away(self, first: TrialStart) -> None:
-        """Keeps only the places without which a start does not go on, as far as time allows."""
-        ground = self._ground
+        """Keeps only the models that the script saves, and the places without which a start does
+        not go on, as far as time allows."""
+        ground, models = self._ground, first.models()
         for place in ground.keep if len(ground.keep) > 1 else ():
             if self._time() > self._terms.seconds:
                 return
+            if any(part.match(place.rstrip("/")) for part in models):
+                continue
             kept, before = ground.kept, ground.keep
             ground.keep = tuple(other for other in before if other != place)
             start = ground.start()
@@ -374,9 +379,11 @@ class _CommandTrial:
             start.command.end(0.0)
 
         if code not in (None, 0, SAVED_AND_ENDED):
-            if start.outside:
-                where = f"{start.outside[0]}, outside of the job's folder"
-                raise _failure(self._spec, f"status {code}, saving to {where}: {start.last_line()}")
+            places = start.outside or _READ_ONLY_PLACE.findall(start.last_line())
+            if places:
+                where = f"{places[0]}, outside of the job's folder, where a trial may not write"
+                cure = "give it another path with an argument"
+                raise BadRequest(f"{self._spec.name}: saves to {where}; {cure}")
             raise _failure(self._spec, f"status {code}: {start.last_line()}")
         if is_last:
             self._ground.watch.look(is_last=True)

@@ -33,8 +33,11 @@ _LIBRARIES = (
     "/keras/",
     "/torchtitan/",
     "/ignite/",
+    "/torchnet/",
 )
 """Libraries whose loops are as good as the script's own."""
+_STEPS = ("global_step", "iteration")
+"""Names under which their trainers count steps."""
 
 _TO_PATH, _TO_FILE, _OPENS = "to a path", "to an open file", "opens its file"
 _SAVING = {
@@ -68,7 +71,7 @@ _WEIGHTS = 8
 _MAX_ARRAYS, _MAX_NESTED = 24, 6
 """The arrays of fractions that are looked at in what is saved, and how deep they may be in it."""
 
-_DEPTH = 60
+_DEPTH, END = 60, " ends"
 _loops: dict[str, list[Any]] = {}
 _MAX_RESTS, REST_SECONDS = 20, 0.3
 """After a save the script rests, so that a copy of it can be made; slow scripts and fast ones are
@@ -114,49 +117,72 @@ def _path_of(node: ast.AST) -> tuple[str, ...]:
     return (node.id, *reversed(parts)) if isinstance(node, ast.Name) else ()
 
 
-def _names_in(test: ast.AST) -> list[tuple[str, ...]]:
-    """The values that a condition compares, such as `step` in `step >= limit`."""
-    compared: list[tuple[str, ...]] = []
+def _names_in(test: ast.AST) -> list[tuple[tuple[str, ...], ast.AST]]:
+    """The values that a condition compares, such as `step` in `step >= limit`, or `step + begun`,
+    which has the name of its first part.
+    """
+    compared: list[tuple[tuple[str, ...], ast.AST]] = []
     for compare in ast.walk(test):
         if isinstance(compare, ast.Compare):
             for side in (compare.left, *compare.comparators):
-                path = _path_of(side)
+                path = _path_of(side.left if isinstance(side, ast.BinOp) else side)
                 if path:
-                    compared.append(path)
+                    compared.append((path, side))
     return compared
 
 
-def _described_loop(loop: Any) -> list[tuple[str, tuple[str, ...]]]:
-    """Kinds and paths of what says where a loop stands: its target, what ends it, and what it
-    counts.
+def _described_loop(loop: Any) -> list[tuple[str, tuple[str, ...], ast.AST]]:
+    """Kinds, paths and values of what says where a loop stands: its target, what ends it, and what
+    it counts.
     """
-    parts: list[tuple[str, tuple[str, ...]]] = []
+    parts: list[tuple[str, tuple[str, ...], ast.AST]] = []
     if isinstance(loop, (ast.For, ast.AsyncFor)):
         targets = [node for node in ast.walk(loop.target) if isinstance(node, ast.Name)]
-        parts += [("for", (target.id,)) for target in targets]
+        parts += [("for", (target.id,), target) for target in targets]
     else:
-        parts += [("bound", path) for path in _names_in(loop.test)]
+        parts += [("bound", *compared) for compared in _names_in(loop.test)]
 
     for node in ast.walk(loop):
         if isinstance(node, ast.If) and any(
             isinstance(each, (ast.Break, ast.Return)) for each in node.body
         ):
-            parts += [("bound", path) for path in _names_in(node.test)]
+            parts += [("bound", *compared) for compared in _names_in(node.test)]
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
-            parts.append(("count", _path_of(node.target)))
+            parts.append(("count", _path_of(node.target), node.target))
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
             target = _path_of(node.targets[0])
             if target and target == _path_of(node.value.left):
-                parts.append(("count", target))
+                parts.append(("count", target, node.targets[0]))
 
     # What ends a loop is usually counted in it as well.
-    known = [(kind, path) for kind, path in dict.fromkeys(parts) if path]
+    known = [part for part in parts if part[1]]
     bounds = [part for part in known if part[0] != "count"]
     return bounds + [part for part in known if part[0] == "count"]
 
 
+def _end_of(loop: Any) -> Any:
+    """The expression at which a loop over a range of numbers ends; None for any other loop."""
+    call: Any = getattr(loop, "iter", None)
+    is_range = isinstance(call, ast.Call) and getattr(call.func, "id", "") == "range"
+    is_plain = is_range and isinstance(loop.target, ast.Name) and 0 < len(call.args) < 3
+    return call.args[-1] if is_plain else None
+
+
+def _computed(frame: Any, node: Any) -> int | None:
+    """The whole number that a sum or a difference of known ones is."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        left, right = _computed(frame, node.left), _computed(frame, node.right)
+        if left is None or right is None:
+            return None
+        return left + right if isinstance(node.op, ast.Add) else left - right
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    path = _path_of(node)
+    return _value(frame, path) if path else None
+
+
 def _loops_of(file: str) -> list[Any]:
-    """The loops of a file: first and last line, and what says where each stands."""
+    """The loops of a file: first and last line, what says where each stands, and where it ends."""
     if file not in _loops:
         _loops[file] = []
         try:
@@ -166,7 +192,8 @@ def _loops_of(file: str) -> list[Any]:
             return []
         for node in ast.walk(tree):
             if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
-                _loops[file].append((node.lineno, node.body[-1].end_lineno, _described_loop(node)))
+                lines, end = (node.lineno, node.body[-1].end_lineno), _end_of(node)
+                _loops[file].append((*lines, _described_loop(node), end))
     return _loops[file]
 
 
@@ -210,21 +237,25 @@ def _position() -> list[Any]:
     for frame, file, name in _frames():
         where = name + ":" + frame.f_code.co_name + ":"
         inside = [loop for loop in _loops_of(file) if loop[0] <= frame.f_lineno <= loop[1]]
-        for first, _, parts in sorted(inside):
-            numbers = [(kind, path, _value(frame, path)) for kind, path in parts]
+        for first, _, parts, end in sorted(inside, key=lambda loop: loop[:2]):
+            numbers = [(kind, path, _computed(frame, node)) for kind, path, node in parts]
             numbers = [each for each in numbers if each[2] is not None]
             for kind, path, number in numbers:
                 numbers_by_key.setdefault(where + "".join(path), (kind, number or 0))
+            until = _computed(frame, end)
+            if until is not None:
+                numbers_by_key.setdefault(where + parts[0][1][0] + END, ("end", until))
             if all(kind == "count" for kind, _, _ in numbers):
                 numbers_by_key.setdefault(where + str(first), ("open", 0))
         if not file.startswith(tuple(_ROOTS)):
             # The steps that a trainer of a library counts over all of its loops.
             me = frame.f_locals.get("self")
             own = getattr(me, "__dict__", {})
-            for holder in (me, own.get("state"), own.get("trainer")):
-                steps = getattr(holder, "global_step", None)
+            holders = (me, own.get("state"), own.get("trainer"))
+            counted = [(key, getattr(each, key, None)) for key in _STEPS for each in holders]
+            for key, steps in counted:
                 if type(steps) is int:
-                    numbers_by_key.setdefault("global_step", ("trainer", steps))
+                    numbers_by_key.setdefault(key, ("trainer", steps))
                     break
 
     return [[key, kind, number] for key, (kind, number) in numbers_by_key.items()]

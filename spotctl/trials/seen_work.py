@@ -21,7 +21,7 @@ from math import dist
 from operator import attrgetter
 from pathlib import Path
 
-from spotctl.trials.script_watch import REST_SECONDS
+from spotctl.trials.script_watch import END, REST_SECONDS
 
 _SAME_WEIGHTS = 0.3
 """Weights are those of a save if they are so much nearer to it than the first weights of the
@@ -50,7 +50,8 @@ class WorkMark:
     stood.
 
     `position` maps each number of a loop to its kind and value: `for`, `bound` (ends the loop),
-    `count`, `trainer` (steps of a library), or `open` for a loop without a number. The weights of a
+    `count`, `trainer` (steps of a library), `end` (where a range ends), or `open` for a loop without
+    a number. The weights of a
     save are some of the numbers that it writes, where they are seen.
     """
 
@@ -347,7 +348,14 @@ def _by_numbers(
     at = _place(start, numbers)
     repeated = sum(_place(mark, numbers) >= at for mark in done)
     if not repeated:
-        return Judgement(Verdict.RESUMED, f"continued at {here}")
+        # A range may begin with what was loaded, and be as long as before.
+        key = next(iter(start.position))
+        before, now = (mark.position.get(key + END, ("end", 0))[1] for mark in (done[-1], start))
+        went_on = abs(at[0] - _place(begun[0], numbers)[0])
+        verdict, saw = Verdict.RESUMED, f"continued at {here}"
+        if key == numbers[0][0] and 0 < went_on <= now - before:
+            verdict, saw = Verdict.RESTARTED, f"{saw}, but goes on to {now}, before to {before}"
+        return Judgement(verdict, saw)
 
     outermost = numbers[:1]
     within = len(numbers) > 1 or any(kind == "open" for kind, _ in start.position.values())
@@ -368,7 +376,8 @@ def _by_numbers(
             Verdict.RESTARTED, f"began again at {here}{loaded}; it had saved at {last}"
         )
     if here == last:
-        return Judgement(Verdict.RESTARTED, f"repeated {here}, which it had saved")
+        cure = "; save the number of the next one" if has_weights else ""
+        return Judgement(Verdict.RESTARTED, f"repeated {here}, which it had saved{cure}")
 
     return Judgement(Verdict.RESTARTED, f"went back to {here}, although it had saved at {last}")
 

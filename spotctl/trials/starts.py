@@ -61,6 +61,8 @@ _ERROR = re.compile(r"(\[rank\d+\]: )?[\w.]*(Error|Exception)\b(?<!ChildFailedEr
 """The line that says why a Python program failed, also where its launcher says more behind it."""
 _FRAME, _COLOURS = re.compile(r'File "(.+)", line (\d+), in '), re.compile(r"\x1b\[[\d;]*m")
 _LONGEST_QUOTE = 300
+ONLY_WEIGHTS = "torch.load reads only weights"
+"""Said of a script that fails to load what it saved, since PyTorch 2.6."""
 _HERE = "127.0.0.1"
 
 
@@ -316,7 +318,9 @@ class TrialStart:
             self.copies += 1
             self.first_copy = min(self.first_copy, now)
 
-        newest = max(self._sync.copied, key=itemgetter(2))[0].removeprefix(f"{KEPT}/")
+        logs = (*script_watch.NO_SAVES, *self._ground.logs)
+        by_time = sorted(self._sync.copied, key=lambda file: (not file[0].endswith(logs), file[2]))
+        newest = by_time[-1][0].removeprefix(f"{KEPT}/")
         self._kept = (saves[-1].at if saves else written, newest)
         self._ground.kept = (self.marks, *self._kept)
 
@@ -366,6 +370,14 @@ class TrialStart:
         others = [glob for glob in globs if glob not in best]
         return tuple(dict.fromkeys([*several, *others, *folders, *best]))
 
+    def models(self) -> set[Path]:
+        """The files of the job's folder to which it saved weights while it worked, and the folders
+        above them."""
+        marks = [mark for mark in self.marks if is_progress(mark) and mark.weights]
+        files = [Path(mark.path) for mark in marks if mark.path.startswith(f"{self.folder}/")]
+        below = [file.relative_to(self.folder) for file in files]
+        return {part for file in below for part in (file, *file.parents[:-1])}
+
     def changed_file(self) -> str:
         """The newest file of the job's folder that was changed since the start; logs do not
         count."""
@@ -389,6 +401,6 @@ class TrialStart:
         own = [place for place in _FRAME.findall(text) if place[0].startswith(str(self.folder))]
         if "UnpicklingError" in said and "weights_only" in text and own:
             where = f"{Path(own[-1][0]).relative_to(self.folder)}:{own[-1][1]}"
-            said = f"{where}: torch.load reads only weights; add weights_only=False on that line"
+            said = f"{where}: {ONLY_WEIGHTS}; add weights_only=False on that line"
         spec = self._ground.spec
         return hidden(said.replace(str(self.folder), str(spec.workdir)), secrets_of(spec).values())

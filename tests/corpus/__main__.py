@@ -1,6 +1,6 @@
 """Does `spotctl init --try` keep its promises for a folder of training scripts?
 
-    python -m tests.corpus FOLDER [--only NAME...] [--results FILE]
+    python -m tests.corpus FOLDER [--only NAME...] [--results FILE] [--launch [--busy NUMBER]]
 
 FOLDER holds the scripts, with tiny stand-ins for their data and for modules that are not installed,
 and `cases.toml`, a table for each script:
@@ -19,7 +19,8 @@ For each, `init --try` is run on a copy of the folder, and again with the lines 
 `oracle`, which shares no code with it, then runs the script undisturbed and with two kills. Promised
 falsely is a script that was said to resume, and whose killed run computes as long as from the
 beginning, or ends elsewhere. With `--results`, what was found is added to a file, and what it has is
-not tried again.
+not tried again. With `--launch`, the job of each script that resumes is launched on the local market,
+where it is evicted, and ends as the oracle says; `--busy` loops take the computer's time meanwhile.
 """
 
 from __future__ import annotations
@@ -133,6 +134,46 @@ def try_case(case: Case) -> Tried:
         return Tried(case.name, case.repository, case.loads, tried["verdict"], *facts, run)
 
 
+def launched(case: Case, tried: Tried, busy: int) -> str:
+    """How the job of a script that resumes ends on the local market, and how often it was evicted."""
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch, "work")
+        shutil.copytree(case.folder, folder)
+        spec = {**JOB, "name": case.name, "run": tried.run}
+        spec["checkpoint"] = {"path": "stored-checkpoints", "keep": list(tried.kept)}
+        (folder / "job.yaml").write_text(yaml.safe_dump(spec))
+        env = case.environment(SPOTCTL_HOME=str(Path(scratch, "home")), **JOB["env"])
+        oracle = KilledTwice(case.folder, spec, env, Path(scratch), case.final)
+        loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
+        ended = subprocess.run(
+            [sys.executable, "-m", "spotctl", "launch", "job.yaml", "--yes", "--json"],
+            cwd=folder,
+            env=oracle.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for loop in loops:
+            loop.kill()
+        if ended.returncode:
+            return f"failed with status {ended.returncode}: {ended.stderr.strip()[-300:]}"
+        evictions = json.loads(ended.stdout)["evictions"]
+        return f"{oracle.ending_elsewhere(folder / 'results')}, after {evictions} evictions"
+
+
+JOB: dict[str, Any] = {
+    "kind": "command",
+    "outputs": {"model": "results"},
+    "hours": "6h",
+    "budget": "25 USD",
+    "resources": {"clouds": ["local"], "types": ["c4.2xlarge"]},
+    "env": {"OMP_NUM_THREADS": "1"},
+    "strategy": "proteus",
+    "local": {"speed": 500, "start": "2026-01-24T01:10:00Z", "warning": "5m"},
+}
+"""The job of a script on the local market, which evicts it within a minute."""
+
+
 def apply(changes: Iterable[Mapping[str, Any]], script: Path) -> None:
     """Changes the lines of a script, from the last."""
     lines = script.read_text().splitlines()
@@ -147,6 +188,8 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--results", type=Path)
+    parser.add_argument("--launch", action="store_true")
+    parser.add_argument("--busy", type=int, default=0)
     asked = parser.parse_args()
     known = dict[str, Tried]()
     if asked.results is not None and asked.results.is_file():
@@ -162,6 +205,9 @@ def main() -> int:
         if asked.results is not None and case.name not in known:
             with asked.results.open("a") as kept:
                 kept.write(json.dumps(asdict(tried)) + "\n")
+        if asked.launch:
+            print(f"{tried.name}: {launched(case, tried, asked.busy)}", flush=True)
+            continue
         keeps = f", keeps {', '.join(tried.kept)}" if tried.kept else ""
         ends = f"; {'PROMISED FALSELY: ' if tried.is_false else ''}{tried.ending}"
         lines = f" with {tried.changes} changed lines" if tried.changes else ""

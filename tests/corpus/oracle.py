@@ -131,6 +131,26 @@ class KilledTwice:
         chance = _apart(self._ended(quiet), self._ended(other))
         return Ending.AS_NEAR if apart <= _AS_NEAR * chance else Ending.ELSEWHERE
 
+    def ending_elsewhere(self, results: Path) -> Ending:
+        """How a run ended that was evicted on other machines, and left its results in a folder."""
+        quiet, other = self._copy("quiet"), self._copy("other")
+        self._run(quiet)
+        self._environment["CORPUS_OTHER"] = "1"
+        self._run(other)
+        here, by_chance = self._ended(quiet), self._ended(other)
+        self._final = f"**/{Path(self._final).name}"
+        there = self._ended(results)
+        if there is None:
+            return Ending.FAILED
+        apart, chance = _apart(here, there), _apart(here, by_chance)
+        near = Ending.AS_NEAR if apart <= _AS_NEAR * chance else Ending.ELSEWHERE
+        return Ending.SAME if apart == 0.0 else near
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables of a start, with the same random numbers in each."""
+        return self._environment
+
     def _copy(self, name: str, before: Path | None = None) -> Path:
         """A new copy of the folder, with what is kept of an earlier start."""
         after = self._scratch / name

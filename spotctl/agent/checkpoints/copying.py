@@ -52,7 +52,7 @@ class CheckpointSync:
         self.copied: FolderListing = ()
         """The files of the newest copy."""
         self._blobs: dict[tuple[str, int, int, int], str] = {}
-        """Where the files of this start's newest copy are stored."""
+        """Where the files of the node's newest copy are stored, if it keeps places."""
         self._seen: FolderListing = ()
         self._copied_at = time.monotonic()
         self._every = inf
@@ -72,6 +72,8 @@ class CheckpointSync:
             1 if own is None else own.number // _NUMBERS_PER_START + 1
         ) * _NUMBERS_PER_START
         self.copied = self._seen = self._listing()
+        stored = self._own.restored if self._kept.places and own else {}
+        self._blobs = {file: stored[file[0]] for file in self.copied if file[0] in stored}
         self._set_interval(self._policy.cost if restored is None else restored.seconds)
 
         return restored
@@ -115,7 +117,8 @@ class CheckpointSync:
         files = [file for file in now if file[0] not in unfinished]
         # Of what is being written, the version before stays.
         before = {file: blob for file, blob in self._blobs.items() if file[0] in unfinished}
-        if not _counted(files) or {*files, *before} == set(self.copied):
+        has_lost = {name for name, *_ in self.copied} & unfinished - {name for name, *_ in before}
+        if has_lost or not _counted(files) or {*files, *before} == set(self.copied):
             return False
 
         try:

@@ -64,6 +64,8 @@ class StoredCheckpoints:
 
     def __init__(self, path: str, rank: int, who: StoreIdentity = MACHINE) -> None:
         self._path, self._node = path, OTHER_NODE.format(rank=rank)
+        self.restored: Mapping[str, str] = {}
+        """Where the files of the checkpoint that was restored are stored, by their names."""
         with _as_bad_checkpoint(path):
             self._store = store_at(path, who)
 
@@ -154,6 +156,7 @@ class StoredCheckpoints:
 
                         for name, target in values["links"].items():
                             (new / name).symlink_to(target)
+                    self.restored = dict(zip(names, values["blobs"], strict=True))
                     return record
             except Unrecoverable as error:
                 if is_temporary(error):

@@ -110,7 +110,8 @@ def listing(folder: Path, *, unfinished: bool = False) -> FolderListing:
                         raise
                     continue
                 if not is_own or not stat.S_ISREG(status.st_mode):
-                    if path not in _LEFT_OUT:
+                    # A trial only counts what is unfinished.
+                    if not unfinished and path not in _LEFT_OUT:
                         _LEFT_OUT.add(path)
                         why = "it is no file, or a link out of its folder; copy the file there"
                         sys.stderr.write(f"spotctl: {path} is not copied: {why}\n")

@@ -46,12 +46,15 @@ class Argument:
 def arguments_of(source: ScriptSource) -> dict[str, Argument]:
     """All arguments by their names, in the order of the script; the first definition counts."""
     arguments: dict[str, Argument] = {}
-    # Many scripts have the arguments in a module of their own.
+    # Many scripts have the arguments in a module of their own. Those of a module that can be run
+    # itself are others.
     declared = [*_declared(source)]
     for node in nodes_of(ast.ImportFrom, source.tree):
         path = source.path.parent / f"{(node.module or '').replace('.', '/')}.py"
         with suppress(BadRequest):
-            declared += _declared(read_source(path)) if path.is_file() else ()
+            module = read_source(path) if path.is_file() else None
+            if module is not None and not re.search(r"^if __name__ ==", module.text, re.MULTILINE):
+                declared += _declared(module)
 
     for argument in (
         *declared,

@@ -16,6 +16,7 @@ from spotctl.files.job.forms import JOB_NAME
 from spotctl.files.script.arguments import Argument
 from spotctl.files.script.places import GIVEN, Head, SaveCall, ScriptPlace
 from spotctl.files.script.reading import RESUMING, UNFINISHED, TrainingScript
+from spotctl.files.script.source import nodes_of
 from spotctl.home.cloud import cloud_of
 
 LOCAL = "local"
@@ -38,8 +39,10 @@ _PLAIN_LINE = re.compile(r"[\w~](?:(?!: | #).)*")
 _PLAIN_WORD = re.compile(r"[\w/.~][\w/.~:@+-]*")
 """A path that may stand between braces."""
 _RANKS = re.compile(
-    r"[\"']LOCAL_RANK[\"']|[\"']WORLD_SIZE[\"']|\bimport deepspeed\b|\bimport torchtitan\b|\bfrom torchtitan"
+    r"[\"'](LOCAL_RANK|RANK|WORLD_SIZE)[\"']|init_process_group\((?![^)]*(init_method|rank))"
+    r"|\bimport deepspeed\b|\bimport torchtitan\b|\bfrom torchtitan"
 )
+"""Scripts that a launcher of ranks starts."""
 
 _WRITES = re.compile(r"(^|_)(out|output|save|log|ckpt|checkpoint|results?|work|run|exp)s?(_|$|dir)")
 
@@ -138,6 +141,7 @@ def command_of(
     positional = [argument for argument in script.arguments.values() if argument.is_positional]
     options = [argument for argument in script.arguments.values() if not argument.is_positional]
     words, variables = [shlex.quote(word) for word in script.typed], list[str]()
+    variables += ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"] if script.trusts else []
     for argument in (*positional, *options):
         if argument.name in given:
             place = variables if argument.is_variable else words
@@ -146,16 +150,31 @@ def command_of(
         for argument, resuming in _resumption(script, given | dict.fromkeys(typed, "")):
             (variables if argument.is_variable else words).append(resuming)
 
-    start = ["env", *variables] if variables else []
-    start.append(python)
-    if _RANKS.search(script.source.text) and not script.is_alone:
-        start.append("-m torch.distributed.run --standalone")
-        start.append("--nproc-per-node=$SPOTCTL_NPROC_PER_NODE")
-    command = " ".join([*start, shlex.quote(str(script.path)), *words])
-    text = " && ".join([command, *_copies(script)])
+    text = " && ".join([_started(script, python, variables, words), *_copies(script)])
     missing = [given[name] for name in required if given.get(name) == name.upper()]
 
     return text, data, tuple(missing)
+
+
+def _started(script: TrainingScript, python: str, variables: list[str], words: list[str]) -> str:
+    """The command that starts a script with variables and words."""
+    start = script.start
+    if not start:
+        # Only as a module, a part of a package can import the other parts.
+        relative = any(each.level for each in nodes_of(ast.ImportFrom, script.source.tree))
+        module = ".".join(script.path.with_suffix("").parts)
+        target = f"-m {module}" if relative else shlex.quote(str(script.path))
+        ranks = ""
+        if _RANKS.search(script.source.text) and not script.is_alone:
+            ranks = (
+                "-m torch.distributed.run --standalone --nproc-per-node=$SPOTCTL_NPROC_PER_NODE "
+            )
+        start = f"{python} {ranks}{target}"
+
+    text = " ".join(["env", *variables, start, *words] if variables else [start, *words])
+    for named in re.findall(rf"{_NAMED}.*?\) && ", text):
+        text = f"{named}{text.replace(named, '')}"
+    return text
 
 
 def _data_of(script: TrainingScript) -> dict[str, str]:
@@ -204,6 +223,8 @@ def _setup_and_run(script: TrainingScript, command: str, answers: ScriptAnswers)
         here = "on a cloud; local machines use what is installed here"
         yield f"# setup: pip install {install} # {here}"
 
+    if script.trusts:
+        yield "# The script's checkpoints are more than weights, which PyTorch reads only if it may:"
     yield f"run: {command}"
 
     known = []
@@ -354,6 +375,10 @@ _NEWEST, _ON = ("latest", "last", "auto", "resume"), ("1", "true", "True", "yes"
 do."""
 
 
+_NAMED = "newest="
+"""The beginning of a command that names its newest checkpoint before the script starts."""
+
+
 def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tuple[Argument, str]]:
     """The argument from which the script resumes, and the words that give it if there is a
     checkpoint.
@@ -363,7 +388,11 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
     first = _PLAIN.sub(r"\\\1", script.saved) or first
     is_given = set[bool]()
     # Other checkpoints are often those of another training, from which it begins.
-    ranked = sorted(script.arguments.values(), key=lambda each: "resum" not in each.name.lower())
+    says = {
+        each.name: "resum" in " ".join((each.name.lower(), *script.compared(each.name)))
+        for each in script.arguments.values()
+    }
+    ranked = sorted(script.arguments.values(), key=lambda each: not says[each.name])
     for argument in ranked:
         is_asked_for = RESUMING.search(argument.name.lower()) and argument.default is not True
         if argument.name in given or not is_asked_for:
@@ -426,6 +455,11 @@ def _newest(
         path = _PLAIN.sub(r"\\\1", script.saved)
         strip = strip if script.saved.endswith(inner) else ""
     # In the order of their numbers: a copy of a checkpoint has new times on some stores.
+    if "\\ " in path:
+        # A shell splits what it reads at spaces, unless it is a variable in quotes.
+        looks = f"{_NAMED}$(ls -d {path} 2>/dev/null | sort -V | sed -n '$ {{{strip}p}}') && "
+        quoted = argument.given('"$newest"')
+        return f"{looks}${{newest:+{quoted}}}"
     newest = f"sort -V | sed -n '$ {{{strip}s|^|{argument.given('')}|; p}}'"
     return f"$(ls -d {path} 2>/dev/null | {newest})"
 
@@ -462,7 +496,6 @@ def _copies(script: TrainingScript) -> Iterator[str]:
         if script.keep:
             places = (_PLAIN.sub(r"\\\1", place) for place in script.keep)
             copy = f"cp -r {' '.join(places)} {RESULTS}"
-            is_certain = script.is_plain or len(script.keep) == 1
-            yield copy if is_certain else f"{{ {copy} || true; }}"
+            yield copy if len(script.keep) == 1 else f"{{ {copy} || true; }}"
         elif not script.is_plain or not script.typed:
             yield f"cp -r {CHECKPOINTS}/. {RESULTS}"

@@ -78,6 +78,10 @@ class TrainingScript:
     """Whether it is one process without a launcher of ranks, although it may be several."""
     typed: tuple[str, ...] = ()
     """The words that the user gives it."""
+    start: str = ""
+    """The user's command up to the script; empty if Python runs it."""
+    trusts: bool = False
+    """Whether PyTorch may read whatever the script itself has saved, and not only weights."""
     saved: str = ""
     """A glob of the files in its folder that a trial saw it save, and that it may resume from."""
 

@@ -152,7 +152,12 @@ class TrainerText:
         changed: ast.stmt = Lengths().visit(copy.deepcopy(statement))
         if measured.per_step > 1 and names_set([statement]) & names_in([self._training.loader]):
             _enlarge_batches(changed, measured.per_step)
-        if isinstance(changed, ast.Assign) and _parses_arguments(changed.value, self._script):
+        # By itself, or in a function of the script's.
+        called = getattr(getattr(changed, "value", None), "func", None)
+        functions = self._script.source.functions
+        within = [functions.get(getattr(called, "id", ""), called)] if called is not None else []
+        parses = any(node.attr == "parse_args" for node in nodes_of(ast.Attribute, *within))
+        if isinstance(changed, ast.Assign) and parses:
             given = [
                 ast.keyword(name, ast.Constant(value)) for name, value in measured.arguments.items()
             ]
@@ -325,16 +330,6 @@ class TrainerText:
                     # The script sums this many gradients; the trainer takes their mean.
                     node.value = ast.BinOp(node.value, ast.Mult(), ast.Constant(times))
             yield from textwrap.indent(ast.unparse(statement), "    ").splitlines()
-
-
-def _parses_arguments(value: ast.expr, script: TrainingScript) -> bool:
-    match value:
-        case ast.Call(ast.Attribute(attr=method)):
-            return method == "parse_args"
-        case ast.Call(ast.Name(name)) if name in script.source.functions:
-            inside = nodes_of(ast.Attribute, script.source.functions[name])
-            return any(node.attr == "parse_args" for node in inside)
-    return False
 
 
 def _enlarge_batches(statement: ast.AST, times: int) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from spotctl.files.job.programs import Command
 from spotctl.files.job.reader import load, loads, schema
 from spotctl.files.job.spec import Range
 from tests.spotctl.approvals import Approved
@@ -69,15 +70,57 @@ class TestInit:
         }
 
 
-@pytest.mark.parametrize("words", [["train.py", "--", "--lr", "3"], ["python train.py --lr 3"]])
-def test_a_scripts_arguments_become_part_of_its_command(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+PACKAGE = {
+    "parts/__init__.py": "",
+    "parts/train.py": "from .data import x\n",
+    "parts/data.py": "x = 1",
+}
+
+
+@pytest.mark.parametrize(
+    ("typed", "run"),
+    [
+        (["train.py", "j.yaml", "--", "--lr", "3"], "python train.py --lr 3"),
+        (["python train.py --lr 3", "j.yaml"], "python train.py --lr 3"),
+        (["train.py --lr 3", "j.yaml"], "python train.py --lr 3"),
+        (["torchrun -n 2 train.py --lr 3", "j.yaml"], "torchrun -n 2 train.py --lr 3"),
+        (["A=1 python -u train.py", "j.yaml", "--", "--lr", "3"], "A=1 python -u train.py --lr 3"),
+        (["python -m parts.train --lr 3", "j.yaml"], "python -m parts.train --lr 3"),
+        (["parts/train.py", "j.yaml", "--", "--lr", "3"], "python -m parts.train --lr 3"),
+        (["my train.py", "j.yaml", "--", "--lr", "3"], "python 'my train.py' --lr 3"),
+    ],
+)
+def test_a_script_is_started_as_it_is_typed(
+    typed: list[str], run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text("import sys\nprint(sys.argv)\n")
-    first, *others = words
-    assert spotctl("init", first, "j.yaml", "--yes", *others).code == 0
-    assert "train.py --lr 3" in Path("j.yaml").read_text()
+    Path("parts").mkdir()
+    script = "import sys\nprint(sys.argv)\n"
+    for name, text in {"train.py": script, "my train.py": script, **PACKAGE}.items():
+        Path(name).write_text(text)
+    ended = spotctl("init", *typed[:2], "--yes", *typed[2:])
+    assert ended.code == 0, ended.err
+    assert load(Path("j.yaml")).program == Command(run)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_rank"),
+    [
+        ("import os\nrank = os.environ['RANK']\n", True),
+        ("import torch\ntorch.distributed.init_process_group('gloo')\n", True),
+        (
+            "import torch\ntorch.distributed.init_process_group(\n'gloo', rank=0, world_size=1)\n",
+            False,
+        ),
+    ],
+)
+def test_a_script_that_is_a_rank_gets_a_launcher(
+    text: str, is_rank: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(text)
+    assert spotctl("init", "train.py", "j.yaml", "--yes").code == 0
+    assert ("run: python -m torch.distributed.run" in Path("j.yaml").read_text()) == is_rank
 
 
 def test_a_command_without_a_script_is_refused(

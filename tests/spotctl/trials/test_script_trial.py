@@ -39,6 +39,7 @@ for epoch in range(begin, 3000):
         {more}
 """
 LOADS = "model, begin = pickle.load(open(path, 'rb'))"
+BEST = "pickle.dump(model, open(f'best-{epoch}.pkl', 'wb'))"
 SAMPLE = "os.makedirs('samples', exist_ok=True); open(f'samples/{epoch}.bin', 'wb').write(bytes(9))"
 
 
@@ -70,8 +71,9 @@ def job() -> Command:
         ("checkpoints/latest.pkl", "", ["checkpoints/"]),
         ("model.pkl", "print(epoch, file=open('metrics.csv', 'a'))", ["model.pkl"]),
         ("runs/one/state.pkl", SAMPLE, ["runs/"]),
+        ("runs/one/state.pkl", BEST, ["best-*.pkl", "runs/"]),
     ],
-    ids=["a folder", "a file beside a log", "samples that nothing reads"],
+    ids=["a folder", "a file beside a log", "samples that nothing reads", "models, too"],
 )
 def test_a_script_resumes_unchanged_with_what_it_needs(
     out: str, more: str, keep: list[str]
@@ -137,11 +139,19 @@ def test_a_script_that_fails_by_itself_gets_no_checkpoint_and_a_status() -> None
 
 
 def test_a_place_outside_of_the_folder_is_named_and_not_seen_unless_an_argument_moves_it() -> None:
-    script(out="/var/tmp/spotctl-test/state.pkl")
-    _, about = tried()
-    assert about["tried"]["verdict"] in ("failed", "not seen"), about
-    assert "/var/tmp/spotctl-test" in about["tried"]["saw"]
+    place = "/var/tmp/spotctl-test/state.pkl"
+    script(out=place)
+    text = Path("train.py").read_text()
+    Path("train.py").write_text(text.replace("os.path.expanduser(given.out)", repr(place)))
+    ended, about = tried()
+    assert (ended.code, about["tried"]["verdict"]) == (0, "not seen"), about
+    assert "saves to /var/tmp/spotctl-test" in about["tried"]["saw"]
     assert (about["resumes"], about["changes"], job().checkpoint) == (None, [], None)
+
+    Path("train.py").write_text(text)
+    _, about = tried("--force")
+    assert about["tried"]["verdict"] == "resumed", about
+    assert '--out "$SPOTCTL_CHECKPOINT_DIR"/state.pkl' in job().run
     _, about = tried("--force", "--", "--out", "state.pkl")
     assert (about["tried"]["verdict"], about["tried"]["keep"]) == ("resumed", ["state.pkl"])
 
@@ -237,14 +247,24 @@ def test_saves_in_a_process_are_those_of_the_step_that_they_were_taken_at(way: s
     assert about["tried"]["verdict"] == "resumed", about
 
 
-def test_a_path_to_resume_from_is_that_of_what_a_script_was_seen_to_save() -> None:
-    Path("train.py").write_text(f"from states import kept, restored\n{DATED}")
+@pytest.mark.parametrize(
+    ("saved", "begins"),
+    [
+        ("saved", "python train.py $(ls -d saved/run-*/epoch-*.pkl 2>/dev/null | sort -V"),
+        ("my saves", r"newest=$(ls -d my\ saves/run-*/epoch-*.pkl 2>/dev/null | sort -V"),
+    ],
+    ids=["a word", "a path with a space"],
+)
+def test_a_path_to_resume_from_is_that_of_what_a_script_was_seen_to_save(
+    saved: str, begins: str
+) -> None:
+    text = DATED.replace("saved/", f"{saved}/")
+    Path("train.py").write_text(f"from states import kept, restored\n{text}")
     Path("states.py").write_text(STATES)
     _, about = tried()
     assert about["tried"]["verdict"] == "resumed", about
-    assert (about["tried"]["keep"], about["changes"]) == (["saved/"], [])
-    newest = "ls -d saved/run-*/epoch-*.pkl 2>/dev/null | sort -V"
-    assert job().run.startswith(f"python train.py $({newest}"), job().run
+    assert (about["tried"]["keep"], about["changes"]) == ([f"{saved}/"], [])
+    assert job().run.startswith(begins), job().run
 
 
 def test_a_script_that_fails_as_a_rank_of_several_is_tried_alone() -> None:
@@ -262,6 +282,7 @@ WORDS = """
 import os, pickle, random, sys, time
 
 out = "out"
+load_checkpoint = ""
 init_from = "scratch"
 exec(open("words.py").read())
 os.makedirs(out, exist_ok=True)
@@ -323,6 +344,37 @@ def test_a_load_that_takes_only_weights_is_named_with_its_line_and_its_cure() ->
     )
     cure = "torch.load reads only weights; add weights_only=False on that line"
     assert about["tried"]["saw"].endswith(f"failed with status 1: train.py:{line}: {cure}")
+
+
+TRUSTED = """
+import os, torch
+
+class Seen:
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+model, begin = torch.nn.Linear(20, 1), 0
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+if os.path.exists("state.pt"):
+    state = torch.load("state.pt")
+    model.load_state_dict(state["model"])
+    begin = state["seen"].epoch + 1
+for epoch in range(begin, 3000):
+    for _ in range(20):
+        optimizer.zero_grad()
+        model(torch.randn(64, 20)).square().mean().backward()
+        optimizer.step()
+    torch.save({"model": model.state_dict(), "seen": Seen(epoch)}, "state.pt")
+"""
+
+
+def test_pytorch_may_read_what_a_script_itself_has_saved() -> None:
+    pytest.importorskip("torch")
+    Path("train.py").write_text(TRUSTED)
+    _, about = tried()
+    assert about["tried"]["verdict"] == "resumed", about
+    assert (about["resumes"], about["changes"]) == (True, [])
+    assert job().run.startswith("env TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 python train.py")
 
 
 FOLDERS = """

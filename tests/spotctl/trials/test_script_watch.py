@@ -104,3 +104,42 @@ def test_weights_are_seen_where_pytorch_saves_to_an_open_file(tmp_path: Path) ->
     assert [(Path(mark["path"]).name, mark["weights"]) for mark in states] == [
         ("state.bin", [1.0, 1.0])
     ]
+
+
+ENGINE = """
+from types import SimpleNamespace
+
+class Engine:
+    def __init__(self, update):
+        self.update, self.state = update, SimpleNamespace(iteration=0)
+
+    def run(self):
+        while True:
+            self.state.iteration += 1
+            self.update(self.state.iteration)
+            if self.state.iteration == 2:
+                break
+"""
+
+
+def test_what_a_library_counts_tells_where_a_training_stands(tmp_path: Path) -> None:
+    (tmp_path / "ignite").mkdir()
+    (tmp_path / "ignite" / "__init__.py").touch()
+    (tmp_path / "ignite" / "engine.py").write_text(ENGINE)
+    text = (
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nfrom ignite.engine import Engine\n"
+        "Engine(lambda _: open('state.bin', 'wb').close()).run()\n"
+    )
+    saves = [mark for mark in marks_of(tmp_path, text) if mark["kind"] == "save"]
+    steps = [[each for each in mark["position"] if each[1] == "trainer"] for mark in saves]
+    assert steps == [[["iteration", "trainer", 1]], [["iteration", "trainer", 2]]]
+
+
+def test_a_sum_that_ends_a_loop_tells_where_it_stands(tmp_path: Path) -> None:
+    text = (
+        "step, begun = 0, 40\nwhile step + begun < 42:\n"
+        "    open('state.bin', 'wb').close()\n    step += 1\n"
+    )
+    saves = [mark for mark in marks_of(tmp_path, text) if mark["kind"] == "save"]
+    bounds = [["train.py:<module>:step", "bound", number] for number in (40, 41)]
+    assert [mark["position"][0] for mark in saves] == bounds

@@ -82,10 +82,19 @@ def torch_script(load: str, name: str = "'state.pt'", read: str = "path") -> str
         (torch_script("print('resumed from', path)"), "began again at epoch 0"),
         (torch_script("begin = state['epoch'] + 1"), "with weights that it had not saved"),
         (torch_script(WHOLE.replace("+ 1", "* 0")), "began again at epoch 0"),
-        (torch_script(WHOLE.replace("+ 1", "")), "repeated epoch"),
+        (torch_script(WHOLE.replace("+ 1", "")), "; save the number of the next one"),
         (torch_script(f"{WHOLE}; begin = min(begin, 1)"), "it had saved"),
+        (torch_script(WHOLE).replace("begin, 400", "begin, begin + 400"), "but goes on to 40"),
     ],
-    ids=["resumes", "ignores", "counts only", "counts from 0", "off by one", "an old epoch"],
+    ids=[
+        "resumes",
+        "ignores",
+        "counts only",
+        "counts from 0",
+        "off by one",
+        "an old epoch",
+        "as long",
+    ],
 )
 def test_only_work_that_is_not_repeated_is_resumed(tmp_path: Path, text: str, saw: str) -> None:
     found = seen(tmp_path, text)

@@ -144,6 +144,24 @@ def test_a_file_that_is_open_for_writing_is_not_copied_and_leaves_the_copy_befor
     assert Machine(tmp_path, 3, ("ckpt",)).files()["ckpt/state"] == "half and half"
 
 
+@pytest.mark.parametrize("rank", [0, 1], ids=["its own copy", "the copy of the first node"])
+def test_what_the_next_machine_writes_over_stays_until_it_is_whole(
+    tmp_path: Path, rank: int
+) -> None:
+    first = Machine(tmp_path, 1, ("ckpt",))
+    first.write("ckpt/state", "whole")
+    assert first.sync.last()
+    second = Machine(tmp_path, 2, ("ckpt",), rank, every=1e-9)
+    process = second.holds("ckpt/state")
+    second.write("ckpt/best", "new")
+    second.sync.look()
+    assert Machine(tmp_path, 3, ("ckpt",), rank).files()["ckpt/state"] == "whole"
+    finish(process)
+    assert second.sync.last()
+    files = {"ckpt/state": "half and half", "ckpt/best": "new"}
+    assert Machine(tmp_path, 4, ("ckpt",), rank).files() == files
+
+
 def test_a_save_of_several_files_waits_until_the_last_is_closed(tmp_path: Path) -> None:
     machine = Machine(tmp_path, 1, ("ckpt",))
     machine.write("ckpt/net", "new")

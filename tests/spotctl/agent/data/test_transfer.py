@@ -205,6 +205,8 @@ def test_an_output_does_not_leave_its_folder(
         (folder / name).symlink_to(target)
     os.mkfifo(folder / "pipe")
 
+    assert [name for name, *_ in listing(folder, unfinished=True)] == ["in/file", "near"]
+    assert capsys.readouterr().err == ""  # nothing is copied
     for _ in range(2):
         assert [name for name, *_ in listing(folder)] == ["in/file", "near"]
     deliver(folder, str(tmp_path / "results"))

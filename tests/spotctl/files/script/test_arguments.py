@@ -67,5 +67,10 @@ def test_arguments_are_read_in_a_module_of_the_script_and_in_commands_by_name() 
         "    parser.add_argument('--resume', action='store_true')\n    return parser.parse_args()\n"
     )
     assert "resume" in script("from options import given\n\nprint(given())\n").arguments
+    Path("export.py").write_text(
+        "import argparse\n\nx = 1\nif __name__ == '__main__':\n"
+        "    parser = argparse.ArgumentParser()\n    parser.add_argument('--checkpoint')\n"
+    )
+    assert "checkpoint" not in script("from export import x\n\nprint(x)\n").arguments
     text = "import fire\n\n\ndef run(resume_from=None):\n    pass\n\n\nfire.Fire({'run': run})\n"
     assert script(text).arguments["resume_from"].flag == "--resume-from"
