@@ -309,7 +309,7 @@ class _Trial:
         if not own:
             return None
 
-        first = getattr(loader.sampler, "epoch", 0)
+        first = int(getattr(loader.sampler, "epoch", 0))
         numbers = [[first, *(number for at, number in own if at <= begin)][-1] for begin in begins]
         if numbers != [*range(numbers[0], numbers[0] + len(numbers))]:
             shown = ", ".join(map(str, numbers[:4]))

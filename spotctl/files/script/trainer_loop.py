@@ -164,11 +164,10 @@ def _read_after(training: ScriptTraining, statements: Statements) -> None:
         if quiet.allows(statement, {training.module}):
             continue
 
-        stores = [node for node in ast.walk(statement) if isinstance(node, ast.AugAssign)]
-        stores += [
-            node for node in nodes_of(ast.Attribute, statement) if isinstance(node.ctx, ast.Store)
-        ]
-        if stores or any(_ALTERS.search(method_of(call)) for call in nodes_of(ast.Call, statement)):
+        stores = any(isinstance(node.ctx, ast.Store) for node in nodes_of(ast.Attribute, statement))
+        calls = nodes_of(ast.Call, statement)
+        alters = any(_ALTERS.search(method_of(call)) for call in calls)
+        if stores or alters or nodes_of(ast.AugAssign, statement):
             training.refuse(
                 statement,
                 f"changes {training.module} after the loop; a trainer ends with the loop: do this "

@@ -186,7 +186,7 @@ class TrainerText:
             for each in slice_of(training, names_in([training.loader]) | names_set(data))
             if isinstance(each, ast.Expr)
         ]
-        data += [part for each in later for part in slice_of(training, names_read(each))] + later
+        data += [*later, *(part for each in later for part in slice_of(training, names_read(each)))]
 
         # What the statements that set seeds need belongs to both.
         seeding = set[int]()
