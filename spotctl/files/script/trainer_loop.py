@@ -46,8 +46,9 @@ _QUIET_METHODS = frozenset(
     " isnan isfinite any all eval train expand expand_as zip count copy lower upper gt lt ge le".split()
 )
 _CONTAINERS = frozenset("list dict set defaultdict deque Counter zeros empty full".split())
-_ALTERS = re.compile(r"_$|^(load_state_dict|apply|update_parameters|update_bn)$")
-"""Methods and functions that change the weights they are given."""
+_ALTERS = re.compile(r"_$|^(apply|update_parameters|update_bn)$")
+"""Methods and functions that change the weights they are given. `load_state_dict` has those of an
+earlier step, which the script saves."""
 _CHANGING_METHODS = frozenset("append extend update insert pop clear add remove setdefault".split())
 """Methods that change their object, and are quiet where that is a list, dict or set of the loop."""
 _TORCH_EFFECTS = re.compile(
@@ -164,10 +165,20 @@ def _read_after(training: ScriptTraining, statements: Statements) -> None:
         if quiet.allows(statement, {training.module}):
             continue
 
-        stores = any(isinstance(node.ctx, ast.Store) for node in nodes_of(ast.Attribute, statement))
-        calls = nodes_of(ast.Call, statement)
-        alters = any(_ALTERS.search(method_of(call)) for call in calls)
-        if stores or alters or nodes_of(ast.AugAssign, statement):
+        loops = [
+            loop
+            for loop in nodes_of(ast.For, statement)
+            if training.module in names_in([loop.iter])
+        ]
+        weights = {training.module} | names_in([loop.target for loop in loops])
+        changed: list[ast.AST] = [
+            node for node in nodes_of(ast.Attribute, statement) if isinstance(node.ctx, ast.Store)
+        ]
+        changed += [each.target for each in nodes_of(ast.AugAssign, statement)]
+        changed += [
+            call for call in nodes_of(ast.Call, statement) if _ALTERS.search(method_of(call))
+        ]
+        if any(weights & names_in([node]) for node in changed):
             training.refuse(
                 statement,
                 f"changes {training.module} after the loop; a trainer ends with the loop: do this "

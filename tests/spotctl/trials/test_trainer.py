@@ -250,11 +250,16 @@ def test_what_a_trainer_would_do_otherwise_is_refused(lines: dict[str, str], pro
 @pytest.mark.slow
 def test_lines_that_are_not_carried_are_listed() -> None:
     path = Path("small.py")
-    lines = {"first": "import faulthandler; faulthandler.enable()", "last": "model.to('meta')"}
+    counts = "right = 0\nfor inputs, _ in loader:\n    right += model(inputs).sum().item()"
+    lines = {
+        "first": "import faulthandler; faulthandler.enable()",
+        "last": f"{counts}\nmodel.load_state_dict(torch.load('last.pt'))",
+    }
     path.write_text(SCRIPT.format(**(USUAL | lines)))
     assert compared(path).remarks == (
         "line 5 is not carried: faulthandler.enable()",
-        "line 22 is not carried: model.to('meta')",
+        "line 23 is not carried: for inputs, _ in loader:",
+        "line 25 is not carried: model.load_state_dict(torch.load('last.pt'))",
     )
 
 
