@@ -75,10 +75,12 @@ class RunPodSource:
     def _rows(
         self, request: FetchRequest, region: str, day: int, offers: list[gpus.PodOffer]
     ) -> FetchedRows:
-        """The rows of a place."""
+        """The rows of a place. Where RunPod takes no bid, a machine costs as much as on demand: plans
+        take it so."""
         at = request.until
         wanted = [offer for offer in offers if request.wants_type(offer.market.instance_type)]
-        events = [PriceEvent(offer.market, at, offer.bid) for offer in wanted if offer.bid]
+        prices = ((offer.market, offer.bid or offer.on_demand) for offer in wanted)
+        events = [PriceEvent(market, at, price) for market, price in prices if price]
         fixed = [(offer.market.instance_type, offer.on_demand) for offer in wanted]
         seen = WatchRecord((Span(at, at),))
         disk = ListPrice(DISKS, day, CLOUD_NAME, region, STORAGE, 0.0, _GB_MONTH, "list", _SOURCE)

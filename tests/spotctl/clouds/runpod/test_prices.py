@@ -23,6 +23,7 @@ from spotctl.home.errors import BadRequest
 from tests.servers.pulling import observed_events, pulled
 from tests.servers.runpod_market import Stock
 from tests.spotctl.clouds.runpod.world import BID, ONE, World
+from tests.spotctl.command_line import spotctl
 
 NOW = 1_800_000_000_000_000
 H100 = "NVIDIA H100 80GB HBM3"
@@ -52,7 +53,11 @@ def test_bids_and_prices_are_those_of_the_whole_pod(stocked: World) -> None:
     rows = fetched(stocked, "runpod-us-tx-3")
     bids = {str(event.market): event.price for event in observed_events(rows)}
     name = "runpod/runpod-us-tx-3/secure/{}xRTX_4090"
-    assert bids == {name.format(count): 200_000_000 * count for count in (1, 2, 4, 8)}
+    no_bids = "runpod/runpod-us-tx-3/secure/{}xH100_SXM"
+    assert bids == {
+        **{name.format(count): 200_000_000 * count for count in (1, 2, 4, 8)},
+        **{no_bids.format(count): 2_990_000_000 * count for count in (1, 2, 4, 8)},
+    }
     fixed = {price.instance_type: price.price for price in rows.on_demand}
     assert fixed["8xH100_SXM"] == 23_920_000_000
     assert fixed["1xRTX_4090"] == 690_000_000
@@ -60,6 +65,22 @@ def test_bids_and_prices_are_those_of_the_whole_pod(stocked: World) -> None:
     assert {name.partition("x")[2] for name in fixed} == {"RTX_4090", "H100_SXM"}
     (kind,) = {kind for kind in rows.types if kind.name == "8xH100_SXM"}
     assert (kind.accelerator, kind.accelerators, kind.traits.accelerator_gib) == ("H100", 8, 80)
+
+
+def test_what_takes_no_bids_is_planned_on_demand(
+    stocked: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Public lists of prices have the same price for both by now."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUNPOD_API_BASE_URL", stocked.server.url)
+    stocked.market.stocks[:] = [Stock("US-TX-3", H100, "H100 SXM", 80, bid=None, price=2.99)]
+    Path("job.yaml").write_text(
+        "name: tune\nkind: command\nrun: python train.py\nhours: 4h\n"
+        "resources: {clouds: [runpod], gpu: H100:1}\n"
+    )
+    assert spotctl("prices", "fetch", "--cloud", "runpod").code == 0
+    (choice,) = spotctl("plan", "job.yaml", "--json").json["choice"]
+    assert (choice["bid"], choice["beta"], choice["price"]) == (None, 0, 2.99)
 
 
 def test_places_of_the_community_are_asked_for_where_a_setting_says_so(stocked: World) -> None:
@@ -85,7 +106,8 @@ def test_a_row_that_cannot_be_read_is_named_and_the_others_are_kept(stocked: Wor
         answer = pulled(task)
     assert isinstance(answer.error, IncompleteAnswer)
     assert "NVIDIA GeForce RTX 4090 in runpod-us-tx-3" in str(answer.error)
-    assert {event.market.region for event in answer.observed} == {"runpod-eu-ro-1"}
+    read = {event.market for event in answer.observed if "4090" in event.market.instance_type}
+    assert {market.region for market in read} == {"runpod-eu-ro-1"}
     assert {price.region for price in answer.all.on_demand} == {"runpod-us-tx-3", "runpod-eu-ro-1"}
 
 
