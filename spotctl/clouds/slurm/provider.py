@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING
 
 from agileml.transport.certificates import contexts_of, credentials_of
 from pricing_data.units import HOUR, MINUTE
-from spotctl.agent.files import replace_json
+from spotctl.agent.files import Watched, replace_json
 from spotctl.agent.link.output import read_from, times_file
 from spotctl.clouds.errors import NotFound, ProviderError, Unanswered, in_contract
 from spotctl.clouds.labelled import LabelledProvider, Listed, Purchase
 from spotctl.clouds.link import AgentLink, MachineSupplies, link_key, link_secret
-from spotctl.clouds.local.folders import read_json
 from spotctl.clouds.order_ledger import OrderLabel, OrderLedger
 from spotctl.clouds.provider import (
     Machine,
@@ -222,7 +221,7 @@ class SlurmProvider(WallClock, LabelledProvider):
         self, machine: str, place: Path, secret: bytes, *, ready: bool = True
     ) -> tuple[str, int, SSLContext]:
         """Where the process on the node listens. Unanswered: not yet."""
-        state = read_json(place / "state.json")
+        state = Watched(place / "state.json", dict).value()
         if ready and (brought := self._brought.get(machine)) is not None and brought.done():
             brought.result()
         if state is None or (ready and not (place / "ready").exists()):
