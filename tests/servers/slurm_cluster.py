@@ -137,11 +137,12 @@ def slurm_cluster(
         options = [f"--{name}={munge / name.partition('-')[0]}" for name in paths]
         daemons: dict[str, subprocess.Popen[bytes]] = {}
         stack.callback(_end, daemons)
+        output = stack.enter_context((folder / "output").open("wb"))
+        words = ["munged", "--foreground", *options]
         daemons["munged"] = subprocess.Popen(
-            ["munged", "--foreground", *options], user="munge", group="munge"
+            words, user="munge", group="munge", stdout=output, stderr=output
         )
         eventually((munge / "socket").exists)
-        output = stack.enter_context((folder / "output").open("wb"))
         for name in ("slurmctld", *names):
             words = ["slurmctld"] if name == "slurmctld" else ["slurmd", "-N", name]
             words = [*words, "-D", "-f", str(configuration)]

@@ -103,17 +103,22 @@ _ACCOUNT = "set account and qos in [slurm] (sacctmgr show associations user=$USE
 _LIMIT = "wait for jobs of yours to end, or ask the cluster's administrators"
 _TYPE = "spotctl prices fetch --cloud slurm, and types of the job file that sinfo -Nel still shows"
 _ERRNO = "https://github.com/SchedMD/slurm/blob/slurm-22.05/src/common/slurm_errno.c"
+_REASONS = "https://slurm.schedmd.com/squeue.html#SECTION_JOB-REASON-CODES"
 
 REFUSALS = (
     Refusal("", NotHere, Scope.ZONE, _PARTITION, _ERRNO, r"invalid partition|partition .*inactive"),
-    Refusal("", NotPermitted, Scope.ACCOUNT, _ACCOUNT, _ERRNO, r"invalid (account|qos|wckey)"),
+    Refusal("", NotHere, Scope.ZONE, _PARTITION, _REASONS, r"Partition(Down|Inactive|Config)"),
     Refusal("", NotHere, Scope.ZONE, _PARTITION, _ERRNO, r"not permitted|Access/permission denied"),
-    Refusal("", QuotaReached, Scope.ACCOUNT, _LIMIT, _ERRNO, r"violates accounting|AssocM|QOSM"),
-    Refusal("", BadRequest, Scope.ACCOUNT, "lower hours in [slurm]", _ERRNO, r"time limit"),
+    Refusal("", NotPermitted, Scope.ACCOUNT, _ACCOUNT, _ERRNO, r"invalid ?(account|qos|wckey)"),
+    Refusal("", QuotaReached, Scope.ACCOUNT, _LIMIT, _ERRNO, r"violates accounting"),
+    Refusal("", QuotaReached, Scope.ACCOUNT, _LIMIT, _REASONS, r"(Assoc|QOS)\w*(Max|Grp|Limit)"),
+    Refusal("", BadRequest, Scope.ACCOUNT, "lower hours in [slurm]", _ERRNO, r"time ?limit"),
     Refusal("", NotFound, Scope.TYPE, _TYPE, _ERRNO, r"generic resource|feature|configuration is"),
+    Refusal("", NotFound, Scope.TYPE, _TYPE, _REASONS, r"BadConstraints|PartitionNodeLimit"),
     Refusal("", NoCapacity, Scope.MOMENT, "", _ERRNO, r"down, drained or reserved|not available"),
     Refusal("", Throttled, Scope.MOMENT, "", _ERRNO, r"temporarily un|job limit|try again"),
 )
+"""Messages of `sbatch`, and reasons why a job waits that do not pass."""
 
 of_call = partial(error_of_call, REFUSALS)
 """The error of the provider contract for a call that was refused."""

@@ -12,10 +12,10 @@ from typing import Self
 
 from pricing_data.errors import NoAnswer
 from pricing_data.units import SECOND, format_time
-from spotctl.clouds.errors import NoCapacity, in_contract
+from spotctl.clouds.errors import NoCapacity, in_contract, refused
 from spotctl.clouds.order_ledger import OrderLabel
 from spotctl.clouds.provider import MachineState
-from spotctl.clouds.slurm.calls import Row, answer_of, cancel, of_call, table_of
+from spotctl.clouds.slurm.calls import REFUSALS, Row, answer_of, cancel, of_call, table_of
 from spotctl.clouds.slurm.cloud import SlurmSettings
 from spotctl.clouds.slurm.partitions import NodeOffer
 from spotctl.home.paths import PACKAGE
@@ -130,8 +130,8 @@ def submit(offer: NodeOffer, settings: SlurmSettings, label: OrderLabel, folder:
     """Submits the job of a machine, whose files are in a folder, and returns the job's number once
     it runs. Unanswered: it may exist.
 
-    NoCapacity: it did not start in time, and was withdrawn. `scontrol top` and the like would
-    change nothing: another partition may have a node.
+    NoCapacity: it did not start in time, and was withdrawn. A limit that keeps it from starting is
+    a refusal.
     """
     python, module = shlex.quote(sys.executable), "spotctl.clouds.slurm.job"
     code, place = shlex.quote(str(PACKAGE.parent)), shlex.quote(str(folder))
@@ -169,4 +169,5 @@ def submit(offer: NodeOffer, settings: SlurmSettings, label: OrderLabel, folder:
     starts = "" if job is None or job.starts is None else f", to start {format_time(job.starts)}"
     reason = "unknown" if job is None else job.reason
     waiting = f"{offer.market}: its job waited for {settings.wait_seconds:.0f} s ({reason}{starts})"
-    raise NoCapacity(f"{waiting}, and was withdrawn")
+    waiting = f"{waiting}, and was withdrawn"
+    raise refused(REFUSALS, "", waiting, reason) or NoCapacity(waiting)

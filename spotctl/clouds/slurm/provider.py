@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import repeat
 from os import environ
 from pathlib import Path
 from ssl import SSLContext
@@ -25,7 +24,7 @@ from agileml.transport.certificates import contexts_of, credentials_of
 from pricing_data.units import HOUR, MINUTE
 from spotctl.agent.files import Watched, replace_json
 from spotctl.agent.link.output import read_from, times_file
-from spotctl.clouds.errors import NotFound, ProviderError, Unanswered, in_contract
+from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError, Unanswered, in_contract
 from spotctl.clouds.labelled import LabelledProvider, Listed, Purchase
 from spotctl.clouds.link import AgentLink, MachineSupplies, link_key, link_secret
 from spotctl.clouds.order_ledger import OrderLabel, OrderLedger
@@ -76,6 +75,7 @@ class SlurmProvider(WallClock, LabelledProvider):
         self._jobs: dict[int, BatchJob] = {}
         self._jobs_at = self._offers_at = float("-inf")
         self._on_offer: tuple[NodeOffer, ...] = ()
+        self._waited: NoCapacity | None = None
         self._links: dict[str, AgentLink] = {}
         self._warned: set[tuple[str, int]] = set()
         self._pool = ThreadPoolExecutor(4, "slurm")
@@ -96,12 +96,18 @@ class SlurmProvider(WallClock, LabelledProvider):
         if request.containers:
             own = "jobs of Slurm run as they are, without a container; leave image.container out"
             raise BadRequest(f"{request.market}: {own}")
-        return super().create(request)
+        self._waited = None
+        try:
+            return super().create(request)
+        except NoCapacity as error:
+            raise self._waited or error from None
 
     def on_offer(self, request: MachineRequest) -> Iterator[Purchase]:
-        """The one offer of a partition, or of the cheapest without preemption, again and again."""
+        """The one offer of a partition, or of the cheapest without preemption, until a job of it
+        has to wait."""
         if (offer := self._fitting(request)) is not None:
-            yield from repeat((None, partial(self._buy, request, offer)), request.count)
+            while self._waited is None:
+                yield None, partial(self._buy, request, offer)
 
     def _fitting(self, request: MachineRequest) -> NodeOffer | None:
         """The offer that a request is for; None at its price."""
@@ -145,7 +151,11 @@ class SlurmProvider(WallClock, LabelledProvider):
             },
         )
         self._jobs_at = float("-inf")
-        return orders.submit(offer, self._settings, label, machine)
+        try:
+            return orders.submit(offer, self._settings, label, machine)
+        except NoCapacity as error:
+            self._waited = error
+            raise
 
     def destroy(self, number: int) -> bool:
         self._jobs_at = float("-inf")
