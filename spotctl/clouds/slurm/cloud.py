@@ -45,10 +45,6 @@ class SlurmSettings:
             within = f"from 0 to {_LONGEST_WAIT:.0f} in wait_seconds"
             raise ValueError(f"{within}, not {self.wait_seconds}")
 
-    def usd(self, partition: str) -> float:
-        """The price of an hour of a node."""
-        return self.usd_per_hour.get(partition, self.usd_per_hour.get(ANY, 1.0))
-
 
 ACCOUNT = CloudAccount(
     "run spotctl on a login node of the cluster, where sinfo answers",

@@ -29,7 +29,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -82,8 +82,7 @@ def main(folder: Path) -> int:
     with socket.create_server(("", 0), backlog=64) as listener:
         where = {"host": socket.gethostname(), "port": listener.getsockname()[1]}
         replace_json(folder / "state.json", where)
-        lasts = partial(_lasts, machine["lease_until"], wake_ups)
-        if (start := _awaited(listener, server, lasts)) is None:
+        if (start := _awaited(listener, server, machine["lease_until"], wake_ups)) is None:
             return 0
 
         payload = machine["payload"]
@@ -104,19 +103,14 @@ def main(folder: Path) -> int:
     return 0 if status in (LEASE_ENDED, SHUT_DOWN) else 1
 
 
-def _lasts(lease_until: int, wake_ups: WakeUps) -> bool:
-    """Whether a machine without an agent goes on waiting for its launcher."""
-    return time.time() < lease_until / 1e6 and not wake_ups.told_to_end
-
-
 Start = tuple[Mapping[str, Any], ssl.SSLSocket]
 
 
 def _awaited(
-    listener: socket.socket, server: ssl.SSLContext, lasts: Callable[[], bool]
+    listener: socket.socket, server: ssl.SSLContext, lease_until: int, wake_ups: WakeUps
 ) -> Start | None:
-    """What the launcher sends, and its connection; None if it never came."""
-    while lasts():
+    """What the launcher sends, and its connection; None if it does not come within the lease."""
+    while time.time() < lease_until / 1e6 and not wake_ups.told_to_end:
         if not select.select([listener], [], [], POLL_SECONDS)[0]:
             continue
         with suppress(OSError, ValueError):
@@ -157,7 +151,6 @@ def _serve(
         with suppress(OSError):
             first.sendall(b"ready\n")
             first.close()
-        threading.Thread(target=_admit, args=(listener, server, inner), daemon=True).start()
 
         give_up = float("inf")
         while not (ended := os.waitpid(agent, os.WNOHANG))[0]:
@@ -166,18 +159,12 @@ def _serve(
                 give_up = time.monotonic() + CALLER_SECONDS * 6
             if time.monotonic() > give_up:
                 kill(agent)
-            wake_ups.pause(POLL_SECONDS)
+            wake_ups.pause(0.0)
+            waits = [listener, wake_ups.descriptors[0]]
+            if listener in select.select(waits, [], [], POLL_SECONDS)[0]:
+                plain, _ = listener.accept()
+                threading.Thread(target=_pass_on, args=(plain, server, inner), daemon=True).start()
     return os.waitstatus_to_exitcode(ended[1])
-
-
-def _admit(listener: socket.socket, server: ssl.SSLContext, inner: Path) -> None:
-    """Passes callers on to the agent, each in a thread of its own."""
-    while True:
-        try:
-            plain, _ = listener.accept()
-        except OSError:
-            return
-        threading.Thread(target=_pass_on, args=(plain, server, inner), daemon=True).start()
 
 
 def _pass_on(plain: socket.socket, server: ssl.SSLContext, inner: Path) -> None:

@@ -46,7 +46,8 @@ STATES: Mapping[str, tuple[MachineState, str]] = {
     "COMPLETED": (MachineState.GONE, ""),
 }
 """What a state of a job (squeue(1), "JOB STATE CODES") means for its machine, and its failure. One
-that is PAUSED without a failure was evicted."""
+that is PAUSED without a failure was evicted. A state that is not listed is one on the way to
+another."""
 
 ENDED = frozenset(STATES) - {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "STOPPED"}
 """States in which nothing of a job runs."""
@@ -79,11 +80,6 @@ class BatchJob:
         )
         what = row["Name"], row["State"], row["Reason"], row["NodeList"]
         return cls(int(row["JobID"]), label, *what, *moments)
-
-    @property
-    def meaning(self) -> tuple[MachineState, str]:
-        """The state of the machine, and its failure. A state that is not listed lasts."""
-        return STATES.get(self.state, (MachineState.LEAVING, ""))
 
 
 def jobs(*which: str) -> dict[int, BatchJob]:

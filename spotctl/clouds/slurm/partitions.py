@@ -15,7 +15,7 @@ from pricing_data.errors import CloudError
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.slurm.calls import Row, configuration, table_of
-from spotctl.clouds.slurm.cloud import CLOUD_NAME, SlurmSettings
+from spotctl.clouds.slurm.cloud import ANY, CLOUD_NAME, SlurmSettings
 
 COLUMNS = (
     *("PartitionName", "Available", "PreemptMode", "PriorityTier", "Time"),
@@ -90,7 +90,8 @@ def _parts(row: Row, cluster: str, settings: SlurmSettings) -> Iterator[NodeOffe
     model, most = ((gpu[1] or "").lower(), int(gpu[2])) if gpu else ("", 0)
     has_features = row["Features"] not in ("", "(null)", "N/A")
     features = tuple(row["Features"].split(",")) if has_features else ()
-    price = settings.usd(row["PartitionName"]) * NANOS_PER_DOLLAR
+    prices = settings.usd_per_hour
+    usd = prices.get(row["PartitionName"], prices.get(ANY, 1.0))
     counts = [count for count in (1, 2, 4, 8, 16) if count < most]
     for count in (most, *counts):
         share = count / most if most else 1.0
@@ -100,7 +101,9 @@ def _parts(row: Row, cluster: str, settings: SlurmSettings) -> Iterator[NodeOffe
         name = _UNFIT.sub("_", "-".join(words) + "".join(f"+{name}" for name in features))
         market = Market(CLOUD_NAME, f"slurm-{cluster}", row["PartitionName"], name)
         size = cores, mib, model, count, features, _minutes(row["Time"])
-        yield NodeOffer(market, False, *size, max(1, round(price * share)), count == most)
+        yield NodeOffer(
+            market, False, *size, max(1, round(usd * share * NANOS_PER_DOLLAR)), count == most
+        )
 
 
 def _minutes(limit: str) -> int | None:

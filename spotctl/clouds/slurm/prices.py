@@ -5,6 +5,7 @@ its partitions, which are the markets, and for the kinds of their nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,13 +27,12 @@ EFFORTS = {PARTITIONS: Effort(2, 20, 0.1, is_whole=True)}
 _SOURCE = "usd_per_hour in [slurm]"
 
 
+@dataclass(frozen=True)
 class SlurmSource:
     """See `Source`: one task."""
 
-    cloud = CLOUD_NAME
-
-    def __init__(self, settings: SlurmSettings) -> None:
-        self._settings = settings
+    settings: SlurmSettings
+    cloud: str = CLOUD_NAME
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
         rows = partial(self._rows, request)
@@ -41,7 +41,7 @@ class SlurmSource:
     def _rows(self, request: FetchRequest) -> Iterator[FetchedRows]:
         """Preemptible partitions have spot prices, the others are on demand: the cheapest of a type
         counts. Where nothing is preempted, both are the same."""
-        at, known = request.until, offers(self._settings)
+        at, known = request.until, offers(self.settings)
         wanted = [
             offer
             for offer in known

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from os import environ
 from pathlib import Path
 from ssl import SSLContext
@@ -24,6 +25,7 @@ from agileml.transport.certificates import contexts_of, credentials_of
 from pricing_data.units import HOUR, MINUTE
 from spotctl.agent.files import Watched, replace_json
 from spotctl.agent.link.output import read_from, times_file
+from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError, Unanswered, in_contract
 from spotctl.clouds.labelled import LabelledProvider, Listed, Purchase
 from spotctl.clouds.link import AgentLink, MachineSupplies, link_key, link_secret
@@ -38,7 +40,7 @@ from spotctl.clouds.remote.job_folder import check_folder, job_archive
 from spotctl.clouds.slurm import orders
 from spotctl.clouds.slurm.calls import cancel, of_call
 from spotctl.clouds.slurm.cloud import CLOUD_NAME, SlurmSettings
-from spotctl.clouds.slurm.orders import ENDED, PREFIX, BatchJob, check
+from spotctl.clouds.slurm.orders import ENDED, PREFIX, STATES, BatchJob, check
 from spotctl.clouds.slurm.partitions import NodeOffer, offers
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import WallClock
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
 LIMIT_NOTICE = 5 * MINUTE
 """How long before its time limit a machine counts as warned, so that another is rented in time."""
 
-_OFFERS_SECONDS, _JOBS_SECONDS, _BRING_SECONDS = 300.0, 5.0, 20.0
+_OFFERS_SECONDS, _JOBS_SECONDS, _BRING_SECONDS, _SILENT_SECONDS = 300.0, 5.0, 20.0, 20.0
 _VARIABLES = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER")
 """What programs have of this computer's environment: users' folders and programs are the nodes',
 too."""
@@ -73,7 +75,7 @@ class SlurmProvider(WallClock, LabelledProvider):
         self._folder, self._settings, self._prices = folder.absolute(), settings, prices
         self._ledger = ledger
         self._jobs: dict[int, BatchJob] = {}
-        self._jobs_at = self._offers_at = float("-inf")
+        self._jobs_at = self._offers_at = self._silent_until = float("-inf")
         self._on_offer: tuple[NodeOffer, ...] = ()
         self._waited: NoCapacity | None = None
         self._links: dict[str, AgentLink] = {}
@@ -126,13 +128,15 @@ class SlurmProvider(WallClock, LabelledProvider):
             where = "it" if is_spot else "without preemption, there"
             cure = "spotctl prices fetch --cloud slurm reads its partitions again"
             raise NotFound(f"{market}: the cluster does not have {where} now; {cure}")
-        best = min(fitting, key=lambda offer: offer.price)
+        best = min(fitting, key=attrgetter("price"))
         return best if request.bid is None or best.price <= request.bid else None
 
-    def check_order(self, request: MachineRequest) -> str:
-        """See `CloudProvider`."""
-        offer = self._fitting(request)
-        return "" if offer is None else check(offer, self._settings, str(offer.market))
+    def checks(self, request: MachineRequest) -> Sequence[Requirement]:
+        """See `CloudProvider`: whether the cluster takes such a job."""
+        if (offer := self._fitting(request)) is None:
+            return ()
+        said = f"partition {offer.market.zone} takes it"
+        return (Requirement("order", partial(check, offer, self._settings, said)),)
 
     def _buy(self, request: MachineRequest, offer: NodeOffer, label: OrderLabel) -> int:
         """Submits a job, unless one of this order ran already: then its answer was lost."""
@@ -166,7 +170,14 @@ class SlurmProvider(WallClock, LabelledProvider):
     def instances(self) -> Mapping[int, Listed]:
         """See `LabelledProvider`. Jobs that have ended stay listed for minutes: what they say of an
         end counts until the order notes it."""
-        self._jobs, self._jobs_at = orders.jobs(), time.monotonic()
+        if time.monotonic() < self._silent_until:
+            raise Unanswered("slurm: the controller did not answer, and is asked again soon")
+        try:
+            self._jobs, self._jobs_at = orders.jobs(), time.monotonic()
+        except Unanswered:
+            # Such a call lasts about ten seconds, in which no other machine is looked after.
+            self._silent_until = time.monotonic() + _SILENT_SECONDS
+            raise
         open_ = {
             placed.number
             for order in self._ledger.orders(self.now())
@@ -175,7 +186,7 @@ class SlurmProvider(WallClock, LabelledProvider):
         }
         listed = dict[int, Listed]()
         for number, job in self._jobs.items():
-            state, failure = job.meaning
+            state, failure = STATES.get(job.state, (MachineState.LEAVING, ""))
             is_news = job.state not in ENDED or number in open_
             if is_news and state is not MachineState.GONE:
                 listed[number] = Listed(job.label, state, job.starts, failure=failure)
@@ -197,7 +208,7 @@ class SlurmProvider(WallClock, LabelledProvider):
         number = self.number_of(machine)
         job = None if number is None else self._jobs.get(number)
         if number is not None and (job is None or time.monotonic() > self._jobs_at + _JOBS_SECONDS):
-            self._jobs, self._jobs_at = orders.jobs(), time.monotonic()
+            self.instances()
             job = self._jobs.get(number)
         if job is None or job.state in ENDED:
             raise NotFound(f"{machine}: gone, or never existed", (machine,))
