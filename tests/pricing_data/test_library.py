@@ -45,7 +45,9 @@ def test_markets_match_common_spellings(
 
 
 def test_an_unknown_cloud_is_rejected() -> None:
-    with pytest.raises(BadInput, match="cloud 'ibm' is not one of aws, gcp, azure, vast, local"):
+    with pytest.raises(
+        BadInput, match="cloud 'ibm' is not one of aws, gcp, azure, slurm, vast, local"
+    ):
         Selection(clouds=("ibm",))
 
 

@@ -18,7 +18,6 @@ from pricing_data.errors import (
     CloudError,
     MissingCredentials,
     NoAnswer,
-    RequestRejected,
 )
 from spotctl.clouds.errors import (
     NoCapacity,
@@ -47,6 +46,7 @@ _SILENT = re.compile(
     r"|Zero Bytes were transmitted|Transport endpoint|Communication connection failure",
     re.IGNORECASE,
 )
+_ABSENT = re.compile(r"Could not establish a configuration source", re.IGNORECASE)
 _CREDENTIAL = re.compile(r"munge|Invalid authentication credential|auth plugin", re.IGNORECASE)
 
 Row = Mapping[str, str]
@@ -54,7 +54,7 @@ Row = Mapping[str, str]
 
 
 def answer_of(what: str, *words: str, given: str = "") -> str:
-    """What one of Slurm's commands prints. Raises `CloudError`."""
+    """The output of one of Slurm's commands. Raises `CloudError`."""
     variables = {**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
     try:
         done = subprocess.run(
@@ -85,7 +85,9 @@ def answer_of(what: str, *words: str, given: str = "") -> str:
         raise NoAnswer(problem, "is the controller up? Try: scontrol ping")
     if _CREDENTIAL.search(said):
         raise AccessDenied(problem, "is munge running here, with the key of the cluster?")
-    raise RequestRejected(problem)
+    if _ABSENT.search(said):
+        raise MissingCredentials("slurm: this computer knows no cluster", ACCOUNT.setup)
+    raise CloudError(problem, code=said[:80])
 
 
 def table_of(what: str, words: Sequence[str], columns: Sequence[str]) -> list[Row]:
@@ -129,7 +131,7 @@ def cancel(number: int) -> bool:
     with in_contract(of_call):
         try:
             answer_of(f"end of job {number}", "scancel", str(number))
-        except RequestRejected as error:
+        except CloudError as error:
             if "Invalid job id" in error.problem or "already completing" in error.problem:
                 return False
             raise

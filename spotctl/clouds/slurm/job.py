@@ -109,7 +109,7 @@ Start = tuple[Mapping[str, Any], ssl.SSLSocket]
 def _awaited(
     listener: socket.socket, server: ssl.SSLContext, lease_until: int, wake_ups: WakeUps
 ) -> Start | None:
-    """What the launcher sends, and its connection; None if it does not come within the lease."""
+    """The launcher's first message, and its connection; None if it does not come within the lease."""
     while time.time() < lease_until / 1e6 and not wake_ups.told_to_end:
         if not select.select([listener], [], [], POLL_SECONDS)[0]:
             continue
@@ -160,8 +160,8 @@ def _serve(
             if time.monotonic() > give_up:
                 kill(agent)
             wake_ups.pause(0.0)
-            waits = [listener, wake_ups.descriptors[0]]
-            if listener in select.select(waits, [], [], POLL_SECONDS)[0]:
+            waits = [listener.fileno(), wake_ups.descriptors[0]]
+            if listener.fileno() in select.select(waits, [], [], POLL_SECONDS)[0]:
                 plain, _ = listener.accept()
                 threading.Thread(target=_pass_on, args=(plain, server, inner), daemon=True).start()
     return os.waitstatus_to_exitcode(ended[1])

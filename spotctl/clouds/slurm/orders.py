@@ -45,7 +45,7 @@ STATES: Mapping[str, tuple[MachineState, str]] = {
     "DEADLINE": (MachineState.GONE, ""),
     "COMPLETED": (MachineState.GONE, ""),
 }
-"""What a state of a job (squeue(1), "JOB STATE CODES") means for its machine, and its failure. One
+"""The state of a machine, and its failure, by that of its job (squeue(1), "JOB STATE CODES"). One
 that is PAUSED without a failure was evicted. A state that is not listed is one on the way to
 another."""
 

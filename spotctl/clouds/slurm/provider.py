@@ -60,8 +60,7 @@ LIMIT_NOTICE = 5 * MINUTE
 
 _OFFERS_SECONDS, _JOBS_SECONDS, _BRING_SECONDS, _SILENT_SECONDS = 300.0, 5.0, 20.0, 20.0
 _VARIABLES = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER")
-"""What programs have of this computer's environment: users' folders and programs are the nodes',
-too."""
+"""Variables of this computer that programs have, too: the nodes have the same users and folders."""
 
 
 class SlurmProvider(WallClock, LabelledProvider):

@@ -54,8 +54,8 @@ def billed_positions(name: str, lived: int, ended: End) -> int:
         return lived
     if name == "azure":
         return lived // 60 * 60
-    free = {"per-second": 0, FIRST_HOUR_FREE: 3600, "gcp": 60, "vast": 0}[name]
-    least = 0 if name == "vast" else 60
+    free = {"per-second": 0, FIRST_HOUR_FREE: 3600, "gcp": 60, "slurm": 0, "vast": 0}[name]
+    least = 0 if name in ("slurm", "vast") else 60
     return 0 if ended is End.EVICTED and lived < free else max(lived, least)
 
 
@@ -142,6 +142,7 @@ def test_an_hour_of_each_rule_solved_by_hand() -> None:
         FIRST_HOUR_FREE: 3600 * at_minute(60) + integral(60, 90),
         "gcp": 60 * at_minute(1) + integral(1, 90),
         "azure": sum(60 * at_minute(minute) for minute in range(1, 91)),
+        "slurm": integral(0, 90),
         "vast": integral(0, 90),
     }
     found = {

@@ -73,7 +73,10 @@ def test_what_another_installation_bought_is_left_alone(
 def test_an_unknown_cloud_is_named_before_any_is_searched(orphans: tuple[Machine, ...]) -> None:
     refused = spotctl("gc", "--yes", "--cloud", "local", "--cloud", "moon")
     assert refused.code == 2
-    assert refused.err.strip() == "spotctl: cloud 'moon' is not one of aws, gcp, azure, vast, local"
+    assert (
+        refused.err.strip()
+        == "spotctl: cloud 'moon' is not one of aws, gcp, azure, slurm, vast, local"
+    )
     assert len(spotctl("gc", "--json").json["resources"]) == len(orphans)
 
 

@@ -15,6 +15,7 @@ import pytest
 from pricing_data.errors import CloudError, MissingCredentials, NoAnswer
 from pricing_data.units import HOUR
 from spotctl.clouds.errors import (
+    LoginNeeded,
     NoCapacity,
     NotFound,
     NotHere,
@@ -250,3 +251,12 @@ def test_a_time_limit_is_a_notice(
     notices = provider.link(machine.id).notices()
     assert [(one.kind, one.source) for one in notices] == [("evict", "slurm: time limit")]
     assert not made.cluster.alive()[1:]
+
+
+def test_a_computer_that_knows_no_cluster(
+    monkeypatch: pytest.MonkeyPatch, provider: SlurmProvider
+) -> None:
+    """Slurm's programs may be installed all the same: `gc` asks every cloud."""
+    monkeypatch.delenv("SLURM_CONF")
+    with pytest.raises(LoginNeeded, match="knows no cluster; run spotctl on a login node"):
+        provider.list({})
