@@ -4,50 +4,30 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pricing_data.errors import CloudError, MissingCredentials, NoAnswer
 from pricing_data.units import HOUR
 from spotctl.clouds.errors import (
-    LoginNeeded,
     NoCapacity,
     NotFound,
     NotHere,
     Unanswered,
 )
-from spotctl.clouds.provider import EndReason, Machine, MachineState
+from spotctl.clouds.provider import EndReason, MachineState
 from spotctl.clouds.slurm import orders
-from spotctl.clouds.slurm.calls import configuration
 from spotctl.clouds.slurm.orders import check
-from spotctl.clouds.slurm.partitions import NodeOffer, offers
+from spotctl.clouds.slurm.partitions import NodeOffer
 from spotctl.clouds.slurm.provider import SlurmProvider
 from spotctl.home.errors import BadRequest, SpotctlError
 from tests.servers.slurm_cluster import needs_slurm, run
-from tests.spotctl.clouds.slurm.world import SPOT, World, order
+from tests.spotctl.clouds.slurm.world import SPOT, World, offer_of, only, order
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, needs_slurm]
-
-
-@pytest.fixture
-def provider(made: World) -> Iterator[SlurmProvider]:
-    with closing(made.provider()) as provider:
-        yield provider
-
-
-def only(provider: SlurmProvider) -> Machine:
-    (machine,) = provider.list({})
-    return machine
-
-
-def offer_of(made: World, partition: str) -> NodeOffer:
-    return next(one for one in offers(made.settings) if one.market.zone == partition)
 
 
 def test_what_the_cluster_refuses_is_said_with_its_cure(made: World) -> None:
@@ -64,14 +44,6 @@ def test_what_the_cluster_refuses_is_said_with_its_cure(made: World) -> None:
             check(offer, made.settings, "fine")
         assert "\n" not in str(refused.value)
     assert not made.cluster.alive()
-
-
-def test_an_unknown_partition_in_the_settings_is_named(made: World) -> None:
-    wrong = replace(made.settings, partitions=("spot", "lab"))
-    with pytest.raises(
-        CloudError, match=r"'lab' of the .slurm. settings is unknown; the cluster has"
-    ):
-        offers(wrong)
 
 
 def test_a_job_that_waits_for_nodes_is_withdrawn(made: World) -> None:
@@ -147,17 +119,6 @@ def test_a_lost_answer_to_a_job_that_the_cluster_has_forgotten(made: World, loss
     assert len([name for name in made.cluster.ever() if (marks / name).exists()]) == 1
 
 
-def test_an_order_that_was_sent_twice_runs_once(made: World, provider: SlurmProvider) -> None:
-    (machine,) = provider.create(order())
-    job = provider._job(machine.id)
-    place = provider._place(job.label)
-    eventually((place / "state.json").exists)
-    again = orders.submit(offer_of(made, "spot"), made.settings, job.label, place)
-    eventually(lambda: orders.jobs(f"--jobs={again}")[again].state == "COMPLETED")
-    assert provider._job(machine.id).state == "RUNNING"
-    assert f"job {machine.id[6:]} runs this machine" in (place / "slurm.out").read_text()
-
-
 def test_preempted_by_owners(made: World, provider: SlurmProvider) -> None:
     (machine,) = provider.create(order())
     eventually(lambda: only(provider).state is MachineState.RUNNING)
@@ -197,37 +158,6 @@ def test_a_node_that_fails(provider: SlurmProvider) -> None:
     eventually(is_back)
 
 
-def test_a_cluster_that_is_away(made: World, provider: SlurmProvider) -> None:
-    (machine,) = provider.create(order())
-    controller = made.cluster.daemons["slurmctld"]
-    configuration_ = made.cluster.folder / "slurm.conf"
-    controller.terminate()
-    controller.wait(60)
-    began = time.monotonic()
-    with pytest.raises(Unanswered, match="is the controller up"):
-        provider.list({})
-    with pytest.raises(NoAnswer):
-        configuration()
-    assert time.monotonic() - began < 60
-    again = ["slurmctld", "-D", "-f", str(configuration_)]
-    with (made.cluster.folder / "again").open("wb") as output:
-        made.cluster.daemons["slurmctld"] = subprocess.Popen(again, stdout=output, stderr=output)
-
-    def is_back() -> bool:
-        with suppress(Unanswered):
-            return only(provider).state is MachineState.RUNNING
-        return False
-
-    eventually(is_back)
-    assert only(provider).id == machine.id
-
-
-def test_no_slurm_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingCredentials, match="not installed here; run spotctl on a login node"):
-        configuration()
-
-
 def test_a_time_limit_is_a_notice(
     made: World, provider: SlurmProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,12 +181,3 @@ def test_a_time_limit_is_a_notice(
     notices = provider.link(machine.id).notices()
     assert [(one.kind, one.source) for one in notices] == [("evict", "slurm: time limit")]
     assert not made.cluster.alive()[1:]
-
-
-def test_a_computer_that_knows_no_cluster(
-    monkeypatch: pytest.MonkeyPatch, provider: SlurmProvider
-) -> None:
-    """Slurm's programs may be installed all the same: `gc` asks every cloud."""
-    monkeypatch.delenv("SLURM_CONF")
-    with pytest.raises(LoginNeeded, match="knows no cluster; run spotctl on a login node"):
-        provider.list({})

@@ -159,23 +159,6 @@ def test_what_a_killed_launcher_leaves_is_found(home: Home) -> None:
     eventually(lambda: not home.cluster.alive())
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ("usd_per_hour = {spot = 'cheap'}", "a table of numbers for usd_per_hour"),
-        ("usd_per_hour = {spot = 0}", "prices above 0 in usd_per_hour; that of spot is 0"),
-        ("hours = 0", "more than 0 in hours"),
-        ("wait_seconds = 900", "from 0 to 60 in wait_seconds"),
-        ("partition = 'spot'", "partition is not one of them"),
-    ],
-)
-def test_settings_that_are_wrong(home: Home, settings: str, said: str) -> None:
-    (home.folder / "home" / "config.toml").write_text(f"[slurm]\n{settings}\n")
-    answer = home.spotctl("prices", "fetch", "--cloud", "slurm", status=2)
-    assert said in answer
-    assert answer.count("\n") == 1
-
-
 def test_a_cluster_that_is_not_there(home: Home) -> None:
     config = home.folder / "home" / "config.toml"
     config.write_text("[slurm]\npartitions = ['lab']\n")
@@ -187,6 +170,6 @@ def test_a_cluster_that_is_not_there(home: Home) -> None:
 
 def test_a_path_that_is_not_there(home: Home) -> None:
     home.write_job(data={"train": "/no/such/folder"})
-    answer = home.spotctl("plan", "job.yaml", status=2)
+    answer = home.spotctl("launch", "job.yaml", "--yes", "--attached", status=2)
     assert "no such file or folder exists" in answer
     assert run("squeue", "-h") == ""

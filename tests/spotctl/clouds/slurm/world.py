@@ -14,9 +14,10 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE, SECOND
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.order_ledger import OrderLedger
-from spotctl.clouds.provider import MachineRequest
+from spotctl.clouds.provider import Machine, MachineRequest
 from spotctl.clouds.remote.prices import PriceBook
 from spotctl.clouds.slurm.cloud import SlurmSettings
+from spotctl.clouds.slurm.partitions import NodeOffer, offers
 from spotctl.clouds.slurm.provider import SlurmProvider
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.wall_clock import wall_us
@@ -69,3 +70,12 @@ def order(token: str = "nightly-c0ffee-1", machines: int = 1, **changes: object)
     tags = {**RUN, INTENT_TAG: "1"}
     asked = MachineRequest(token, SPOT, machines, BID, wall_us() + 10 * MINUTE, tags)
     return replace(asked, **changes)  # type: ignore[arg-type]
+
+
+def only(provider: SlurmProvider) -> Machine:
+    (machine,) = provider.list({})
+    return machine
+
+
+def offer_of(made: World, partition: str) -> NodeOffer:
+    return next(one for one in offers(made.settings) if one.market.zone == partition)
