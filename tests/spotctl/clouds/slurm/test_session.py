@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +129,28 @@ def test_a_command_that_owners_preempt(home: Home) -> None:
     # No secret is in a file, nor in what the controller keeps of a job.
     held = [path for path in machines.rglob("*") if path.is_file() and path.name != "output"]
     assert not any(b"s3cret" in path.read_bytes() for path in held)
+
+
+def test_a_run_goes_on_while_the_controller_is_away(home: Home) -> None:
+    home.write_job(run="sleep 30", checkpoint={"path": str(home.folder / "none")})
+    home.spotctl("prices", "fetch", "--cloud", "slurm")
+    words = [sys.executable, "-m", "spotctl", "launch", "job.yaml", "--yes", "--attached"]
+    launch = subprocess.Popen(
+        words, cwd=home.folder, env=home.environment, stdout=subprocess.DEVNULL
+    )
+    machines = home.folder / "home" / "slurm" / "shared" / "machines"
+    eventually(lambda: [*machines.glob("*/ready")])
+    daemons = home.cluster.daemons
+    daemons["slurmctld"].terminate()
+    daemons["slurmctld"].wait(60)
+    # Longer than the program runs from here on.
+    time.sleep(40)
+    again = ["slurmctld", "-D", "-f", str(home.cluster.folder / "slurm.conf")]
+    with (home.cluster.folder / "again").open("wb") as output:
+        daemons["slurmctld"] = subprocess.Popen(again, stdout=output, stderr=output)
+    assert launch.wait(300) == 0
+    eventually(lambda: not home.cluster.alive())
+    assert len([*machines.iterdir()]) == 1
 
 
 def test_a_run_that_is_stopped_leaves_nothing(home: Home) -> None:
