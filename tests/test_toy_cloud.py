@@ -330,7 +330,9 @@ def test_without_its_package_the_cloud_is_unknown(tmp_path: Path, words: tuple[s
 def test_without_its_package_a_job_file_that_names_the_cloud_is_refused(tmp_path: Path) -> None:
     refused = spotctl(tmp_path, "plan", job(tmp_path, "small"), packages=None)
     assert refused.code == 2
-    assert "unknown value 'toy'; expected one of aws, gcp, azure, slurm, vast, local" in refused.error
+    assert (
+        "unknown value 'toy'; expected one of aws, gcp, azure, slurm, vast, local" in refused.error
+    )
 
 
 def publish(folder: Path, descriptor: str | None) -> None:
