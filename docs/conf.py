@@ -11,7 +11,7 @@ import reference
 PAGES = {
     "Start": "tutorial faq script-or-trainer which-strategy glossary",
     "How to": "troubleshooting nightly budget-and-deadline tracking several-jobs teams training trainers"
-    " reports prices gpus aws google-cloud azure vast runpod between-machines parallel",
+    " reports prices gpus aws google-cloud azure vast runpod slurm between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
     " python-api",
     "Explanation": "planning guarantees proof papers machines remote-runner",

@@ -191,7 +191,7 @@ def confusable_files(package: str) -> list[str]:
             # The parts of a cloud have the same names in the folder of every cloud.
             by_name[path.stem].add(
                 re.sub(
-                    r"(spotctl/clouds)/(aws|azure|gcp|local|runpod|vast)\b",
+                    r"(spotctl/clouds)/(aws|azure|gcp|local|runpod|slurm|vast)\b",
                     r"\1/NAME",
                     folder_of(path),
                 )

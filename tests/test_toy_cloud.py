@@ -280,7 +280,10 @@ def test_an_orphan_is_found_and_removed(home: Path) -> None:
     assert (orphan["kind"], orphan["id"]) == ("machine", lost.out.strip()), (
         "found although no log names its cloud"
     )
-    assert (ended.code, ended.json["not_asked"]) == (0, ["aws", "gcp", "azure", "vast", "runpod"])
+    assert (ended.code, ended.json["not_asked"]) == (
+        0,
+        ["aws", "gcp", "azure", "slurm", "vast", "runpod"],
+    )
     assert spotctl(home, "gc", "--cloud", "aws").code == 5
     for file in (home / "lost").iterdir():
         file.replace(home / file.name)
@@ -331,7 +334,8 @@ def test_without_its_package_a_job_file_that_names_the_cloud_is_refused(tmp_path
     refused = spotctl(tmp_path, "plan", job(tmp_path, "small"), packages=None)
     assert refused.code == 2
     assert (
-        "unknown value 'toy'; expected one of aws, gcp, azure, vast, runpod, local" in refused.error
+        "unknown value 'toy'; expected one of aws, gcp, azure, slurm, vast, runpod, local"
+        in refused.error
     )
 
 

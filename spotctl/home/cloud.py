@@ -130,7 +130,7 @@ class JobKeys:
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """A cloud; `settings` and `job` are None if it rents nothing."""
+    """A cloud; `settings` is None if it rents nothing, `job` if job files say nothing of it."""
 
     name: str
     words: CloudWords
@@ -147,6 +147,8 @@ class Cloud:
     """None where nothing is known of its accounts."""
     policies: tuple[str, ...] = ()
     """The documents of minimal permissions that the part `doctor` has."""
+    shares_folders: bool = False
+    """Whether its machines see folders of this computer, under the same paths."""
 
     @property
     def settings_of_machines(self) -> CloudSettings:
@@ -244,7 +246,9 @@ def parsed_table(kind: type[T], value: object) -> T:
         raise ValueError("a table of settings")
 
     known: dict[str, object] = {
-        setting.name: {} if callable(setting.default_factory) else setting.default
+        setting.name: setting.default_factory()
+        if callable(setting.default_factory)
+        else setting.default
         for setting in fields(cast("Any", kind))
     }
 
@@ -263,18 +267,24 @@ def _checked(name: str, value: object, default: object) -> object:
             return tuple(value)
         raise ValueError(f'a list of strings for {name}, such as {name} = ["..."]; it is {value!r}')
     if isinstance(default, Mapping):
-        if isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values()):
-            return dict(value)
+        # By an entry of the default; without one, of strings.
+        kind = type(next(iter(default.values()), ""))
+        if isinstance(value, Mapping) and all(_is_a(kind, item) for item in value.values()):
+            return {key: kind(item) for key, item in value.items()}
+        kinds, example = ("strings", '"..."') if kind is str else ("numbers", "0.5")
         raise ValueError(
-            f'a table of strings for {name}, such as {name} = {{team = "..."}}; it is {value!r}'
+            f"a table of {kinds} for {name}, such as {name} = {{team = {example}}}; it is {value!r}"
         )
 
     kind = str if default is None else type(default)
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is kind:
-        return value
+    if _is_a(kind, value):
+        return float(cast("int", value)) if kind is float else value
     raise ValueError(f"{_KINDS[kind]} for {name}; it is {value!r}")
+
+
+def _is_a(kind: type, value: object) -> bool:
+    """Whether a value is of a kind; a whole number is a number, true is none."""
+    return type(value) is kind or (kind is float and type(value) is int)
 
 
 _KINDS: Mapping[type, str] = {

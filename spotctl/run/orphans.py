@@ -212,24 +212,24 @@ def orphans(
         return tuple(orphaned), failure, provider
 
     # To ask a cloud without an account takes up to half a minute.
+    every = list(providers(settings, clouds))
     without = [
         cloud
-        for cloud, _, is_used in providers(settings, clouds)
+        for cloud, _, is_used in every
         if not is_used
         and (account := cloud_of(cloud).account) is not None
         and not is_traced(settings, account)
     ]
     no_account = NotPermitted("this computer has no account of it")
     answers = _asked(settings, clouds, search, say, SEARCH_SECONDS, without=without)
-    return [
-        *(
+    parts = {cloud: Orphans(cloud, is_used=False, failure=no_account) for cloud in without}
+    for cloud, is_used, answer in answers:
+        parts[cloud] = (
             Orphans(cloud, is_used, failure=answer)
             if isinstance(answer, ProviderError)
             else Orphans(cloud, is_used, *answer)
-            for cloud, is_used, answer in answers
-        ),
-        *(Orphans(cloud, is_used=False, failure=no_account) for cloud in without),
-    ]
+        )
+    return [parts[cloud] for cloud, *_ in every]
 
 
 def remove_orphans(orphaned: Sequence[Orphans], say: Callable[[str], object]) -> list[str]:

@@ -46,7 +46,7 @@ def test_markets_match_common_spellings(
 
 def test_an_unknown_cloud_is_rejected() -> None:
     with pytest.raises(
-        BadInput, match="cloud 'ibm' is not one of aws, gcp, azure, vast, runpod, local"
+        BadInput, match="cloud 'ibm' is not one of aws, gcp, azure, slurm, vast, runpod, local"
     ):
         Selection(clouds=("ibm",))
 

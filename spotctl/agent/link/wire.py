@@ -22,6 +22,7 @@ import hmac
 import json
 import secrets
 import socket
+import ssl
 import time
 from pathlib import Path
 from typing import Any
@@ -215,8 +216,9 @@ _SLOWEST = 5
 """A whole answer may take as many times as long as each part of it: one that comes byte by byte
 would never end."""
 
-AgentAddress = Path | tuple[str, int]
-"""The address of an agent: a Unix socket, or a host and a port."""
+AgentAddress = Path | tuple[str, int] | tuple[str, int, ssl.SSLContext]
+"""The address of an agent: a Unix socket, or a host and a port, perhaps over TLS, whose keys only
+this machine and its launcher have."""
 
 
 class LinkClient:
@@ -310,8 +312,11 @@ class LinkClient:
 
 def _connect(address: AgentAddress, seconds: float) -> socket.socket:
     if not isinstance(address, Path):
-        sock = socket.create_connection(address, seconds)
+        host, port, *tls = address
+        sock = socket.create_connection((host, port), seconds)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for context in tls:
+            sock = context.wrap_socket(sock)
         return sock
 
     sock = socket.socket(socket.AF_UNIX)

@@ -13,6 +13,7 @@ from spotctl.files.job.forms import ANY
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec, data_variable
 from spotctl.files.yaml_file import Problem
+from spotctl.home.cloud import cloud_of
 
 
 def reach_problems(spec: JobSpec) -> Iterator[Problem]:
@@ -131,9 +132,14 @@ def bucket_of(spec: JobSpec) -> str:
     return buckets[0] if buckets else ""
 
 
+def shares_folders(spec: JobSpec) -> bool:
+    """Whether the job's machines see folders of this computer."""
+    return all(cloud_of(cloud).shares_folders for cloud in spec.resources.clouds)
+
+
 def stored_folders(spec: JobSpec) -> dict[str, str]:
     """The data on this computer, by name, that a job's rented machines get from its bucket."""
-    if spec.is_local or not bucket_of(spec):
+    if spec.is_local or not bucket_of(spec) or shares_folders(spec):
         return {}
     return {name: path for name, path in spec.data.items() if "://" not in path}
 
@@ -145,10 +151,11 @@ def _of_rented_paths(spec: JobSpec, paths: Mapping[tuple[str, str], str]) -> Ite
             if not Path(path).exists():
                 yield _is_missing(loc, path)
             continue
+        if loc[0] == "data" and shares_folders(spec) and not Path(path).exists():
+            yield _is_missing(loc, path)
         # The launcher itself writes the model of a training.
-        if "://" not in path and not (
-            loc == ("outputs", "model") and isinstance(spec.program, Training)
-        ):
+        is_model = loc == ("outputs", "model") and isinstance(spec.program, Training)
+        if "://" not in path and not is_model and not shares_folders(spec):
             message = (
                 f"is {path}, a path on this computer, which rented machines cannot see; write "
                 "s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER@ACCOUNT/PATH"

@@ -149,7 +149,7 @@ def stays_because(spec: JobSpec) -> str:
         return "its machines are processes of this computer"
 
     jobs = {cloud: cloud_of(cloud).job for cloud in spec.resources.clouds}
-    if without := [cloud for cloud, job in jobs.items() if job is not None and not job.identity]:
+    if without := [cloud for cloud, job in jobs.items() if job is None or not job.identity]:
         return f"machines of {without[0]} have no identity with which it could rent others"
     if spec.resources.reliable.machines is None:
         return (

@@ -73,7 +73,7 @@ def second_by_second(name: str, lived: Life, known: PriceSeries) -> int:
         unfinished = length % HOUR != 0
         paid += [paid[-1]] * (-len(paid) % 3600)
         return sum(paid[:-3600] if evicted and unfinished else paid)
-    if name in ("vast", "runpod"):
+    if name in ("vast", "runpod", "slurm"):
         return sum(paid)
     free_span = {"per-second": 0, FIRST_HOUR_FREE: HOUR, "gcp": MINUTE}[name]
     last = paid[-1] if name == FIRST_HOUR_FREE else prices[bisect_right(times, lived.end - 1) - 1]

@@ -54,8 +54,10 @@ def billed_positions(name: str, lived: int, ended: End) -> int:
         return lived
     if name == "azure":
         return lived // 60 * 60
-    free = {"per-second": 0, FIRST_HOUR_FREE: 3600, "gcp": 60, "vast": 0, "runpod": 0}[name]
-    least = 0 if name in ("vast", "runpod") else 60
+    free = {"per-second": 0, FIRST_HOUR_FREE: 3600, "gcp": 60, "vast": 0, "runpod": 0, "slurm": 0}[
+        name
+    ]
+    least = 0 if name in ("vast", "runpod", "slurm") else 60
     return 0 if ended is End.EVICTED and lived < free else max(lived, least)
 
 
@@ -142,6 +144,7 @@ def test_an_hour_of_each_rule_solved_by_hand() -> None:
         FIRST_HOUR_FREE: 3600 * at_minute(60) + integral(60, 90),
         "gcp": 60 * at_minute(1) + integral(1, 90),
         "azure": sum(60 * at_minute(minute) for minute in range(1, 91)),
+        "slurm": integral(0, 90),
         "vast": integral(0, 90),
         "runpod": integral(0, 90),
     }

@@ -75,7 +75,7 @@ def test_an_unknown_cloud_is_named_before_any_is_searched(orphans: tuple[Machine
     assert refused.code == 2
     assert (
         refused.err.strip()
-        == "spotctl: cloud 'moon' is not one of aws, gcp, azure, vast, runpod, local"
+        == "spotctl: cloud 'moon' is not one of aws, gcp, azure, slurm, vast, runpod, local"
     )
     assert len(spotctl("gc", "--json").json["resources"]) == len(orphans)
 

@@ -120,7 +120,7 @@ def test_until_prices_are_fetched_those_of_gpus_are_from_shipped_lists() -> None
     assert "(estimated, 2025-06-28)" in ended.out
     assert "(list, 2024-" in ended.out
     assert ended.err.startswith(
-        "no prices of aws, gcp, azure, vast, runpod are stored; fetch them: spotctl prices fetch\n"
+        "no prices of aws, gcp, azure, slurm, vast, runpod are stored; fetch them: spotctl prices fetch\n"
     )
     assert (
         "of azure, only on-demand prices are shipped: azure/eastus/-/Standard_ND96isr_H100_v5 "

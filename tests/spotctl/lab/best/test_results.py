@@ -85,6 +85,7 @@ def test_only_clouds_without_current_prices_are_named(tmp_path: Path) -> None:
         "aws": "old",
         "gcp": "missing",
         "azure": "missing",
+        "slurm": "missing",
         "vast": "missing",
         "runpod": "missing",
     }

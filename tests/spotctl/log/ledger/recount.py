@@ -34,6 +34,7 @@ RULES = {
     "aws": "per-second-first-hour-free",
     "gcp": "gcp",
     "azure": "azure",
+    "slurm": "slurm",
     "vast": "vast",
     "runpod": "runpod",
     "local": "hourly-refund",

@@ -226,7 +226,7 @@ def due(
             return number < lived // MINUTE * 60, 0, none
         case "per-second":
             return whole, max(60 - seconds, 0), none
-        case "vast" | "runpod":
+        case "vast" | "runpod" | "slurm":
             return whole, 0, none
         case "gcp":
             free = evicted and lived < MINUTE

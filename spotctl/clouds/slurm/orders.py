@@ -1,0 +1,169 @@
+"""The orders of a Slurm cluster, which are batch jobs, and what `squeue` says of them."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from pricing_data.errors import NoAnswer
+from pricing_data.units import SECOND, format_time
+from spotctl.clouds.errors import NoCapacity, in_contract, refused
+from spotctl.clouds.order_ledger import OrderLabel
+from spotctl.clouds.provider import MachineState
+from spotctl.clouds.slurm.calls import REFUSALS, Row, answer_of, cancel, of_call, table_of
+from spotctl.clouds.slurm.cloud import SlurmSettings
+from spotctl.clouds.slurm.partitions import NodeOffer
+from spotctl.home.paths import PACKAGE
+
+LONGEST_LABEL = 500
+PREFIX = "spotctl-"
+
+COLUMNS = (
+    *("JobID", "State", "Reason", "StartTime", "EndTime", "PreemptTime"),
+    *("NodeList", "Name", "Comment"),
+)
+
+STATES: Mapping[str, tuple[MachineState, str]] = {
+    "PENDING": (MachineState.STARTING, ""),
+    "CONFIGURING": (MachineState.STARTING, ""),
+    "RUNNING": (MachineState.RUNNING, ""),
+    "COMPLETING": (MachineState.LEAVING, ""),
+    "STOPPED": (MachineState.LEAVING, ""),
+    "SUSPENDED": (MachineState.PAUSED, ""),
+    "PREEMPTED": (MachineState.PAUSED, ""),
+    "NODE_FAIL": (MachineState.PAUSED, "its node failed"),
+    "BOOT_FAIL": (MachineState.PAUSED, "its node did not boot"),
+    "OUT_OF_MEMORY": (MachineState.PAUSED, "it used more memory than its job has"),
+    "FAILED": (MachineState.PAUSED, "its job failed: slurm.out in its folder says why"),
+    "CANCELLED": (MachineState.PAUSED, "its job was cancelled, and not by spotctl"),
+    "TIMEOUT": (MachineState.GONE, ""),
+    "DEADLINE": (MachineState.GONE, ""),
+    "COMPLETED": (MachineState.GONE, ""),
+}
+"""The state of a machine, and its failure, by that of its job (squeue(1), "JOB STATE CODES"). One
+that is PAUSED without a failure was evicted. A state that is not listed is one on the way to
+another."""
+
+ENDED = frozenset(STATES) - {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "STOPPED"}
+"""States in which nothing of a job runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """A job of ours, as `squeue` shows it. Moments are in microseconds; `preempted_at` is when its
+    preemption began."""
+
+    number: int
+    label: OrderLabel
+    name: str
+    state: str
+    reason: str
+    node: str
+    starts: int | None
+    ends: int | None
+    preempted_at: int | None
+
+    @classmethod
+    def of(cls, row: Row) -> Self | None:
+        """The job of a row; None if it is not one of ours."""
+        label = OrderLabel.parse(row["Comment"])
+        if label is None or not row["JobID"].isdigit():
+            return None
+        moments = (
+            int(row[name]) * SECOND if row[name].isdigit() else None
+            for name in ("StartTime", "EndTime", "PreemptTime")
+        )
+        what = row["Name"], row["State"], row["Reason"], row["NodeList"]
+        return cls(int(row["JobID"]), label, *what, *moments)
+
+
+def jobs(*which: str) -> dict[int, BatchJob]:
+    """This user's jobs, by one call, with those that ended in the last minutes."""
+    words = ("squeue", "--me", "--states=all", *which)
+    with in_contract(of_call):
+        rows = table_of("list of jobs", words, COLUMNS)
+    return {job.number: job for job in map(BatchJob.of, rows) if job is not None}
+
+
+def _words(offer: NodeOffer, settings: SlurmSettings) -> Sequence[str]:
+    """The options of `sbatch` that say what a job needs."""
+    minutes = max(1, round(settings.hours * 60))
+    if offer.minutes is not None:
+        minutes = min(minutes, offer.minutes)
+    given = {
+        "partition": offer.market.zone,
+        "account": settings.account,
+        "qos": settings.qos,
+        "constraint": "&".join(offer.features),
+        "gres": offer.gpus and ":".join(filter(None, ("gpu", offer.gpu, str(offer.gpus)))),
+        "mem": "0" if offer.is_whole else f"{offer.memory_mib}M",
+        "cpus-per-task": offer.cpus,
+        "time": minutes,
+    }
+    whole = ("--exclusive",) if offer.is_whole else ()
+    options = (f"--{name}={value}" for name, value in given.items() if value)
+    return ("sbatch", "--nodes=1", "--ntasks=1", *whole, *options)
+
+
+def check(offer: NodeOffer, settings: SlurmSettings, said: str) -> str:
+    """Has the cluster check an order, and returns what to say of it. Nothing is submitted."""
+    with in_contract(of_call):
+        answer_of(
+            f"order of {offer.market}",
+            *_words(offer, settings),
+            "--test-only",
+            given="#!/bin/sh\n",
+        )
+    return said
+
+
+def submit(offer: NodeOffer, settings: SlurmSettings, label: OrderLabel, folder: Path) -> int:
+    """Submits the job of a machine, whose files are in a folder, and returns the job's number once
+    it runs. Unanswered: it may exist.
+
+    NoCapacity: it did not start in time, and was withdrawn. A limit that keeps it from starting is
+    a refusal.
+    """
+    python, module = shlex.quote(sys.executable), "spotctl.clouds.slurm.job"
+    code, place = shlex.quote(str(PACKAGE.parent)), shlex.quote(str(folder))
+    script = f"#!/bin/sh\ncd {code} && exec {python} -s -m {module} {place}\n"
+    own = {
+        "job-name": folder.name,
+        "comment": label.text(LONGEST_LABEL),
+        "output": str(folder / "slurm.out").replace("%", "%%"),
+        # A shell gets it a minute before the time limit, and where administrators have set
+        # PreemptParameters=send_user_signal, when a preemption begins.
+        "signal": "B:TERM@60",
+        # No variable of this computer reaches the job, because some are secrets.
+        "export": "NIL",
+    }
+    options = (f"--{name}={value}" for name, value in own.items())
+    what = f"order of {offer.market}"
+    with in_contract(of_call):
+        fixed = ("--parsable", "--no-requeue", *options)
+        answer = answer_of(what, *_words(offer, settings), *fixed, given=script)
+        number = answer.partition(";")[0].strip()
+        if not number.isdigit():
+            raise NoAnswer(f"slurm: {what}: an answer without the number of a job: {answer[:100]}")
+
+    give_up, pause = time.monotonic() + settings.wait_seconds, 0.5
+    while True:
+        time.sleep(pause)
+        job = jobs(f"--jobs={number}").get(int(number))
+        if job is not None and job.state not in ("PENDING", "CONFIGURING"):
+            return int(number)
+        if time.monotonic() + pause > give_up:
+            break
+        pause = min(2 * pause, 4.0)
+
+    cancel(int(number))
+    starts = "" if job is None or job.starts is None else f", to start {format_time(job.starts)}"
+    reason = "unknown" if job is None else job.reason
+    waiting = f"{offer.market}: its job waited for {settings.wait_seconds:.0f} s ({reason}{starts})"
+    waiting = f"{waiting}, and was withdrawn"
+    raise refused(REFUSALS, "", waiting, reason) or NoCapacity(waiting)

@@ -1,0 +1,1 @@
+"""Tests of Slurm, most of them on a real cluster."""

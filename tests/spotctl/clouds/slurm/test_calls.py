@@ -1,0 +1,65 @@
+"""Clusters that are away, and computers that know none."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pricing_data.errors import MissingCredentials, NoAnswer
+from spotctl.clouds.errors import (
+    LoginNeeded,
+    Unanswered,
+)
+from spotctl.clouds.provider import MachineState
+from spotctl.clouds.slurm.calls import configuration
+from spotctl.clouds.slurm.provider import SlurmProvider
+from tests.servers.slurm_cluster import needs_slurm
+from tests.spotctl.clouds.slurm.world import World, only, order
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.slow, needs_slurm]
+
+
+def test_a_cluster_that_is_away(made: World, provider: SlurmProvider) -> None:
+    (machine,) = provider.create(order())
+    controller = made.cluster.daemons["slurmctld"]
+    configuration_ = made.cluster.folder / "slurm.conf"
+    controller.terminate()
+    controller.wait(60)
+    began = time.monotonic()
+    with pytest.raises(Unanswered, match="is the controller up"):
+        provider.list({})
+    with pytest.raises(NoAnswer):
+        configuration()
+    assert time.monotonic() - began < 60
+    again = ["slurmctld", "-D", "-f", str(configuration_)]
+    with (made.cluster.folder / "again").open("wb") as output:
+        made.cluster.daemons["slurmctld"] = subprocess.Popen(again, stdout=output, stderr=output)
+
+    def is_back() -> bool:
+        with suppress(Unanswered):
+            return only(provider).state is MachineState.RUNNING
+        return False
+
+    eventually(is_back)
+    assert only(provider).id == machine.id
+
+
+def test_no_slurm_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingCredentials, match="not installed here; run spotctl on a login node"):
+        configuration()
+
+
+def test_a_computer_that_knows_no_cluster(
+    monkeypatch: pytest.MonkeyPatch, provider: SlurmProvider
+) -> None:
+    """Slurm's programs may be installed all the same: `gc` asks every cloud."""
+    with monkeypatch.context() as without:
+        without.delenv("SLURM_CONF")
+        with pytest.raises(LoginNeeded, match="knows no cluster; run spotctl on a login node"):
+            provider.list({})
