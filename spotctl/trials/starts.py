@@ -304,12 +304,21 @@ class TrialStart:
         self._ground.keep, self._ground.logs = self._places.places, self._written_places.logs
         # The save that was copied: the last that was begun before its files were written.
         self.marks = self._reader.all()
-        copied = [(file, self._sync.source(file[0])) for file in self._sync.copied]
-        written = max(written_at(file, place, self.marks) for file, place in copied)
+        times = dict[str, float]()
+        for file in self._sync.copied:
+            place = self._sync.source(file[0])
+            times[str(place)] = written_at(file, place, self.marks)
+        written = max(times.values())
         until, folders = written + _CLOCK_SECONDS, [str(self.checkpoint)]
         folders += [str(self.folder)] if self._places.places else []
         work = [mark for mark in self.marks if is_progress(mark)]
-        saves = [mark for mark in work if mark.path.startswith(tuple(folders)) and mark.at <= until]
+        # Of what was being written, the copy has what was there before.
+        saves = [
+            mark
+            for mark in work
+            if mark.path.startswith(tuple(folders))
+            and mark.at <= min(until, times.get(mark.path, until) + _CLOCK_SECONDS)
+        ]
 
         # A save of several files may be copied in parts, and is one save.
         state = saves[-1].position if saves else written
