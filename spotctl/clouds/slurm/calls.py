@@ -126,7 +126,7 @@ of_call = partial(error_of_call, REFUSALS)
 """The error of the provider contract for a call that was refused."""
 
 
-def cancel(number: int) -> bool:
+def cancel(number: int | str) -> bool:
     """Ends a job, or withdraws it; False if the cluster knows none of this number."""
     with in_contract(of_call):
         try:

@@ -29,7 +29,7 @@ from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError, Unanswered, in_contract
 from spotctl.clouds.labelled import LabelledProvider, Listed, Purchase
 from spotctl.clouds.link import AgentLink, MachineSupplies, link_key, link_secret
-from spotctl.clouds.order_ledger import OrderLabel, OrderLedger
+from spotctl.clouds.order_ledger import Number, OrderLabel, OrderLedger
 from spotctl.clouds.provider import (
     Machine,
     MachineRequest,
@@ -73,7 +73,7 @@ class SlurmProvider(WallClock, LabelledProvider):
     ) -> None:
         self._folder, self._settings, self._prices = folder.absolute(), settings, prices
         self._ledger = ledger
-        self._jobs: dict[int, BatchJob] = {}
+        self._jobs: Mapping[Number, BatchJob] = {}
         self._jobs_at = self._offers_at = self._silent_until = float("-inf")
         self._on_offer: tuple[NodeOffer, ...] = ()
         self._waited: NoCapacity | None = None
@@ -160,19 +160,19 @@ class SlurmProvider(WallClock, LabelledProvider):
             self._waited = error
             raise
 
-    def destroy(self, number: int) -> bool:
+    def destroy(self, number: Number) -> bool:
         self._jobs_at = float("-inf")
         return cancel(number)
 
     # -- lists -------------------------------------------------------------------------------------
 
-    def instances(self) -> Mapping[int, Listed]:
+    def instances(self) -> Mapping[Number, Listed]:
         """See `LabelledProvider`. Jobs that have ended stay listed for minutes: what they say of an
         end counts until the order notes it."""
         if time.monotonic() < self._silent_until:
             raise Unanswered("slurm: the controller did not answer, and is asked again soon")
         try:
-            self._jobs, self._jobs_at = orders.jobs(), time.monotonic()
+            self._jobs, self._jobs_at = {**orders.jobs()}, time.monotonic()
         except Unanswered:
             # Such a call lasts about ten seconds, in which no other machine is looked after.
             self._silent_until = time.monotonic() + _SILENT_SECONDS
@@ -183,7 +183,7 @@ class SlurmProvider(WallClock, LabelledProvider):
             for placed in order.machines
             if placed.ended is None and not placed.returning
         }
-        listed = dict[int, Listed]()
+        listed = dict[Number, Listed]()
         for number, job in self._jobs.items():
             state, failure = STATES.get(job.state, (MachineState.LEAVING, ""))
             is_news = job.state not in ENDED or number in open_
