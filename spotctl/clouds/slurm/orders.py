@@ -13,7 +13,7 @@ from typing import Self
 from pricing_data.errors import NoAnswer
 from pricing_data.units import SECOND, format_time
 from spotctl.clouds.errors import NoCapacity, in_contract, refused
-from spotctl.clouds.order_ledger import OrderLabel
+from spotctl.clouds.order_ledger import Number, OrderLabel
 from spotctl.clouds.provider import MachineState
 from spotctl.clouds.slurm.calls import REFUSALS, Row, answer_of, cancel, of_call, table_of
 from spotctl.clouds.slurm.cloud import SlurmSettings
@@ -82,7 +82,7 @@ class BatchJob:
         return cls(int(row["JobID"]), label, *what, *moments)
 
 
-def jobs(*which: str) -> dict[int, BatchJob]:
+def jobs(*which: str) -> dict[Number, BatchJob]:
     """This user's jobs, by one call, with those that ended in the last minutes."""
     words = ("squeue", "--me", "--states=all", *which)
     with in_contract(of_call):

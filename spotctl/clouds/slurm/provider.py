@@ -172,7 +172,7 @@ class SlurmProvider(WallClock, LabelledProvider):
         if time.monotonic() < self._silent_until:
             raise Unanswered("slurm: the controller did not answer, and is asked again soon")
         try:
-            self._jobs, self._jobs_at = {**orders.jobs()}, time.monotonic()
+            self._jobs, self._jobs_at = orders.jobs(), time.monotonic()
         except Unanswered:
             # Such a call lasts about ten seconds, in which no other machine is looked after.
             self._silent_until = time.monotonic() + _SILENT_SECONDS
