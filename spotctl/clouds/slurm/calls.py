@@ -49,7 +49,7 @@ _SILENT = re.compile(
 _ABSENT = re.compile(r"Could not establish a configuration source", re.IGNORECASE)
 _CREDENTIAL = re.compile(r"munge|Invalid authentication credential|auth plugin", re.IGNORECASE)
 
-Row = Mapping[str, str]
+ClusterRow = Mapping[str, str]
 """One line of an answer: the columns by their names."""
 
 
@@ -90,7 +90,7 @@ def answer_of(what: str, *words: str, given: str = "") -> str:
     raise CloudError(problem, code=said[:80])
 
 
-def table_of(what: str, words: Sequence[str], columns: Sequence[str]) -> list[Row]:
+def table_of(what: str, words: Sequence[str], columns: Sequence[str]) -> list[ClusterRow]:
     """The lines that `squeue` or `sinfo` prints, with these columns. Raises `CloudError`."""
     widths = {column: _COMMENT if column == "Comment" else _WIDTH for column in columns}
     form = ",".join(f"{column}:{width}|" for column, width in widths.items())
@@ -138,7 +138,7 @@ def cancel(number: int | str) -> bool:
     return True
 
 
-def configuration() -> Row:
+def configuration() -> ClusterRow:
     """The settings of the cluster, by their names. Raises `CloudError`, for a version that is too
     old as well."""
     lines = answer_of("configuration", "scontrol", "show", "config").splitlines()

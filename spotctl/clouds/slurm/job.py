@@ -103,12 +103,12 @@ def main(folder: Path) -> int:
     return 0 if status in (LEASE_ENDED, SHUT_DOWN) else 1
 
 
-Start = tuple[Mapping[str, Any], ssl.SSLSocket]
+JobStart = tuple[Mapping[str, Any], ssl.SSLSocket]
 
 
 def _awaited(
     listener: socket.socket, server: ssl.SSLContext, lease_until: int, wake_ups: WakeUps
-) -> Start | None:
+) -> JobStart | None:
     """The launcher's first message, and its connection; None if it does not come within the lease."""
     while time.time() < lease_until / 1e6 and not wake_ups.told_to_end:
         if not select.select([listener], [], [], POLL_SECONDS)[0]:
@@ -128,7 +128,7 @@ def _serve(
     listener: socket.socket,
     server: ssl.SSLContext,
     secret: bytes,
-    start: Start,
+    start: JobStart,
     wake_ups: WakeUps,
 ) -> int:
     """Starts the agent, and serves until it has ended; returns its exit code."""

@@ -15,7 +15,7 @@ from pricing_data.units import SECOND, format_time
 from spotctl.clouds.errors import NoCapacity, in_contract, refused
 from spotctl.clouds.order_ledger import Number, OrderLabel
 from spotctl.clouds.provider import MachineState
-from spotctl.clouds.slurm.calls import REFUSALS, Row, answer_of, cancel, of_call, table_of
+from spotctl.clouds.slurm.calls import REFUSALS, ClusterRow, answer_of, cancel, of_call, table_of
 from spotctl.clouds.slurm.cloud import SlurmSettings
 from spotctl.clouds.slurm.partitions import NodeOffer
 from spotctl.home.paths import PACKAGE
@@ -69,7 +69,7 @@ class BatchJob:
     preempted_at: int | None
 
     @classmethod
-    def of(cls, row: Row) -> Self | None:
+    def of(cls, row: ClusterRow) -> Self | None:
         """The job of a row; None if it is not one of ours."""
         label = OrderLabel.parse(row["Comment"])
         if label is None or not row["JobID"].isdigit():

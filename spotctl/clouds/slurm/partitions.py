@@ -14,7 +14,7 @@ from pricing_data.catalog import InstanceType
 from pricing_data.errors import CloudError
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR
-from spotctl.clouds.slurm.calls import Row, configuration, table_of
+from spotctl.clouds.slurm.calls import ClusterRow, configuration, table_of
 from spotctl.clouds.slurm.cloud import ANY, CLOUD_NAME, SlurmSettings
 
 COLUMNS = (
@@ -65,7 +65,9 @@ def offers(settings: SlurmSettings) -> tuple[NodeOffer, ...]:
     return offers_of(rows, known, settings)
 
 
-def offers_of(rows: Sequence[Row], known: Row, settings: SlurmSettings) -> tuple[NodeOffer, ...]:
+def offers_of(
+    rows: Sequence[ClusterRow], known: ClusterRow, settings: SlurmSettings
+) -> tuple[NodeOffer, ...]:
     """The offers in these rows of `sinfo`, on a cluster with this configuration."""
     highest = max((int(row["PriorityTier"]) for row in rows), default=0)
     preempts = known.get("PreemptType", "") == "preempt/partition_prio"
@@ -83,7 +85,7 @@ def offers_of(rows: Sequence[Row], known: Row, settings: SlurmSettings) -> tuple
     return tuple(distinct.values())
 
 
-def _parts(row: Row, cluster: str, settings: SlurmSettings) -> Iterator[NodeOffer]:
+def _parts(row: ClusterRow, cluster: str, settings: SlurmSettings) -> Iterator[NodeOffer]:
     """The machine types of a kind of nodes. A size may end in `+`, where nodes differ."""
     cpus, memory = (int(row[name].rstrip("+")) for name in ("CPUs", "Memory"))
     gpu = _GPUS.search(row["Gres"])

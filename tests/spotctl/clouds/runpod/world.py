@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pricing_data.fetched_rows import FetchedRows
 from pricing_data.list_prices import DISKS, ListPrice, ListPrices
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
+from pricing_data.sources.base import FetchRequest
 from pricing_data.units import MINUTE
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.link import MachineSupplies
@@ -23,7 +25,7 @@ from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.clouds.remote.prices import PriceBook
 from spotctl.clouds.runpod.calls import RunPodCalls
 from spotctl.clouds.runpod.cloud import RunPodSettings
-from spotctl.clouds.runpod.prices import STORAGE
+from spotctl.clouds.runpod.prices import STORAGE, RunPodSource
 from spotctl.clouds.runpod.provider import RunPodProvider
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.wall_clock import WallClock, wall_us
@@ -36,6 +38,8 @@ REGION = "runpod-us-tx-3"
 ONE = Market("runpod", REGION, "secure", "1xRTX_4090")
 UNKNOWN = replace(ONE, instance_type="9xRTX_4090")
 BID = 300_000_000
+NOW = 1_800_000_000_000_000
+H100 = "NVIDIA H100 80GB HBM3"
 RUN = {INSTALLATION_TAG: "0123456789abcdef", RUN_TAG: "nightly-c0ffee"}
 Waits = tuple[int, int]
 """Within which time a list shows a pod, and after which one that it lacks is gone."""
@@ -119,3 +123,11 @@ def order(
         token, ONE, machines, BID, wall_us() + 10 * MINUTE, {**RUN, INTENT_TAG: str(intent)}
     )
     return replace(asked, **changes)  # type: ignore[arg-type]
+
+
+def fetched(made: World, *regions: str, community: bool = False) -> FetchedRows:
+    """The rows of a fetch."""
+    with closing(RunPodCalls(made.server.url)) as calls:
+        source = RunPodSource(calls, RunPodSettings(community=community))
+        (task,) = source.tasks(FetchRequest(NOW - 1, NOW, regions))
+        return FetchedRows.joined(task.pull())
