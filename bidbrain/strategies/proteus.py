@@ -178,8 +178,9 @@ class Proteus:
         """Decides renewals that are due first, then buys while that lowers the cost per work."""
         now = situation.now
         if self.stated is not None and now == self.now:
-            odds = {offer.market: Odds(stated=partial(self.stated, offer)) for offer in self.offers}
-            return replace(self, odds=odds, stated=None).decide(situation)
+            # Machines may be held where none are on offer now.
+            now = {offer.market: Odds(stated=partial(self.stated, offer)) for offer in self.offers}
+            return replace(self, odds={**self.odds, **now}, stated=None).decide(situation)
 
         listed = [situation.price(offer) for offer in self.offers]
         prices = np.array(listed, dtype=float)

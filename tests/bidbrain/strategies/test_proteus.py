@@ -66,6 +66,20 @@ def held(number: int, chosen: Offer, machines: int, bid: int, start: int = START
     return Holding(number, Rent(chosen, machines, bid), start, start + 300 * SECOND)
 
 
+def test_machines_may_be_held_where_none_are_on_offer_at_the_moment() -> None:
+    """The odds of a market that was left out were not known at the moment of a plan."""
+
+    def stated(_: Offer, __: int) -> Estimate:
+        return Estimate(0.5, lambda: (0.5, 0.5), 60.0, 1.0, "stated")
+
+    alone = Proteus(OFFERS[:1], ODDS, APPLICATION)
+    owned = held(0, OFFERS[1], 10, 5 * PRICE, START - HOUR + 60 * SECOND)
+    now = replace(alone, now=START, stated=stated)
+    decided = [each.decide(situation(owned)) for each in (now, alone)]
+    given_back = [[each for each in one.actions if isinstance(each, Return)] for one in decided]
+    assert given_back == [[], []]
+
+
 betas, medians, left = st.floats(0.0, 0.95), st.floats(0.3, 1.0), st.floats(0.3, 1.0)
 
 
