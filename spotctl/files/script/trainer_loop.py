@@ -474,7 +474,13 @@ class _LoopReader:
             return
         first, *more = ast.unparse(statement).splitlines()
         shown = first[:60] + (" ..." if more or len(first) > 60 else "")
-        training.refuse(statement, f"not known to leave the training as it is: {shown}")
+        reason = f"not known to leave the training as it is: {shown}"
+        if isinstance(statement, ast.If) and nodes_of(ast.Break, statement):
+            reason = (
+                f"ends the training by what it has computed: {shown}; a trainer takes as many steps "
+                "as its job says: leave this out, and choose among the weights that it saves"
+            )
+        training.refuse(statement, reason)
 
     def _is_quiet(self, statement: ast.stmt) -> bool:
         leaving = (ast.Break, ast.Return, ast.Continue)

@@ -55,6 +55,14 @@ CHANGED: Mapping[str, tuple[str, tuple[str, str], str]] = {
         ("        loss.backward()\n", "        if loss > 0.1:\n            loss.backward()\n"),
         "18: backward.. is called .*only in some cases",
     ),
+    "an end that the loss decides": (
+        "digits",
+        (
+            "        scheduler.step()\n",
+            "        scheduler.step()\n        if epoch > loss:\n            break\n",
+        ),
+        "103: ends the training by what it has computed: if epoch > loss",
+    ),
     "a batch that is left out": (
         "features",
         (
