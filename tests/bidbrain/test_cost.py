@@ -203,6 +203,7 @@ def test_cost_follows_the_rule_of_the_provider(name: str) -> None:
         "per-second": 0.75,
         "gcp": 0.75,
         "slurm": 0.75,
+        "runpod": 0.75,
         "vast": 0.75,
     }
     assert one.cost_usd == pytest.approx(0.3 * factor.get(name, 0.75 - 0.5 / 60))

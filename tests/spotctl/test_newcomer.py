@@ -326,7 +326,8 @@ def test_a_mistyped_region_is_named(approved: Approved) -> None:
 
 def test_every_source_says_what_it_needs() -> None:
     listed = spotctl("prices", "fetch", "--sources", "--json").json["sources"]
-    assert {one["cloud"] for one in listed if not one["needs"]} == {"aws", "azure", "gcp", "files"}
+    free = {one["cloud"] for one in listed if not one["needs"]}
+    assert free == {"aws", "azure", "gcp", "runpod", "files"}
     assert "no account" in spotctl("prices", "fetch", "--sources").out
 
 

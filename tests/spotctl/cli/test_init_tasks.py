@@ -22,7 +22,7 @@ class TestInit:
         Path(".dstack.yml").write_text(DSTACK)
         ended = spotctl("init", ".dstack.yml")
         approved(ended)
-        assert "backends: runpod is no cloud that spotctl rents from" in ended.out
+        assert "backends: lambda is no cloud that spotctl rents from" in ended.out
         spec = load(Path("job.yaml"))
         assert (spec.name, spec.workdir) == ("train-distrib", tmp_path)
         answer = spotctl("init", ".dstack.yml", "--force", "--json").json

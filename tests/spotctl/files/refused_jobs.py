@@ -196,7 +196,7 @@ REPLACED = [
         "[aws, gcp]",
         "[aws, ggp]",
         "6: resources.clouds.1: unknown value 'ggp' (did you mean gcp?); expected one of aws, gcp, "
-        "azure, vas",
+        "azure, slu",
     ),
     (
         "[aws, gcp]",

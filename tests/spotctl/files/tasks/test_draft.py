@@ -36,7 +36,7 @@ env:
 commands:
   - pip install -r requirements.txt
   - torchrun --nproc-per-node=$DSTACK_GPUS_PER_NODE --node-rank=$DSTACK_NODE_RANK train.py
-backends: [aws, runpod]
+backends: [aws, lambda]
 regions: [us-east-1]
 spot_policy: auto
 max_price: 2.5

@@ -27,7 +27,7 @@ def test_each_task_of_skypilot_is_a_job(task: dict[str, Any]) -> None:
 
 def test_machines_of_several_clouds_that_differ_in_their_image_are_one_kind() -> None:
     spec, _ = job_of(public_tasks.SKYPILOT["llm/gpt-2/gpt2-train.yaml"])
-    assert spec.resources.clouds == ("gcp", "aws", "azure")
+    assert spec.resources.clouds == ("gcp", "aws", "azure", "runpod")
 
 
 def test_alternatives_of_gpus_and_places_are_all_allowed() -> None:
