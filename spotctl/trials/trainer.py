@@ -223,12 +223,16 @@ class _Trial:
         training, batches = self._training, len(loader)
         marks: list[tuple[str, int]] = []
         told: list[tuple[int, Any, int]] = []
+        begins: list[int] = []
         counted = 0
 
         def mark(role: str, owner: Any = None, epoch: int = 0) -> None:  # noqa: ANN401
             nonlocal counted
             if role == "epoch":
                 told.append((counted, owner, epoch))
+                return
+            if role == "begin":
+                begins.append(counted)
                 return
             if role != "batch":
                 marks.append((role, counted))
@@ -254,10 +258,10 @@ class _Trial:
         )
         samples, size = len(loader.sampler), loader.batch_size
         whole = samples // size if loader.drop_last else samples / size
-        if counted % batches:
+        if any(begin % batches for begin in begins):
             raise _refused(
                 training,
-                f"the loop leaves {batches} batches of an epoch before their end; a trainer takes "
+                f"the loop leaves epochs of {batches} batches before their end; a trainer takes "
                 "all: make the dataset as long as is used (torch.utils.data.Subset)",
             )
 

@@ -83,8 +83,9 @@ class ScriptTraining:
     objective: list[ast.stmt] = field(default_factory=list)
     clip: ast.expr | None = None
     count: ast.Module = field(init=False)
-    """The loops without what they compute: calls `mark` with `batch`, `step` or `schedule`, and
-    with `epoch`, the object that is told of one, and its number."""
+    """The loops without what they compute: calls `mark` with `begin` of a loop over batches,
+    `batch`, `step` or `schedule`, and with `epoch`, the object that is told of one, and its number.
+    """
     after: list[ast.stmt] = field(default_factory=list)
     """Statements after the loop that may do something with the network, and do not change it."""
     uncarried: list[tuple[int, str]] = field(default_factory=list)
@@ -568,7 +569,9 @@ class _LoopReader:
             return ast.copy_location(ast.For(loop.target, plain, filled, []), loop)
 
         number = ast.Name("_batches", ast.Load())
-        batches: ast.expr = ast.Call(ast.Name("range", ast.Load()), [number], [])
+        marked = ast.Call(ast.Name("mark", ast.Load()), [ast.Constant("begin")], [])
+        every = ast.Call(ast.Name("range", ast.Load()), [number], [])
+        batches: ast.expr = ast.BoolOp(ast.Or(), [marked, every])
         target: ast.expr = ast.Name("_batch", ast.Store())
         if self.is_numbered and isinstance(loop.target, ast.Tuple):
             numbered = loop.iter

@@ -1,9 +1,9 @@
-"""RunPod's own client, which checks the simulated API: a Python with it is at $SPOTCTL_RUNPOD.
+"""RunPod's own client, which checks the simulated API: a Python with it is at $SPOTCTL_RUNPOD_CLIENT.
 
 It pins packages of its own, so it belongs into an environment of its own:
 
     python3 -m venv /tmp/runpod && /tmp/runpod/bin/pip install runpod==1.12.0
-    export SPOTCTL_RUNPOD=/tmp/runpod/bin/python
+    export SPOTCTL_RUNPOD_CLIENT=/tmp/runpod/bin/python
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class OfficialClient:
 
 
 def official_client(url: str, home: Path) -> OfficialClient:
-    python = os.environ.get("SPOTCTL_RUNPOD")
+    python = os.environ.get("SPOTCTL_RUNPOD_CLIENT")
     if python is None:
         pytest.skip("needs RunPod's own client: see tests/spotctl/clouds/runpod/official.py")
     return OfficialClient(python, url, home)
