@@ -179,8 +179,8 @@ class Proteus:
         now = situation.now
         if self.stated is not None and now == self.now:
             # Machines may be held where none are on offer now.
-            now = {offer.market: Odds(stated=partial(self.stated, offer)) for offer in self.offers}
-            return replace(self, odds={**self.odds, **now}, stated=None).decide(situation)
+            own = {offer.market: Odds(stated=partial(self.stated, offer)) for offer in self.offers}
+            return replace(self, odds={**self.odds, **own}, stated=None).decide(situation)
 
         listed = [situation.price(offer) for offer in self.offers]
         prices = np.array(listed, dtype=float)
