@@ -221,7 +221,7 @@ class LoaderOrders:
     asks_again: bool = False
     """Whether a loop asks for a batch after its last one, before which a sampler may draw."""
     first_epoch: int | None = 0
-    """The epoch of the samplers in the first loop; None: they are told of none."""
+    """The epoch of the samplers in the first loop; None: `set_epoch` is not called."""
     _drawn: dict[int, list[Numbers]] = field(default_factory=dict, init=False)
     _samplers: list[Any] = field(default_factory=list, init=False)
     _moved: list[RandomState] = field(default_factory=list, init=False)

@@ -222,14 +222,14 @@ class _Trial:
 
         training, batches = self._training, len(loader)
         marks: list[tuple[str, int]] = []
-        told: list[tuple[int, Any, int]] = []
+        epochs: list[tuple[int, Any, int]] = []
         begins: list[int] = []
         counted = 0
 
         def mark(role: str, owner: Any = None, epoch: int = 0) -> None:  # noqa: ANN401
             nonlocal counted
             if role == "epoch":
-                told.append((counted, owner, epoch))
+                epochs.append((counted, owner, epoch))
                 return
             if role == "begin":
                 begins.append(counted)
@@ -292,23 +292,23 @@ class _Trial:
             norm,
             self._arguments,
             own_order,
-            self._first_epoch(loader, told, range(0, counted, batches)),
+            self._first_epoch(loader, epochs, range(0, counted, batches)),
         )
 
     def _first_epoch(
         self,
         loader: Any,  # noqa: ANN401
-        told: Sequence[tuple[int, Any, int]],
+        epochs: Sequence[tuple[int, Any, int]],
         begins: Sequence[int],
     ) -> int | None:
-        """The epoch that the sampler is in at first, if it is told of each; None if of none."""
+        """The epoch that the sampler gets first, if it gets each; None if it gets none."""
         samplers = [loader.sampler, loader.batch_sampler]
-        if any(owner is loader.dataset for _, owner, _ in told):
+        if any(owner is loader.dataset for _, owner, _ in epochs):
             raise _refused(
-                self._training, "the dataset is told of epochs; a trainer does not do that"
+                self._training, "the dataset gets the epochs; a trainer does not set them there"
             )
         own = [
-            (at, number) for at, owner, number in told if any(owner is each for each in samplers)
+            (at, number) for at, owner, number in epochs if any(owner is each for each in samplers)
         ]
         if not own:
             return None
@@ -319,7 +319,7 @@ class _Trial:
             shown = ", ".join(map(str, numbers[:4]))
             raise _refused(
                 self._training,
-                f"its sampler is told of epochs {shown} ...; a trainer's is told of one more in each",
+                f"its sampler gets the epochs {shown} ...; a trainer's gets one more each time",
             )
         return numbers[0]
 

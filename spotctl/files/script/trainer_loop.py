@@ -84,7 +84,7 @@ class ScriptTraining:
     clip: ast.expr | None = None
     count: ast.Module = field(init=False)
     """The loops without what they compute: calls `mark` with `begin` of a loop over batches,
-    `batch`, `step` or `schedule`, and with `epoch`, the object that is told of one, and its number.
+    `batch`, `step` or `schedule`, and with `epoch`, the object whose `set_epoch` gets it, and the number.
     """
     after: list[ast.stmt] = field(default_factory=list)
     """Statements after the loop that may do something with the network, and do not change it."""
@@ -420,7 +420,7 @@ class _LoopReader:
 
     def _role(self, statement: ast.stmt) -> str:
         """The use of a statement for a trainer: a `step`, one of the `schedule`, `zero` of
-        gradients, `clip`, or an `epoch` that a sampler is told of.
+        gradients, `clip`, or an `epoch` that a sampler gets.
         """
         training = self.training
         call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None

@@ -50,7 +50,7 @@ class MeasuredTraining:
     own_order: bool = False
     """Whether samples come in the order of a sampler or generator of the script."""
     first_epoch: int | None = 0
-    """The epoch of which the sampler is told first, and then of each; None: of none."""
+    """The epoch that the sampler gets first; None: it gets none."""
 
     @property
     def samples(self) -> int:
@@ -179,7 +179,7 @@ class TrainerText:
             "schedule": slice_of(training, scheduler, {module, optimizer}),
         }
 
-        # A sampler, say, may be told of an epoch when the loader has it already.
+        # A sampler, say, may get its epoch when the loader has it already.
         data = parts["dataset"]
         later = [
             each

@@ -209,7 +209,7 @@ VALIDATED = """model.eval()
     ],
 )
 def test_a_trainer_ends_with_the_weights_of_its_script(lines: dict[str, str]) -> None:
-    """A sampler that is told of other epochs, or of none, and of what holds for the whole process:
+    """A sampler that gets other epochs, or none, and what holds for the whole process:
     three clocks were the same, and the whole training was another one, by up to its whole way."""
     path = Path("small.py")
     path.write_text(SCRIPT.format(**(USUAL | lines)))
@@ -237,7 +237,7 @@ def test_a_trainer_ends_with_the_weights_of_its_script(lines: dict[str, str]) ->
             {"last": "for each in model.parameters():\n    each.data.mul_(0.5)"},
             "line 22: changes model after the loop",
         ),
-        ({"each": "sampler.set_epoch(2 * epoch)"}, "line 17: .* told of epochs 0, 2, 4"),
+        ({"each": "sampler.set_epoch(2 * epoch)"}, "line 17: .* gets the epochs 0, 2, 4"),
     ],
 )
 def test_what_a_trainer_would_do_otherwise_is_refused(lines: dict[str, str], problem: str) -> None:
