@@ -27,6 +27,7 @@ from spotctl.files.job.data_places import bucket_of, stored_folders, written_pla
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.callbacks import never
+from spotctl.home.cloud import cloud_of
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, Interrupted
 from spotctl.home.installation import installation_id
@@ -96,8 +97,10 @@ def store_data(
 
 def _with_room(spec: JobSpec, data_bytes: int, say: Callable[[str], object]) -> JobSpec:
     """The job with disks that hold its data and two of its checkpoints, one of which is being
-    written; unchanged if it names a size, or if those take little."""
-    if spec.image.disk_gib is not None or spec.is_local:
+    written; unchanged if it names a size, if those take little, or where machines have no disks of
+    their own."""
+    clouds = map(cloud_of, spec.resources.clouds)
+    if spec.image.disk_gib is not None or any(cloud.job is None for cloud in clouds):
         return spec
 
     kept = spec.program.checkpoint if isinstance(spec.program, Command) else None

@@ -229,15 +229,20 @@ def test_disks_hold_the_data(
     assert any(said in line for line in bucket.said) == (disk == 523)
 
 
-def test_disks_hold_two_checkpoints(bucket: Bucket) -> None:
+@pytest.mark.parametrize(
+    ("resources", "disk"),
+    [("[gcp], types: [a2-highgpu-1g]", 150 + 932), ("[slurm]", None), ("[local]", None)],
+)
+def test_disks_hold_two_checkpoints(bucket: Bucket, resources: str, disk: int | None) -> None:
+    """Nodes of a cluster have no disk to order: a size would be refused there."""
     path = bucket.folder / "saving.yaml"
     path.write_text(
         "name: saving\nkind: command\nrun: python train.py\nhours: 4h\n"
         "checkpoint: {path: gs://bucket/saved/, size: 500 GB}\n"
-        "resources: {clouds: [gcp], types: [a2-highgpu-1g]}\n"
+        f"resources: {{clouds: {resources}}}\n"
     )
     spec = store_data(load(path), bucket.settings(), bucket.said.append)
-    assert spec.image.disk_gib == 150 + 932
+    assert spec.image.disk_gib == disk
 
 
 def test_a_file_that_changes_on_its_way_is_described_again(
