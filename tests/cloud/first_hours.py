@@ -44,7 +44,7 @@ class FastMarket(VastMarket):
 
 
 class FirstHour(NamedTuple):
-    """What goes wrong: what the bad hosts have, what becomes of contracts there while they exist, and
+    """A failure: what the bad hosts have, what becomes of contracts there while they exist, and
     what else is wrong.
     """
 

@@ -34,7 +34,7 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
     credit, spent = (
         float(account.get(name) or 0.0) for name in ("clientBalance", "currentSpendPerHr")
     )
-    shown = f"${credit:.2f}" + (f", of which ${spent:.2f} are spent in an hour" if spent else "")
+    shown = f"${credit:.2f}" + (f"; what runs costs ${spent:.2f} an hour" if spent else "")
     if credit < max(MIN_CREDIT_USD, spent):
         cure = "add credit at https://console.runpod.io/user/billing: at $0, RunPod ends pods"
         yield Finding(CLOUD_NAME, "credit", Level.FAILS, shown, cure)

@@ -288,8 +288,8 @@ class SlurmProvider(WallClock, LabelledProvider):
     def with_status(
         self, machine: Machine, on_silence: Callable[[ProviderError], None] | None = None
     ) -> Machine:
-        """See `CloudProvider`. What the list says of a preemption, or of the end of the time limit,
-        the machine is told."""
+        """See `CloudProvider`. Passes on a preemption, or the end of the time limit, that the list
+        shows."""
         job = self._jobs.get(self.number_of(machine.id) or 0)
         if job is not None and job.ends is not None and job.state == "RUNNING":
             is_ending = job.preempted_at is not None or job.ends - self.now() < LIMIT_NOTICE

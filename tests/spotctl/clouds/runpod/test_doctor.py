@@ -1,4 +1,4 @@
-"""What doctor says of an account of RunPod."""
+"""The findings of doctor on an account of RunPod."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_doctor_shows_the_account_and_its_credit(made: World, tmp_path: Path) ->
     market.balance = 20.0
     findings = {finding.what: finding for finding in doctor.findings(settings, NOT_KEPT)}
     assert findings["credit"].is_bad
-    assert findings["credit"].detail == "$20.00, of which $24.00 are spent in an hour"
+    assert findings["credit"].detail == "$20.00; what runs costs $24.00 an hour"
 
 
 def test_doctor_tells_a_wrong_key(

@@ -1,4 +1,4 @@
-"""What rows of `sinfo` offer. The first two rows are those of 22.05.8 on a cluster of ours; rows with
+"""Offers of rows of `sinfo`. The first two rows are those of 22.05.8 on a cluster of ours; rows with
 GPUs and features have the forms of sinfo(1) and slurm.conf(5)."""
 
 from __future__ import annotations
