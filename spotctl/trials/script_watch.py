@@ -71,8 +71,9 @@ _WEIGHTS = 8
 _MAX_ARRAYS, _MAX_NESTED = 24, 6
 """The arrays of fractions that are looked at in what is saved, and how deep they may be in it."""
 
-_DEPTH, END = 60, " ends"
+_DEPTH, END, AWAITED = 60, " ends", " awaited on line "
 _loops: dict[str, list[Any]] = {}
+_conditions: dict[str, list[Any]] = {}
 _MAX_RESTS, REST_SECONDS = 20, 0.3
 """After a save the script rests, so that a copy of it can be made; slow scripts and fast ones are
 killed alike."""
@@ -182,9 +183,12 @@ def _computed(frame: Any, node: Any) -> int | None:
 
 
 def _loops_of(file: str) -> list[Any]:
-    """The loops of a file: first and last line, what says where each stands, and where it ends."""
+    """The loops of a file: first and last line, what says where each stands, and where it ends.
+
+    On the way, its conditions that await a number by a sum, such as `epoch == begun + epochs - 1`.
+    """
     if file not in _loops:
-        _loops[file] = []
+        _loops[file], _conditions[file] = [], []
         try:
             with open(file, "rb") as text:
                 tree = ast.parse(text.read())
@@ -194,6 +198,10 @@ def _loops_of(file: str) -> list[Any]:
             if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
                 lines, end = (node.lineno, node.body[-1].end_lineno), _end_of(node)
                 _loops[file].append((*lines, _described_loop(node), end))
+            elif isinstance(node, ast.Compare) and type(node.ops[0]) is ast.Eq:
+                name, total = node.left, node.comparators[0]
+                if isinstance(name, ast.Name) and isinstance(total, ast.BinOp):
+                    _conditions[file].append((f"{name.id}{AWAITED}{node.lineno}", total))
     return _loops[file]
 
 
@@ -247,6 +255,9 @@ def _position() -> list[Any]:
                 numbers_by_key.setdefault(where + parts[0][1][0] + END, ("end", until))
             if all(kind == "count" for kind, _, _ in numbers):
                 numbers_by_key.setdefault(where + str(first), ("open", 0))
+        sums = _conditions.get(file, ()) if inside else ()
+        awaited = [(where + name, _computed(frame, total)) for name, total in sums]
+        numbers_by_key.update((key, ("end", total)) for key, total in awaited if total is not None)
         if not file.startswith(tuple(_ROOTS)):
             # The steps that a trainer of a library counts over all of its loops.
             me = frame.f_locals.get("self")

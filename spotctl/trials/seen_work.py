@@ -21,7 +21,7 @@ from math import dist
 from operator import attrgetter
 from pathlib import Path
 
-from spotctl.trials.script_watch import END, REST_SECONDS
+from spotctl.trials.script_watch import AWAITED, END, REST_SECONDS
 
 _SAME_WEIGHTS = 0.3
 """Weights are those of a save if they are so much nearer to it than the first weights of the
@@ -352,10 +352,11 @@ def _by_numbers(
         key = next(iter(start.position))
         before, now = (mark.position.get(key + END, ("end", 0))[1] for mark in (done[-1], start))
         went_on = abs(at[0] - _place(begun[0], numbers)[0])
-        verdict, saw = Verdict.RESUMED, f"continued at {here}"
+        but = _missed(key, done[-1], start)
         if key == numbers[0][0] and 0 < went_on <= now - before:
-            verdict, saw = Verdict.RESTARTED, f"{saw}, but goes on to {now}, before to {before}"
-        return Judgement(verdict, saw)
+            but = f", but goes on to {now}, before to {before}"
+        verdict = Verdict.RESTARTED if but else Verdict.RESUMED
+        return Judgement(verdict, f"continued at {here}{but}")
 
     outermost = numbers[:1]
     within = len(numbers) > 1 or any(kind == "open" for kind, _ in start.position.values())
@@ -380,6 +381,20 @@ def _by_numbers(
         return Judgement(Verdict.RESTARTED, f"repeated {here}, which it had saved{cure}")
 
     return Judgement(Verdict.RESTARTED, f"went back to {here}, although it had saved at {last}")
+
+
+def _missed(key: str, before: WorkMark, start: WorkMark) -> str:
+    """Says which number of a loop over a range is no longer waited for, since what is waited for
+    moves with the start, beyond the end of the range; empty if there is none."""
+    ends = [mark.position.get(key + END, ("end", 0))[1] for mark in (before, start)]
+    for awaited, (_, number) in start.position.items():
+        name, _, line = awaited.partition(AWAITED)
+        known = before.position.get(awaited, ("end", ends[0]))[1]
+        if line and name == key and known < ends[0] and number >= ends[1]:
+            what = key.rpartition(":")[2]
+            waits = f"waits for {what} {number}, which does not come"
+            return f", but line {line} {waits}, before for {known}"
+    return ""
 
 
 def _by_counts(

@@ -52,6 +52,11 @@ WHOLE = (
     "state['epoch'] + 1"
 )
 
+LAST = """
+    if epoch == begin + 400 - 1:
+        torch.save(net.state_dict(), path + ".last")
+"""
+
 
 def running(folder: str) -> list[int]:
     """The processes of a trial below a folder, also those that have left its group."""
@@ -85,6 +90,7 @@ def torch_script(load: str, name: str = "'state.pt'", read: str = "path") -> str
         (torch_script(WHOLE.replace("+ 1", "")), "; save the number of the next one"),
         (torch_script(f"{WHOLE}; begin = min(begin, 1)"), "it had saved"),
         (torch_script(WHOLE).replace("begin, 400", "begin, begin + 400"), "but goes on to 40"),
+        (torch_script(WHOLE) + LAST, "waits for epoch 4"),
     ],
     ids=[
         "resumes",
@@ -94,6 +100,7 @@ def torch_script(load: str, name: str = "'state.pt'", read: str = "path") -> str
         "off by one",
         "an old epoch",
         "as long",
+        "no last save",
     ],
 )
 def test_only_work_that_is_not_repeated_is_resumed(tmp_path: Path, text: str, saw: str) -> None:
