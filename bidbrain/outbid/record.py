@@ -54,9 +54,11 @@ class HostRecord:
 
     @classmethod
     def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> HostRecord:
-        """The record of rows (at, host, least bid, on-demand price) in any order."""
-        table = np.array(sorted(rows), dtype=np.int64)
-        columns = table.reshape(-1, 4)
+        """The record of rows (at, host, least bid, on-demand price) in any order. A host that offers
+        several parts of its machine has the lowest of their bids."""
+        table = np.array(sorted(rows), dtype=np.int64).reshape(-1, 4)
+        _, lowest = np.unique(table[:, :2], axis=0, return_index=True)
+        columns = table[lowest]
         return cls(*columns.T)
 
     @property

@@ -18,6 +18,14 @@ def test_snapshots_that_are_far_apart_tell_nothing() -> None:
     assert stays.after[0] == pytest.approx(log(2))
 
 
+def test_a_host_that_offers_its_machine_in_parts_is_one_host() -> None:
+    """Whose other parts are not lost when it is seen again."""
+    parts = [(hour, 0, bid) for hour in range(3) for bid in (130, 100, 120)]
+    seen = record(*parts)
+    assert seen.least_bid.tolist() == [100] * 3
+    assert Stays.of(seen).fate.tolist() == [Fate.STAYS] * 2
+
+
 def test_a_pause_lasts_until_the_host_takes_the_level_again() -> None:
     seen = record(
         *(
