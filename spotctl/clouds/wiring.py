@@ -227,17 +227,17 @@ def recorded_hosts(
     return recorded
 
 
-def left_out(
-    settings: Settings, clouds: Iterable[str], until: int
-) -> Mapping[Market, Mapping[str, int]]:
-    """The hosts of markets that the last fetch before a moment left out, by the reason; empty where
-    a cloud's offers are no hosts.
+def said_of_hosts(
+    what: str, settings: Settings, clouds: Iterable[str], until: int
+) -> Mapping[Market, Any]:
+    """Facts of the hosts of markets from fetches before a moment: which they have `left_out`, by the
+    reason, or what `traffic` costs; empty where a cloud's offers are no hosts.
     """
-    counted: dict[Market, Mapping[str, int]] = {}
+    said: dict[Market, Any] = {}
     for cloud in clouds:
-        if has_part(cloud, "offers") and hasattr(offers := part_of(cloud, "offers"), "left_out"):
-            counted |= offers.left_out(settings, until)
-    return counted
+        if has_part(cloud, "offers") and hasattr(offers := part_of(cloud, "offers"), what):
+            said |= getattr(offers, what)(settings, until)
+    return said
 
 
 def doctor_of(cloud: str) -> DoctorPart:

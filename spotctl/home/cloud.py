@@ -7,7 +7,8 @@ or takes time to import stands in further modules of the package, its parts:
 - `terms`: `TERMS`, how the cloud bills spot machines and takes them back (`bidbrain.billing.rules`)
 - `prices`: `source(settings)`, `NEEDS` and `EFFORTS`, where its prices come from
 - `offers`: `recorded(settings, since, until)`, the snapshots of the hosts of a cloud where the
-  highest bid runs, and `left_out(settings, until)`, how many of them no job may use, by the reason
+  highest bid runs; `left_out(settings, until)`, how many of them no job may use, by the reason, and
+  `traffic(settings, until)`, what a GB usually costs there
 - `machine_types`: `shipped()`, `traits_of(name)` and `obstacle(machine)`, what is known of its
   machine types without an account (`pricing_data.catalog`); `FABRIC`, if some have a network that
   is faster than TCP, and `NOT_ON_DEMAND`, if some have a list price and are not sold at it

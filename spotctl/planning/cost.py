@@ -120,7 +120,17 @@ def estimate_cost(
     rents = [*chosen_rents, fleet.reliable, on_demand.rent]
     listed = [rent for rent in rents if rent is not None and not rent.offer.market.reservation]
 
-    return PlanCost(choice, expected, fallback, on_demand, price_dates(listed, snapshot))
+    # Each checkpoint is sent, and received again after each eviction.
+    traffic_usd, saves = 0.0, first.checkpoints
+    asked = snapshot.traffic.get(rented[0].rent.offer.market) if rented else None
+    if saves is not None and asked is not None:
+        received, sent = asked
+        times = expected.hours * HOUR / saves.every, expected.hours * HOUR / saves.life
+        usd = times[0] * sent + times[1] * received
+        traffic_usd = usd * (allocated.demand.saved_gb or 0.0)
+
+    dates = price_dates(listed, snapshot)
+    return PlanCost(choice, expected, fallback, on_demand, dates, traffic_usd)
 
 
 def _on_demand(

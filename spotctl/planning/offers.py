@@ -66,7 +66,8 @@ class MarketSnapshot:
     A market whose history begins after `at` has an age of -1 and no valid price. `machine` and
     `on_demand` are by kind, None if the catalog does not know. `outlook` says how likely prices
     rise above bids. `own_images` are the clouds whose image the user has chosen, and `hosts` the
-    markets in which each host runs the highest bid.
+    markets in which each host runs the highest bid. `traffic` is what hosts usually ask, in
+    dollars, for a GB that a machine receives, and one that it sends.
     """
 
     table: PriceTable
@@ -81,6 +82,7 @@ class MarketSnapshot:
     outlook: PriceOutlook
     own_images: frozenset[str] = frozenset()
     hosts: Mapping[Market, HostMarket] = field(default_factory=dict)
+    traffic: Mapping[Market, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: PriceTable, catalog: Catalog, at: int) -> MarketSnapshot:

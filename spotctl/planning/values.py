@@ -439,7 +439,8 @@ class PlanCost:
 
     `estimate` is the cost if the choice is kept to the end; `forecast_of` plays the job with all
     its evictions. The job may turn to `fallback`. Savings are relative to `on_demand`: the cheapest
-    such machines that are as fast, per hour if the length of the job is unknown. `rejected` lists
+    such machines that are as fast, per hour if the length of the job is unknown. `traffic_usd`
+    comes on top: what hosts ask for the bytes of checkpoints. `rejected` lists
     markets that were considered, are unusable, or are the best of another kind; `unnamed` counts
     the rest.
     """
@@ -449,6 +450,7 @@ class PlanCost:
     fallback: OnDemand
     on_demand: OnDemand
     price_dates: tuple[PriceDate, ...]
+    traffic_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

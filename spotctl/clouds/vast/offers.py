@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bidbrain.outbid.record import HostRecord
@@ -52,6 +53,8 @@ _JUDGED = {
 """The filters that a fetch applies itself, so that plans can say what they left out, and why."""
 
 _QUARTILE = 4
+_RECENT = 24
+"""How many of the newest snapshots are asked what traffic costs in a market."""
 _COUNTRY = re.compile(r".*\b([A-Z]{2})\s*")
 
 
@@ -59,8 +62,8 @@ _COUNTRY = re.compile(r".*\b([A-Z]{2})\s*")
 class HostOffer:
     """A machine of a host that can be rented now, at a `price` in nano-dollars for an hour of the
     whole machine: the lowest bid that would run, or that on demand. `storage` is in dollars for a
-    GB in a month. Machines of the same `address` are behind one router. `unfit` is why no job is
-    to run there; empty where one may."""
+    GB in a month, and `traffic` for a GB received, and sent. Machines of the same `address` are
+    behind one router. `unfit` is why no job is to run there; empty where one may."""
 
     ask: int
     machine: int
@@ -69,6 +72,7 @@ class HostOffer:
     storage: float
     gpu_gib: float
     address: str
+    traffic: tuple[float, float]
     unfit: str = ""
 
 
@@ -76,7 +80,7 @@ def wanted(settings: VastSettings, image: str, ports: int = 0) -> dict[str, dict
     """The filters of a search for hosts that can run an image, with `ports` that others reach
     besides sshd's. Those that the official client adds by itself are sent, too.
 
-    Nodes that reach each other talk all the time, and no plan counts traffic: theirs is free.
+    Nodes that reach each other talk all the time: their traffic is free.
     """
     cuda = cuda_of(image)
     verified: dict[str, Any] = {"in": [True, False]} if settings.unverified else {"eq": True}
@@ -140,8 +144,9 @@ def offer_of(
             raise BadInput(f"a price of {usd}")
         price = max(1, round(usd * NANOS_PER_DOLLAR))
         ask, machine = int(row["ask_contract_id"]), int(row["machine_id"])
-        why = faults[0] if faults else ""
-        return HostOffer(ask, machine, market, price, storage, gib, address_of(row), why)
+        why, address = faults[0] if faults else "", address_of(row)
+        traffic = float(row.get("inet_down_cost") or 0.0), float(row.get("inet_up_cost") or 0.0)
+        return HostOffer(ask, machine, market, price, storage, gib, address, traffic, why)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise BadInput(f"{type(error).__name__}: {error}") from None
 
@@ -175,7 +180,8 @@ def keep_snapshot(folder: Path, at: int, on_offer: Iterable[HostOffer]) -> None:
         if offer.unfit:
             unfit[str(offer.market), offer.unfit] += 1
         else:
-            rows.append([offer.machine, str(offer.market), offer.price, offer.storage])
+            prices = offer.price, offer.storage, *offer.traffic
+            rows.append([offer.machine, str(offer.market), *prices])
     left_out = [[market, why, hosts] for (market, why), hosts in unfit.items()]
     snapshot = {"at": at, "offers": rows, "left_out": left_out}
     part = folder / f".{at}.json.gz"
@@ -190,7 +196,7 @@ def recorded(settings: Settings, since: int, until: int) -> Mapping[Market, Host
         if since <= int(path.name.partition(".")[0]) <= until:
             snapshot = _read(path)
             at, offers = snapshot["at"], snapshot["offers"]
-            for machine, market, price, _ in offers:
+            for machine, market, price, *_ in offers:
                 rows[market].append((at, machine, price, 0))
 
     return {Market.parse(market): HostRecord.of(of_market) for market, of_market in rows.items()}
@@ -199,17 +205,36 @@ def recorded(settings: Settings, since: int, until: int) -> Mapping[Market, Host
 def left_out(settings: Settings, until: int) -> Mapping[Market, Mapping[str, int]]:
     """The hosts of each market that the last fetch before a moment left out: how many, by the
     reason."""
-    paths = {
-        int(path.name.partition(".")[0]): path for path in folder_of(settings).glob("*.json.gz")
-    }
     counted: dict[Market, dict[str, int]] = defaultdict(dict)
     # A look at the hosts of one market is kept, too, and says nothing of the others.
-    for at in sorted(at for at in paths if at <= until)[::-1]:
-        if rows := _read(paths[at]).get("left_out"):
+    for path in _newest_first(settings, until):
+        if rows := _read(path).get("left_out"):
             for market, why, hosts in rows:
                 counted[Market.parse(market)][why] = hosts
             break
     return counted
+
+
+def traffic(settings: Settings, until: int) -> Mapping[Market, tuple[float, float]]:
+    """The usual price of each market's hosts before a moment for a GB received, and for a GB sent,
+    in dollars."""
+    usual: dict[Market, tuple[float, float]] = {}
+    for path in _newest_first(settings, until)[:_RECENT]:
+        asked: dict[str, list[list[float]]] = defaultdict(list)
+        for _, market, _, _, *prices in _read(path)["offers"]:
+            asked[market] += [prices] if prices else []
+        for market, of_market in asked.items():
+            if of_market:
+                received, sent = map(median, zip(*of_market, strict=True))
+                usual.setdefault(Market.parse(market), (received, sent))
+    return usual
+
+
+def _newest_first(settings: Settings, until: int) -> list[Path]:
+    """The snapshots before a moment."""
+    moments = (int(path.name.partition(".")[0]) for path in folder_of(settings).glob("*.json.gz"))
+    before = sorted((at for at in moments if at <= until), reverse=True)
+    return [folder_of(settings) / f"{at}.json.gz" for at in before]
 
 
 def _read(path: Path) -> dict[str, Any]:

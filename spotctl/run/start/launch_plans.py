@@ -14,7 +14,7 @@ from pricing_data.library import CloudPrices, freshness_of
 from pricing_data.market import Market
 from pricing_data.units import HOUR, parse_duration, parse_time
 from spotctl.clouds.errors import NotPermitted
-from spotctl.clouds.wiring import cloud_provider, left_out
+from spotctl.clouds.wiring import cloud_provider, said_of_hosts
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import ANY, JobSpec, check_planned_together
 from spotctl.files.job.values import WorkTime
@@ -93,7 +93,8 @@ def explained(planned: JobPlans, settings: Settings, at: str = "", hours: str = 
     """The plans with what other policies of their queue would do, that of one job also with the
     next points of its cost and time, and the ways to run it, and what fetches left out."""
     all_asked = [plan.job.spec.resources for plan in planned.plans]
-    known = left_out(settings, {cloud for asked in all_asked for cloud in asked.clouds}, planned.at)
+    clouds = {cloud for asked in all_asked for cloud in asked.clouds}
+    known = said_of_hosts("left_out", settings, clouds, planned.at)
     hosts = Counter[tuple[str, str]]()
     for market, reasons in known.items():
         if any(

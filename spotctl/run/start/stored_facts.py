@@ -20,7 +20,7 @@ from pricing_data.market import Market
 from pricing_data.store.facts import AVAILABILITY, INTERRUPTIONS
 from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, age
-from spotctl.clouds.wiring import library, recorded_hosts
+from spotctl.clouds.wiring import library, recorded_hosts, said_of_hosts
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.model_files import profiles_of
 from spotctl.home import account_quotas
@@ -119,7 +119,9 @@ def read_facts(
         for spec in specs
     ]
     snapshot = MarketSnapshot.of(table, catalog, begin)
-    snapshot = replace(snapshot, own_images=images, hosts=host_markets(settings, specs, snapshot))
+    traffic = said_of_hosts("traffic", settings, _clouds_of(specs), begin)
+    hosts = host_markets(settings, specs, snapshot)
+    snapshot = replace(snapshot, own_images=images, hosts=hosts, traffic=traffic)
     of_others = tuple[dict[str, float], ...]()
     if any(_lacks_speeds(spec, learned.get(spec.name)) for spec in specs):
         of_others = speeds_of_others(settings, known, specs, before)

@@ -325,6 +325,12 @@ PLAN: tuple[Column[JobPlan], ...] = (
         "cost.on_demand.usd",
     ),
     Column(
+        "traffic_usd",
+        "what the hosts of the first machines usually ask for the bytes of checkpoints, on top of "
+        "the forecast; 0 where nothing is known of their size",
+        "cost.traffic_usd",
+    ),
+    Column(
         "rejected",
         "other markets that were considered",
         lambda plan: [(str(lost.market), plan.demand.worded(lost.why)) for lost in plan.rejected],

@@ -36,6 +36,8 @@ from spotctl.show.phrases import (
 _HIGHEST_STATED = 0.98
 _LONG_DAYS = 30
 """Work that takes longer by the job file's throughputs may be in other units."""
+_LEAST_TRAFFIC = 0.01
+"""Traffic that comes to less of the bill goes unsaid."""
 _HARDLY_KNOWN = 0.1
 """From this width on, the odds of a limit are stated as a range."""
 
@@ -48,10 +50,8 @@ def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
     if (work := _work(plan)) is not None:
         yield "work", work
     yield "evictions", _evictions(plan)
-    if (network := _network(plan)) is not None:
-        yield "network", network
-    if (environment := _environment(plan)) is not None:
-        yield "packages", environment
+    besides = {"traffic": _traffic, "network": _network, "packages": _environment}
+    yield from ((name, text) for name, say in besides.items() if (text := say(plan)) is not None)
 
     other, assumed = plan.cost.on_demand, plan.demand.work.assumed
     forecast, strategy = forecast_of(plan), plan.job.spec.strategy
@@ -115,6 +115,15 @@ def _if_unsold(market: Market) -> str:
     if is_sold_on_demand(market):
         return ""
     return f"; {market.instance_type} is not sold at that price, only as spot or reserved"
+
+
+def _traffic(plan: JobPlan) -> str | None:
+    """The price of the bytes of checkpoints, unless it is hardly anything."""
+    usd = plan.cost.traffic_usd
+    if usd < _LEAST_TRAFFIC * forecast_of(plan).usd.median or not usd:
+        return None
+    saves = f"checkpoints of {plan.demand.saved_gb:g} GB, at the usual price of its hosts"
+    return f"{usd_text(usd)} on top, for {saves}"
 
 
 def _network(plan: JobPlan) -> str | None:

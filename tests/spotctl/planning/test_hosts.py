@@ -35,7 +35,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A home with one fetch from a simulated Vast.ai of twelve hosts, at $0.11 to $0.22 and $0.40
     on demand, and four that cannot run the job, one of them elsewhere.
     """
-    hosts = [Host(number, gpu_floor=0.1 + number / 100, gpu_price=0.4) for number in range(1, 13)]
+    hosts = [
+        Host(number, gpu_floor=0.1 + number / 100, gpu_price=0.4, traffic=0.02 * (number > 3))
+        for number in range(1, 13)
+    ]
     unfit = [Host(number, gpu_floor=0.05, cuda=12.4) for number in (21, 22)]
     unfit += [Host(23, mbit_down=20.0), Host(24, country="DE", cuda=12.4)]
     api = Vast(VastMarket([*hosts, *unfit]))
@@ -69,9 +72,9 @@ def add_history(home: Path, *, fought_over: int) -> None:
                 machine,
                 market,
                 price + (100_000_000 if machine <= fought_over and (hours + machine) % 2 else 0),
-                storage,
+                *asked,
             ]
-            for machine, market, price, storage in snapshot["offers"]
+            for machine, market, price, *asked in snapshot["offers"]
         ]
         (folder / f"{at}.json.gz").write_bytes(
             gzip.compress(json.dumps({"at": at, "offers": rows}).encode())
@@ -116,3 +119,15 @@ def test_an_explained_plan_counts_the_hosts_that_were_left_out_by_the_reason(hom
         {"cloud": "vast", "why": slow, "hosts": 1},
     ]
     assert "left out" not in spotctl("plan", job).out
+
+
+def test_a_plan_says_what_the_bytes_of_checkpoints_cost(home: Path) -> None:
+    """At the usual price of hosts, each time that one is sent, and again where it is received."""
+    plan = json.loads(spotctl("plan", home / "job.yaml", "--json").out)
+    saves = 8 * 2
+    assert saves * 2 * 0.02 <= plan["traffic_usd"] < 2 * saves * 2 * 0.02
+    shown = spotctl("plan", home / "job.yaml").out
+    assert f"${plan['traffic_usd']:.2f} on top, for checkpoints of 2 GB" in " ".join(shown.split())
+    (home / "job.yaml").write_text(JOB.replace(", size: 2GB", ""))
+    assert json.loads(spotctl("plan", home / "job.yaml", "--json").out)["traffic_usd"] == 0
+    assert "traffic" not in spotctl("plan", home / "job.yaml").out
