@@ -62,7 +62,7 @@ cloud: ## The tests that need machines made of namespaces (root, openssh-server)
 	status=$$?; $(PYTHON) .ci/count.py $$report; rm -f $$report; exit $$status
 
 cloud-all: ## The longest of these on all three clouds: trainings, containers, remote and lost runners, doctor, try, refused launches
-	SPOTCTL_TEST_CLOUDS=all $(PYTHON) -m pytest -n auto --dist load $(addprefix tests/cloud/test_,launch.py placement.py pipeline.py container_job.py environment.py admit.py remote_runner.py remote_matrix.py runner_lost.py slow_network.py doctor.py try.py full_trial.py bad_input.py)
+	SPOTCTL_TEST_CLOUDS=all $(PYTHON) -m pytest -n auto --dist load $(addprefix tests/cloud/test_,launch.py placement.py pipeline.py container_job.py environment.py admit.py remote_runner.py remote_matrix.py runner_lost.py slow_network.py doctor.py try.py full_trial.py bad_input.py vast_training.py)
 
 debian: ## Cloud tests on machines that are a Debian 13, and on ARM machines (root, debootstrap, qemu-user-static, registries)
 	$(PYTHON) -m tests.cloud.debian

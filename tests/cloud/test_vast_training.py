@@ -5,6 +5,7 @@ forward.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from tests.servers.vast_market import Contract, Host, VastMarket
 
 pytestmark = [WHOLE_RUN, pytest.mark.slow, pytest.mark.cloud]
 
-NODES, OUTBIDS, CLOCKS = 4, 3, 18
+NODES, OUTBIDS = 4, 10 if os.environ.get("SPOTCTL_TEST_CLOUDS") == "all" else 3
+CLOCKS = 5 * OUTBIDS
 JOB = f"""\
 name: line
 kind: agileml
