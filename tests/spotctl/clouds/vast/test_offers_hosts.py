@@ -11,8 +11,9 @@ from spotctl.clouds.vast.prices import BIDS, VastSource
 from spotctl.clouds.vast.provider import VastProvider
 from spotctl.home.config import Settings
 from tests.servers.vast import Vast
+from tests.servers.vast_market import Host
 from tests.spotctl.clouds.vast.test_prices import NOW, pulled
-from tests.spotctl.clouds.vast.world import ONE, World
+from tests.spotctl.clouds.vast.world import ONE, World, order
 
 
 def test_a_look_at_hosts_is_kept_with_the_snapshots_of_fetches(
@@ -64,3 +65,15 @@ def test_what_a_fetch_left_out_is_kept_with_its_reason(
         }
     }
     assert left_out(Settings(tmp_path), NOW - 1) == {}
+
+
+def test_the_parts_of_a_machine_are_one_host_and_can_both_be_rented(
+    made: World, provider: VastProvider
+) -> None:
+    made.market.hosts[:] = [Host(7, gpu_floor=floor, share=0.5) for floor in (0.12, 0.15)]
+    for ask, host in enumerate(made.market.hosts, 100):
+        host.ask = ask
+    listed = provider.hosts(ONE, disk_gib=None)
+    assert (listed.host.tolist(), listed.least_bid.tolist()) == ([7], [120_000_000])
+    assert len(provider.create(order(machines=2))) == 2
+    assert len({id(contract.host) for contract in made.market.alive()}) == 2
