@@ -389,7 +389,7 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
     is_given = set[bool]()
     # Other checkpoints are often those of another training, from which it begins.
     says = {
-        each.name: "resum" in " ".join((each.name.lower(), *script.compared(each.name)))
+        each.name: "resum" in " ".join((each.name.lower(), *script.compared.get(each.name, ())))
         for each in script.arguments.values()
     }
     ranked = sorted(script.arguments.values(), key=lambda each: not says[each.name])
@@ -398,7 +398,7 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tu
         if argument.name in given or not is_asked_for:
             continue
 
-        compared = script.compared(argument.name)
+        compared = script.compared.get(argument.name, ())
         word = next((word for word in _NEWEST if word in compared), "")
         loads = [load.place for load in script.loads if load.place.name == argument.name]
         if argument.is_variable and not (loads or word):

@@ -2,8 +2,10 @@
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 
@@ -96,18 +98,19 @@ class TrainingScript:
             return self.seen
         return self.uses_tools or bool(self.saves and self.loads)
 
-    def compared(self, name: str) -> set[str]:
-        """The words with which the script compares an argument."""
+    @cached_property
+    def compared(self) -> Mapping[str, set[str]]:
+        """The words with which the script compares each of its names and arguments."""
         places = Places(self.source, self.arguments)
-        words = set[str]()
+        words = defaultdict[str, set[str]](set)
         for compare in nodes_of(ast.Compare, self.source.tree):
+            values = (getattr(side, "value", None) for side in compare.comparators)
+            texts = {text for text in values if isinstance(text, str)}
             left = compare.left
-            written = (getattr(left, "attr", ""), getattr(left, "id", ""))
-            if name not in written and name != places.of(left).name:
-                continue
-            for side in compare.comparators:
-                if isinstance(side, ast.Constant) and isinstance(side.value, str):
-                    words.add(side.value)
+            if texts:
+                attribute, name = getattr(left, "attr", ""), getattr(left, "id", "")
+                for each in {attribute, name, places.of(left).name}:
+                    words[each] |= texts
         return words
 
 

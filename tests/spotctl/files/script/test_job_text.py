@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from pricing_data.units import HOUR
 from spotctl.files.job.reader import loads
 from spotctl.files.script.job_text import ScriptAnswers, job_text
+from spotctl.files.script.places import Places, ScriptPlace
 from spotctl.files.script.reading import read_script
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.files.script.test_reading import job, script
@@ -24,6 +27,34 @@ def test_what_machines_install(folder: Path) -> None:
     assert script(text).install == "."
     (folder / "requirements.txt").write_text("torch\n")
     assert script(text).install == "-r requirements.txt"
+
+
+def test_scripts_with_many_arguments_are_read_in_proportion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each comparison is looked at once, and not once for each argument: the training script of
+    timm has 173 of them, and took minutes.
+    """
+    asked = list[object]()
+    of = Places.of
+
+    def counted(places: Places, node: ast.expr | None, steps: int = 0) -> ScriptPlace:
+        asked.append(node)
+        return of(places, node, steps)
+
+    monkeypatch.setattr(Places, "of", counted)
+
+    def work(arguments: int) -> int:
+        asked.clear()
+        lines = ["import argparse", "p = argparse.ArgumentParser()"]
+        lines += [f"p.add_argument('--resume{number}', default='')" for number in range(arguments)]
+        lines += ["args = p.parse_args()"]
+        lines += [f"chosen = args.resume{number} == 'auto'" for number in range(arguments)]
+        resuming = replace(script("\n".join(lines) + "\n"), seen=True)
+        job_text(resuming, ScriptAnswers("local", HOUR, "", assumed=False))
+        return len(asked)
+
+    assert 80 <= work(80) < 2.5 * work(40)
 
 
 def test_data_outside_of_the_folder_is_brought_to_the_machines(tmp_path: Path) -> None:
