@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
-from pricing_data.market import LINUX
+from pricing_data.market import LINUX, Market
 from pricing_data.units import HOUR
 from spotctl.clouds.errors import ApiRecord, NotFound, Unanswered
 from spotctl.clouds.labelled import LabelledProvider, Listed
 from spotctl.clouds.order_ledger import Number, OrderLedger
-from spotctl.clouds.provider import Machine, MachineRequest, MachineState
+from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
 from spotctl.clouds.remote.connections import RemoteMachine
+from spotctl.clouds.remote.prices import holdings_of
 from spotctl.home.cloud import cloud_of
 from spotctl.home.errors import BadRequest
 
@@ -52,16 +53,25 @@ class ContainerCalls(Protocol):
 
 
 class ContainerProvider(LabelledProvider, RentingProvider):
-    """See the module's text and `CloudProvider`."""
+    """See the module's text and `CloudProvider`. `disks` is the kind of disk in the list prices, and
+    `unsold` says that there is nothing on offer for an order. Jobs that say nothing else have the
+    `usual` image and GiB of disk."""
 
     # No history is published: the first price that was fetched stands for the hour before.
     assumed = HOUR
+    disks: str
+    unsold: str
 
     def __init__(
-        self, calls: ContainerCalls, ledger: OrderLedger, agents: RemoteAgents, prices: PriceBook
+        self,
+        calls: ContainerCalls,
+        usual: tuple[str, int],
+        ledger: OrderLedger,
+        agents: RemoteAgents,
+        prices: PriceBook,
     ) -> None:
         super().__init__(agents, prices)
-        self._cloud, self._ledger = calls, ledger
+        self._cloud, self._usual, self._ledger = calls, usual, ledger
 
         # From the last list, so that a link to a machine needs no call.
         self._seen: dict[Number, tuple[Listed, ApiRecord]] = {}
@@ -88,6 +98,18 @@ class ContainerProvider(LabelledProvider, RentingProvider):
             kind = f"machines of {title} are containers"
             raise BadRequest(f"{request.market}: {kind}, and have not {given[0]}; leave it out")
         return super().create(request)
+
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+        gib = disk_gib or self._usual[1]
+        return holdings_of(
+            market, self._prices.lists(), self.disks, gib, spot=spot, public_ip=False
+        )
+
+    def check_order(self, request: MachineRequest) -> str:
+        """See `CloudProvider`. These clouds check no order, but say what is on offer."""
+        if next(iter(self.on_offer(request)), None) is None:
+            raise NotFound(f"{request.market}: {self.unsold}")
+        return request.image or self._usual[0]
 
     def instances(self) -> Mapping[Number, Listed]:
         self._seen = {}

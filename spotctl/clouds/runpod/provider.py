@@ -23,17 +23,15 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.market import Market
 from pricing_data.sources.base import Rejects
 from pricing_data.units import NANOS_PER_DOLLAR, SECOND
-from spotctl.clouds.errors import Answers, ApiRecord, NotFound, UnknownRefusal, in_contract
+from spotctl.clouds.errors import Answers, ApiRecord, UnknownRefusal, in_contract
 from spotctl.clouds.gpu_markets import cuda_of
 from spotctl.clouds.labelled import Listed, Purchase
 from spotctl.clouds.order_ledger import Number, OrderLabel, OrderLedger
-from spotctl.clouds.provider import SAME_BID, Holdings, MachineRequest, MachineState
+from spotctl.clouds.provider import SAME_BID, MachineRequest, MachineState
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.containers import ContainerProvider
-from spotctl.clouds.remote.prices import holdings_of
 from spotctl.clouds.runpod import gpus
 from spotctl.clouds.runpod.calls import RunPodCalls, of_call
 from spotctl.clouds.runpod.cloud import CLOUD_NAME, SECURE, RunPodSettings, address
@@ -104,7 +102,8 @@ def state_of(row: ApiRecord, ordered: int) -> tuple[MachineState, str]:
 class RunPodProvider(ContainerProvider):
     """See the module's text and `CloudProvider`."""
 
-    name, number_type = CLOUD_NAME, str
+    name, number_type, disks = CLOUD_NAME, str, STORAGE
+    unsold = "not in stock at this price now"
 
     def __init__(
         self,
@@ -114,7 +113,8 @@ class RunPodProvider(ContainerProvider):
         agents: RemoteAgents,
         prices: PriceBook,
     ) -> None:
-        super().__init__(calls, ledger, agents, prices)
+        usual = settings.image, settings.disk_gib
+        super().__init__(calls, usual, ledger, agents, prices)
         self._calls, self._settings = calls, settings
 
     def on_offer(self, request: MachineRequest) -> Iterator[Purchase]:
@@ -194,16 +194,6 @@ class RunPodProvider(ContainerProvider):
                 ssh = str(port["ip"]), int(port["publicPort"])
         sign = str(row.get("lastStatusChange") or "")
         return Listed(label, state, int(ordered), bid, failure, ssh, sign)
-
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        gib = disk_gib or self._settings.disk_gib
-        return holdings_of(market, self._prices.lists(), STORAGE, gib, spot=spot, public_ip=False)
-
-    def check_order(self, request: MachineRequest) -> str:
-        """See `CloudProvider`. RunPod checks no order, but says what is in stock."""
-        if next(self.on_offer(request), None) is None:
-            raise NotFound(f"{request.market}: not in stock at this price now")
-        return request.image or self._settings.image
 
 
 def provider(

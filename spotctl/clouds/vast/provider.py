@@ -28,10 +28,9 @@ from pricing_data.units import DAY, MINUTE, NANOS_PER_DOLLAR, bid_usd
 from spotctl.clouds.errors import Answers, ApiRecord, NotFound, UnknownRefusal, in_contract
 from spotctl.clouds.labelled import Listed, Purchase
 from spotctl.clouds.order_ledger import Number, OrderLabel, OrderLedger
-from spotctl.clouds.provider import SAME_BID, Holdings, MachineRequest, MachineState
+from spotctl.clouds.provider import SAME_BID, MachineRequest, MachineState
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.containers import ContainerProvider
-from spotctl.clouds.remote.prices import holdings_of
 from spotctl.clouds.vast import offers
 from spotctl.clouds.vast.calls import VastCalls, of_call
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
@@ -64,7 +63,7 @@ reach the machine, and runs the start-up script."""
 class VastProvider(ContainerProvider):
     """See the module's text and `CloudProvider`."""
 
-    name = CLOUD_NAME
+    name, disks, unsold = CLOUD_NAME, STORAGE, "no host takes this order now"
 
     def __init__(
         self,
@@ -75,7 +74,8 @@ class VastProvider(ContainerProvider):
         prices: PriceBook,
         snapshots: Path,
     ) -> None:
-        super().__init__(calls, ledger, agents, prices)
+        usual = settings.image, settings.disk_gib
+        super().__init__(calls, usual, ledger, agents, prices)
         self._calls, self._settings, self._snapshots = calls, settings, snapshots
 
     def on_offer(self, request: MachineRequest) -> Iterator[Purchase]:
@@ -230,16 +230,6 @@ class VastProvider(ContainerProvider):
         down, up = (round(cost * NANOS_PER_DOLLAR * 2**30 / 1e9) for cost in costs)
         sign = message_of(row)
         return Listed(label, state, started, _bid_of(row), failure, ssh, sign, (down, up))
-
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        gib = disk_gib or self._settings.disk_gib
-        return holdings_of(market, self._prices.lists(), STORAGE, gib, spot=spot, public_ip=False)
-
-    def check_order(self, request: MachineRequest) -> str:
-        """See `CloudProvider`. Vast.ai checks no order, but says which hosts take it."""
-        if next(self.on_offer(request), None) is None:
-            raise NotFound(f"{request.market}: no host takes this order now")
-        return request.image or self._settings.image
 
     def simulate_eviction(self, machine: str) -> None:
         """See `CloudProvider`. Who is stopped looks like who was outbid, and is not warned."""
