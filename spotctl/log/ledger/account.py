@@ -27,6 +27,7 @@ STEPS = (
     "refunds",
     "start-up",
     "waiting",
+    "rest of paid hours",
     "redone work",
     "reliable machines",
     "disks, addresses, traffic and corrections",
@@ -38,6 +39,7 @@ _STEP_OF_USE = {
     Use.STARTING: "start-up",
     Use.LOADING: "start-up",
     Use.IDLE: "waiting",
+    Use.UNUSED: "rest of paid hours",
     Use.REDONE: "redone work",
 }
 

@@ -268,8 +268,7 @@ class _Page:
         """The bill cut into parts: a second belongs to the part, and to the day, in which it began.
         Then the machine's disk and address, by the second; evictions do not refund them.
 
-        Time that a rule bills beyond the end of a life (the rest of an hour, a minimum) was paid
-        and not used.
+        Time that a rule bills beyond the end of a life was paid and not used.
         """
         whole = life_of(self.held, self.now)
         billed = 0
@@ -283,7 +282,7 @@ class _Page:
                     yield from self._charged(charge, since, until, use, upto - billed)
                     billed = upto
             if charge.end == whole.end and not charge.refunded and billed < last:
-                yield from self._charged(charge, whole.end, whole.end, Use.IDLE, last - billed)
+                yield from self._charged(charge, whole.end, whole.end, Use.UNUSED, last - billed)
             billed = last
 
         allocation = self.state.allocations[self.held.allocation]

@@ -41,6 +41,8 @@ class Use(StrEnum):
     IDLE = "idle"
     """The machine ran without working: before other machines were ready, or after the job was
     done."""
+    UNUSED = "unused"
+    """Time that a rule bills beyond the machine's end: the rest of an hour, or a minimum."""
 
 
 class LedgerRow(NamedTuple):

@@ -283,7 +283,8 @@ def _uses(whole: Figures, digits: int) -> str:
     amounts = {
         "work": whole.uses.get(Use.WORKING, 0),
         "redoing lost work": whole.lost_work,
-        "not working": whole.waiting,
+        "not working": whole.waiting - whole.uses.get(Use.UNUSED, 0),
+        "rest of paid hours": whole.uses.get(Use.UNUSED, 0),
         "disks, addresses and traffic": whole.other_charges,
     }
 

@@ -45,9 +45,9 @@ from spotctl.show.costs.periods import (
 if TYPE_CHECKING:
     from spotctl.log.events import RowsLost
 
-WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
+WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE, Use.UNUSED})
 """Paid time without work: machines that start, load, or idle before others are ready or after the
-end."""
+end, and the rest of their last paid hour."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ USES: tuple[tuple[Use, str, str], ...] = (
     (Use.LOADING, "loading", "start-up: loading data and code"),
     (Use.REDONE, "redone", "redone work"),
     (Use.IDLE, "idle", "waiting"),
+    (Use.UNUSED, "unused", "rest of paid hours"),
 )
 """The uses of time with their color class, in the words of `STEPS`."""
 

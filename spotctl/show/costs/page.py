@@ -62,6 +62,10 @@ _TERMS = (
         "Time in which machines were ready without work: before the others were, or after the end.",
     ),
     (
+        "Rest of paid hours",
+        "Paid for by the provider's billing rule, after the machine was returned.",
+    ),
+    (
         _LOST_TIME,
         "In the steps: start-up, redone work, waiting, and time at work beyond what undisturbed "
         "machines would have"

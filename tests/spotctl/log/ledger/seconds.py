@@ -24,7 +24,7 @@ Steps = Mapping[str, Sequence[tuple[int, int]]]
 """By market: times and the prices from then on."""
 
 SECOND, MINUTE, HOUR, DAY = 10**6, 60 * 10**6, 3600 * 10**6, 86400 * 10**6
-USES = ("starting", "loading", "working", "redone", "idle")
+USES = ("starting", "loading", "working", "redone", "idle", "unused")
 
 
 @dataclass
@@ -181,8 +181,8 @@ def count_machine(
                 beside = int(here.sum()) * order[kind]
                 sums.billed[m.id, int(day), kind, use] += beside
                 sums.listed[m.id, int(day), kind, use] += beside * counts
-    sums.billed[m.id, end // DAY, "compute", "idle"] += extra * int(rate[-1])
-    sums.listed[m.id, end // DAY, "compute", "idle"] += extra * order["on_demand"]
+    sums.billed[m.id, end // DAY, "compute", "unused"] += extra * int(rate[-1])
+    sums.listed[m.id, end // DAY, "compute", "unused"] += extra * order["on_demand"]
 
 
 def labels(m: Machine, log: Log, begins: Ints) -> Ints:

@@ -122,7 +122,8 @@ def test_a_node_of_a_gang_waits_between_two_attempts() -> None:
     ]
 
 
-def test_the_unused_rest_of_a_paid_hour_is_idle() -> None:
+def test_the_rest_of_a_paid_hour_is_unused() -> None:
+    """And not a time in which the machine waited."""
     market, at = SMALL, DAY * 20_000
     rows: list[Event] = [
         ev.RunBegan("job", "local", {}, "", 0),
@@ -138,7 +139,7 @@ def test_the_unused_rest_of_a_paid_hour_is_idle() -> None:
     ).rows
     assert [(row.use, row.begin - at, row.end - at, row.amount) for row in made] == [
         (Use.WORKING, 0, 600 * SECOND, 600 * 400),
-        (Use.IDLE, 600 * SECOND, 600 * SECOND, 3000 * 400),
+        (Use.UNUSED, 600 * SECOND, 600 * SECOND, 3000 * 400),
     ]
 
 

@@ -201,7 +201,8 @@ def test_a_run_that_goes_badly_does_not_save_more() -> None:
     assert bad["total_usd"] == pytest.approx(0.4)
     assert (good["saved_pct"], bad["saved_pct"]) == (75.0, 0.0)
     # What was paid is in proportion to the time, and 180 of 221 minutes at work were a standstill.
-    assert bad["waiting"] == pytest.approx(-0.1 * (180 / 60 + 14 / 60), rel=1e-6)
+    assert bad["waiting"] == pytest.approx(-0.1 * 180 / 60, rel=1e-6)
+    assert bad["rest of paid hours"] == pytest.approx(-0.1 * 14 / 60, rel=1e-6)
 
 
 def test_a_slow_computer_does_not_save_more(tmp_path: Path) -> None:

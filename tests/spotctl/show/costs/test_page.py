@@ -133,6 +133,7 @@ def test_a_word_has_one_amount_on_the_page(name: str) -> None:
         Use.LOADING: "start-up: loading data and code",
         Use.REDONE: "redone work",
         Use.IDLE: "waiting",
+        Use.UNUSED: "rest of paid hours",
     }.items():
         amounts = [
             after for text, after in pairwise(cells) if text == word and after.startswith("$")
