@@ -130,9 +130,6 @@ class Decider:
                 situation, holdings=staying, leaving=machines_leaving(situation, staying)
             )
 
-        if situation.deadline != self.deadline:
-            situation = replace(situation, deadline=self.deadline)
-
         highest = partial(self._highest_bid, situation)
         if self.caps_bids:
             # Strategies compare only bids that may be made.
@@ -140,7 +137,11 @@ class Decider:
             offers = situation.offers
             if most is not None:
                 offers = tuple(offer for offer in offers if situation.price(offer) <= most)
-            situation = replace(situation, offers=offers, highest_bid=highest)
+            situation = replace(
+                situation, deadline=self.deadline, offers=offers, highest_bid=highest
+            )
+        elif situation.deadline != self.deadline:
+            situation = replace(situation, deadline=self.deadline)
 
         decided = self._decided(situation)
         if self.caps_bids:
