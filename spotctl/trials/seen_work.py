@@ -239,24 +239,28 @@ def _lacks_what_is_read(
     kept: Sequence[WorkMark], kept_at: float, loads: Sequence[WorkMark]
 ) -> bool:
     """Whether the save that was kept has none of the files that were loaded, and the one before all
-    of them."""
+    of them, or one of them was written only after what was kept."""
     # What is written under another name at first has its own in the end.
-    names = list[set[str]]()
+    names, later = list[set[str]](), set[str]()
     before: WorkMark | None = None
+    is_late = False
     for mark in kept:
         if is_progress(mark):
-            if mark.at > kept_at:
+            is_next = before is None or mark.position != before.position
+            is_late = mark.at > kept_at
+            if is_late and is_next:
                 break
-            if before is None or mark.position != before.position:
+            if is_next:
                 names.append(set())
             before = mark
         if names and mark.kind in ("save", "done"):
-            names[-1].add(_series(mark.path))
+            (later if is_late else names[-1]).add(_series(mark.path))
 
     if len(names) > 1:
         whole, part = names[-2:]
-        read = {_series(mark.path) for mark in loads} & (whole | part)
-        return bool(read) and read <= whole - part
+        loaded = {_series(mark.path) for mark in loads}
+        read = loaded & (whole | part)
+        return bool(read) and (read <= whole - part or bool(loaded & later & whole - part))
     return False
 
 

@@ -362,6 +362,26 @@ def test_a_save_that_lacks_the_file_that_is_read_has_the_state_of_the_save_befor
     assert verdict("model.pt", 3, 3.7) is Verdict.RESTARTED
 
 
+def test_a_save_of_which_a_part_came_after_the_copy_has_the_state_of_the_save_before() -> None:
+    """The script reads both of its files, and was killed while it wrote the second."""
+
+    def save(path: str, epoch: int, at: float) -> WorkMark:
+        return WorkMark("save", at, path, {"epoch": ("for", epoch)})
+
+    first = [WorkMark("start", 0.0)]
+    for epoch in (1, 2, 3):
+        first += [save("stats.pickle", epoch, epoch + 0.5), save("model.pt", epoch, epoch + 0.9)]
+
+    def verdict(goes_on_at: int, kept_at: float) -> Verdict:
+        after = [WorkMark("start", 100.0)]
+        after += [WorkMark("load", 101.0, path) for path in ("stats.pickle", "model.pt")]
+        return judged(first, first, kept_at, [*after, save("x", goes_on_at, 102.0)]).verdict
+
+    assert verdict(3, 3.7) is Verdict.RESUMED
+    assert verdict(2, 3.7) is Verdict.RESTARTED
+    assert verdict(3, 3.95) is Verdict.RESTARTED
+
+
 def test_a_save_that_gets_its_name_after_it_is_written_is_whole() -> None:
     def save(epoch: int) -> list[WorkMark]:
         written = WorkMark("save", epoch + 0.5, "last.pt.part", {"epoch": ("for", epoch)})
