@@ -7,6 +7,7 @@ stored only when it has changed, by way of a second name, which the program cann
 """
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,11 @@ from spotctl.agent.files import replace_json
 
 _NUMBERS_PER_START = 10**6
 """Numbers reserved for the copies of one start of the program."""
+
+_STEP, _DIGITS = re.compile(r".*\d[^/]*/"), re.compile(r"\d+")
+"""The innermost folder with a number in its name."""
+_SETTLED_NS = 30 * 10**9
+"""A folder that has not changed for so long is as complete as it will be."""
 
 _MIN_SECONDS = 1.0
 """The shortest interval between checkpoints: even a cheap copy takes some looks."""
@@ -102,9 +108,9 @@ class CheckpointSync:
 
     def _unfinished(self, files: FolderListing) -> set[str]:
         """Kept files that changed since the last copy and may not be copied now."""
-        copied = set(self.copied)
-        kept = (file for file in files if file[0].startswith(KEPT) and file not in copied)
-        return self._kept.unfinished(tuple(kept))
+        copied, kept = set(self.copied), [file for file in files if file[0].startswith(KEPT)]
+        changed = tuple(file for file in kept if file not in copied)
+        return self._kept.unfinished(changed) | _incomplete(kept, time.time_ns())
 
     def _store(self, now: FolderListing, unfinished: set[str]) -> bool:
         """Stores a checkpoint, unless the program changes it meanwhile; returns whether it is
@@ -202,6 +208,28 @@ class CheckpointSync:
         )
         replace_json(self._plan, {"every": self._every, "cost": cost})
         return self._every
+
+
+def _incomplete(files: list[tuple[str, int, int, int]], now: int) -> set[str]:
+    """The files of a folder of one step, such as `checkpoint-30`, that changed a moment ago and lacks
+    a file that the folder of the step before has. A start that finds only a part of the newest step
+    often fails."""
+    steps: dict[str, dict[str, list[tuple[str, int, int, int]]]] = {}
+    for file in files:
+        if (step := _STEP.match(file[0])) is not None and not _is_loose(file[0]):
+            series = steps.setdefault(_DIGITS.sub("#", step[0]), {})
+            series.setdefault(step[0], []).append(file)
+
+    incomplete = set[str]()
+    for series in steps.values():
+        by_age = sorted(series.items(), key=lambda each: max(file[2] for file in each[1]))
+        if len(by_age) > 1 and now - max(file[2] for file in by_age[-1][1]) < _SETTLED_NS:
+            before, newest = (
+                {_DIGITS.sub("#", file[0].removeprefix(step)) for file in of_step}
+                for step, of_step in by_age[-2:]
+            )
+            incomplete |= {file[0] for file in by_age[-1][1] if before - newest}
+    return incomplete
 
 
 def _is_loose(name: str) -> bool:

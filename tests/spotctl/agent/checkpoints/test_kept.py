@@ -340,3 +340,38 @@ def test_the_next_machine_has_what_the_last_copy_had(writes: list[tuple[str, str
             if number % 2 and machine.sync.last():
                 copied = machine.files()
         assert Machine(Path(folder), 2, ("a", "b")).files() == copied
+
+
+def test_a_folder_of_a_step_is_copied_once_it_has_what_the_one_before_has(tmp_path: Path) -> None:
+    """A copy is overdue all the time, and a start that finds half of the newest step would fail."""
+    machine = Machine(tmp_path, 1, ["out/"], every=0.001)
+
+    def save(step: int, *names: str) -> None:
+        for name in names:
+            machine.write(f"out/checkpoint-{step}/{name}", f"{name} of {step}")
+
+    def on_the_next(life: int) -> set[str]:
+        return {name.partition("/")[2] for name in Machine(tmp_path, life, ["out/"]).files()}
+
+    whole = ("model.pt", "rng_state_0.pth", "state.json")
+    save(10, *whole)
+    machine.sync.look()
+    machine.sync.look()
+    of_ten = {f"checkpoint-10/{name}" for name in whole}
+    assert on_the_next(2) == of_ten
+    save(20, "model.pt")
+    machine.write("out/train.log", "saving")
+    assert not machine.sync.look()
+    assert not machine.sync.look()
+    machine.sync.last()
+    assert on_the_next(3) - {"train.log"} == of_ten
+    # What stays so is what this step has.
+    for path in machine.work.glob("out/checkpoint-*/*"):
+        os.utime(path, (int(path.parent.name[-2:]),) * 2)
+    machine.sync.look()
+    machine.sync.look()
+    assert "checkpoint-20/model.pt" in on_the_next(4)
+    save(30, *whole)
+    machine.sync.look()
+    machine.sync.look()
+    assert {f"checkpoint-30/{name}" for name in whole} <= on_the_next(5)
