@@ -136,7 +136,10 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
         session.say(f"Fill in by hand, under run: in {request.job}: {', '.join(fill_in)}")
     names = f"{request.job} and {trainer}" if trainer else str(request.job)
     is_proposed = seen is not None and bool(script.changes)
-    session.remark(f"wrote {names}; {_next(request, answers, is_proposed=is_proposed)}")
+    ahead = _next(request, answers, is_proposed=is_proposed)
+    if has_failed:
+        ahead = f"next: correct what failed, then spotctl init {request.script} --try --force"
+    session.remark(f"wrote {names}; {ahead}")
     if has_failed:
         raise typer.Exit(1)
 
@@ -206,12 +209,16 @@ def _tried(
     if seen.verdict in (Verdict.RESUMED, Verdict.FAILED):
         return replace(plain, seen=seen.verdict is Verdict.RESUMED, keep=seen.keep), seen
 
-    switched = _with_switch(plain, seen)
+    as_it_is, switched = f"as it is: {seen.verdict}: {seen.saw}", _with_switch(plain, seen)
     ways = [*switched, *([replace(script, is_alone=plain.is_alone)] if script.changes else [])]
     for number, way in enumerate(ways):
+        changed = f"with {counted(len(way.changes), 'changed line')}"
+        how = changed if way.changes else "as the run line of its job starts it"
+        session.remark(f"{as_it_is}; now {how}")
         seen = _trial(session, request, way)
         if seen.verdict is Verdict.RESUMED:
-            return replace(way, keep=seen.keep), seen
+            saw = f"{how}: {seen.saw} ({as_it_is})"
+            return replace(way, keep=seen.keep), replace(seen, saw=saw)
         if ONLY_WEIGHTS in seen.saw and not (way.trusts or way.changes):
             ways.insert(number + 1, replace(way, trusts=True))
         if way in switched[:1] and seen.verdict is not Verdict.FAILED:
@@ -241,7 +248,7 @@ def _trial(session: Session, request: ScriptRequest, script: TrainingScript) -> 
     from spotctl.cli.script_trial import tried
     from spotctl.trials.seen_work import Judgement, Verdict
 
-    count, changed = len(script.changes), dict[str, str]()
+    changed = dict[str, str]()
     if script.changes:
         text = applied(script.source.text, script.changes)
         changed[str(script.path)] = text
@@ -249,14 +256,11 @@ def _trial(session: Session, request: ScriptRequest, script: TrainingScript) -> 
         script = replace(again, typed=script.typed, start=script.start, is_alone=script.is_alone)
     text, missing = job_text(script, ScriptAnswers(), is_trial=True)
     if missing:
-        lacking = f"its arguments {', '.join(missing)} are yours to give"
+        lacking = f"it needs a value of yours for {', '.join(missing)}"
         return Judgement(Verdict.NOT_SEEN, f"{lacking}: add -- and what you type after the script")
 
     spec = replace(loads(text, request.job, session.settings.home), workdir=script.folder)
-    seen = tried(session, spec, request.allowed, changed)
-    if changed:
-        seen = replace(seen, saw=f"with {counted(count, 'changed line')}: {seen.saw}")
-    return seen
+    return tried(session, spec, request.allowed, changed)
 
 
 def _write_job(
@@ -386,7 +390,7 @@ def _report(
         is_kept = seen.keep and script.resumes
         kept = f"; kept for the next machine: {', '.join(seen.keep)}" if is_kept else ""
         left = f" (not {', '.join(seen.left[:_SHOWN_FILES])})" if kept and seen.left else ""
-        session.say(f"{script.path} was tried here: {seen.verdict}: {seen.saw}{kept}{left}")
+        session.say(f"{script.path}, tried here: {seen.verdict}: {seen.saw}{kept}{left}")
     if cost is None:
         if seen is None:
             session.say(
@@ -397,10 +401,10 @@ def _report(
         return
 
     if seen is not None and not script.changes:
-        session.say(
-            f"Without a checkpoint, {cost}: save to a file now and then, load it when the script "
-            "starts, and try again"
-        )
+        # Of a script that saves, the line above says what it lacks.
+        cure = "save to a file now and then, load it when the script starts"
+        cure = cure if seen.verdict == "not seen" else "correct that"
+        session.say(f"As it is, {cost}: {cure}, and try again")
         return
     if seen is None:
         session.say(
@@ -411,7 +415,7 @@ def _report(
         return
 
     session.say(
-        f"{script.path} does not resume: {cost}",
+        f"As it is, {cost}",
         f"So that evictions lose no work, change {counted(len(script.changes), 'line')} of "
         f"{script.path}:",
     )

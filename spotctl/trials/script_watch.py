@@ -442,6 +442,9 @@ def _before_saving(kind: str, target: Any, saved: Any) -> Any:
     place = target if is_path else getattr(target, "name", "")
     path = os.fspath(place) if isinstance(place, (str, os.PathLike)) else ""
     if not isinstance(path, str) or not path or not _is_save(path):
+        # PyTorch opens it without a word to Python.
+        if is_path and path and _is_outside(path) and _position():
+            _write("outside", path=os.path.abspath(path))
         return None
 
     numbers = _quietly(_numbers_in, saved)

@@ -408,8 +408,10 @@ class TrialStart:
         said = (errors or lines or ["it printed nothing"])[-1][:_LONGEST_QUOTE]
 
         own = [place for place in _FRAME.findall(text) if place[0].startswith(str(self.folder))]
-        if "UnpicklingError" in said and "weights_only" in text and own:
+        if own and errors:
             where = f"{Path(own[-1][0]).relative_to(self.folder)}:{own[-1][1]}"
-            said = f"{where}: {ONLY_WEIGHTS}; add weights_only=False on that line"
+            said = f"{where}: {said}"
+            if "UnpicklingError" in said and "weights_only" in text:
+                said = f"{where}: {ONLY_WEIGHTS}; add weights_only=False on that line"
         spec = self._ground.spec
         return hidden(said.replace(str(self.folder), str(spec.workdir)), secrets_of(spec).values())

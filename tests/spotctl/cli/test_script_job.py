@@ -124,5 +124,5 @@ def test_a_script_that_needs_a_value_is_not_tried() -> None:
     tried = spotctl("init", "train.py", "--json", "--try").json["script"]["tried"]
     assert tried["verdict"] == "not seen"
     assert tried["saw"] == (
-        "its arguments CORPUS are yours to give: add -- and what you type after the script"
+        "it needs a value of yours for CORPUS: add -- and what you type after the script"
     )

@@ -193,7 +193,7 @@ def test_a_script_that_restarts_is_tried_with_the_changes_that_are_proposed() ->
     change("train.py")
     said = spotctl("init", "train.py", "--try", "--force").out
     assert re.match(
-        r"train.py was tried here: resumed: saved loop-\d+.pickle after \d+ s; killed and", said
+        r"train.py, tried here: resumed: saved loop-\d+.pickle after \d+ s; killed and", said
     ), said
 
 
