@@ -22,6 +22,7 @@ from spotctl.files.script.places import (
 from spotctl.files.script.source import (
     LIGHTNING,
     TRANSFORMERS,
+    LoopStatement,
     ScriptSource,
     libraries_of,
     nodes_of,
@@ -237,7 +238,7 @@ def _is_after(source: ScriptSource, call: ast.Call, loop: TrainingLoop | None) -
     if loop is None:
         # `model.train()` only sets a mode.
         fits = (other for other in source.calls if _FITS.search(source.called(other)))
-        return any(fit.lineno < call.lineno for fit in fits)
+        return any(fit.lineno < call.lineno for fit in fits) or _ends_it(source, call)
 
     called = source.called(call).rpartition(".")[2]
     if called == getattr(loop.scope, "name", "") or call in ast.walk(loop.node):
@@ -252,6 +253,18 @@ def _is_after(source: ScriptSource, call: ast.Call, loop: TrainingLoop | None) -
     callers = [other for other in source.calls_of(scope.name) if other is not call]
     outside = [other for other in callers if source.scope(other) is not scope]
     return bool(outside) and all(_is_after(source, other, loop) for other in outside)
+
+
+def _ends_it(source: ScriptSource, call: ast.Call) -> bool:
+    """Whether a call comes after a loop of its function, and neither it nor the function is in a
+    loop: a script without an optimizer's loop has its result there."""
+    scope = source.scope(call)
+    callers = [] if isinstance(scope, ast.Module) else source.calls_of(scope.name)
+    above = [outer for each in (call, *callers) for outer in source.above(each)]
+    loops = [node for node in ast.walk(scope) if isinstance(node, LoopStatement)]
+    ended = [node.end_lineno or 0 for node in loops if source.scope(node) is scope]
+    is_in_loop = any(isinstance(outer, LoopStatement) for outer in above)
+    return min(ended, default=call.lineno) < call.lineno and not is_in_loop
 
 
 def _changes(

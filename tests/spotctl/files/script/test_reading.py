@@ -216,3 +216,24 @@ def test_a_changed_script_is_launched_through_evictions_to_its_result(
     assert last, said
     # Every batch is learned from once, however often the script was started again.
     assert last[-1].endswith("samples 30000")
+
+
+@pytest.mark.parametrize(
+    ("text", "results"),
+    [
+        ("for step in range(9):\n    np.save('c.npy', x)\nnp.save('final.npy', x)\n", ["final.npy"]),
+        ("def main():\n    while f():\n        g()\n    np.save('a.npy', x)\nmain()\n", ["a.npy"]),
+        # What a function saves that a loop calls is no result, nor what comes before any loop.
+        (
+            "def save():\n    for k in y:\n        z(k)\n    np.save('c.npy', x)\n"
+            "for step in range(9):\n    save()\n",
+            [],
+        ),
+        ("np.save('begin.npy', x)\nfor step in range(9):\n    f(step)\n", []),
+    ],
+)
+def test_what_a_script_without_an_optimizer_saves_last_is_its_result(
+    text: str, results: list[str]
+) -> None:
+    read = script(f"import numpy as np\n{text}")
+    assert [save.place.own_path for save in read.final_saves] == results
