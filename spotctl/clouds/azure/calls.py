@@ -48,6 +48,7 @@ Body = Mapping[str, Any]
 COMPUTE_VERSION: Final = "2026-04-01"
 NETWORK_VERSION: Final = "2026-03-01"
 _IDENTITY_VERSION: Final = "2023-01-31"
+_GALLERY_VERSION: Final = "2026-03-03"
 
 _DEPLOYMENTS, _MACHINES, _DISKS, _IDENTITIES = (
     "Microsoft.Resources/deployments",
@@ -172,6 +173,10 @@ class Operation(ArmCall):
     DELETE_NETWORK = _by_id("delete", NETWORKS)
     DELETE_RULES = _by_id("delete", RULES)
     GET_IDENTITY = _by_id("read", _IDENTITIES, _IDENTITY_VERSION)
+    GET_IMAGE = _by_id("read", "Microsoft.Compute/images", COMPUTE_VERSION)
+    GET_IMAGE_VERSION = _by_id(
+        "read", "Microsoft.Compute/galleries/images/versions", _GALLERY_VERSION
+    )
     LIST_ROLES = "authorization.role_definitions.list", (f"{_ROLES}/read",)
     LIST_ASSIGNMENTS = (
         "authorization.role_assignments.list_for_subscription",

@@ -231,7 +231,15 @@ class VastProvider(ContainerProvider):
         sign = message_of(row)
         return Listed(label, state, started, _bid_of(row), failure, ssh, sign, (down, up))
 
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+    # Its image has no size of its own there.
+    def holdings(
+        self,
+        market: Market,
+        *,
+        spot: bool,
+        disk_gib: int | None,
+        image: str | None = None,  # noqa: ARG002
+    ) -> Holdings:
         gib = disk_gib or self._settings.disk_gib
         return holdings_of(market, self._prices.lists(), STORAGE, gib, spot=spot, public_ip=False)
 
