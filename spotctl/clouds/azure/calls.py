@@ -361,7 +361,18 @@ _OLD_IMAGE: Final = "https://github.com/Orange-Cyberdefense/GOAD/issues/248"
 _NEW_IDENTITY: Final = _DOCS + "role-based-access-control/troubleshooting"
 _KEY: Final = _DOCS + "virtual-machines/disk-encryption-overview"
 
-_RAISE_QUOTA: Final = "request more in the Azure portal under Quotas"
+RAISE_COMMAND: Final = (
+    "az quota create --resource-name {quota} --scope "
+    "/subscriptions/{subscription}/providers/Microsoft.Compute/locations/{region} "
+    "--limit-object value={limit} (after az extension add --name quota)"
+)
+"""Asks for a higher quota: https://learn.microsoft.com/cli/azure/quota"""
+_RAISE_QUOTA: Final = (
+    "request more in the Azure portal under Quotas, or with "
+    + RAISE_COMMAND.format(
+        quota="lowPriorityCores", subscription="SUBSCRIPTION", region="REGION", limit="VCPUS"
+    )
+)
 _NO_SPOT: Final = (
     "free, student and sponsored subscriptions rent no Spot machines: upgrade to pay-as-you-go in "
     "the Azure portal, or rent on demand"

@@ -338,7 +338,16 @@ _NEW_ACCOUNT = "https://cloud.google.com/iam/docs/service-accounts-create"
 _DISKS = f"{_DOCS}/disks/hyperdisks"
 _SPOT = f"{_DOCS}/instances/spot"
 
-_RAISE_QUOTA = "request more at https://console.cloud.google.com/iam-admin/quotas"
+QUOTAS = "https://console.cloud.google.com/iam-admin/quotas"
+RAISE_COMMAND = (
+    "gcloud beta quotas preferences create --project={project} --service=compute.googleapis.com "
+    "--quota-id={quota}-per-project-region --dimensions=region={region} --preferred-value={limit}"
+)
+"""Asks for a higher quota of a metric, in which the quota's id has - for _:
+https://cloud.google.com/sdk/gcloud/reference/beta/quotas/preferences/create"""
+_RAISE_QUOTA = f"request more at {QUOTAS}, or with " + RAISE_COMMAND.format(
+    project="PROJECT", quota="METRIC-WITH-DASHES", region="REGION", limit="LIMIT"
+)
 _GRANT = "spotctl doctor --policy gcp prints the permissions that are needed"
 _ACT_AS = "grant yourself roles/iam.serviceAccountUser on the service account of the machines"
 _ENABLE = "enable the API and billing of the project at https://console.cloud.google.com"
