@@ -88,7 +88,7 @@ def instance(
     # The id of the request is derived from the body as it stands here: its order stays.
     body["scheduling"] = _scheduling(request, settings, hardware, now)
     body["disks"] = [_disk(request, settings, hardware, zone, labels, least_gib)]
-    body["network_interfaces"] = [_interface(request, settings, zone)]
+    body["network_interfaces"] = [_interface(request, settings, hardware, zone)]
     body["service_accounts"] = [{"email": account, "scopes": _SCOPES}]
     body["metadata"] = {"items": metadata}
     body["tags"] = {"items": list(settings.network_tags) or [network_tag(scope)]}
@@ -208,7 +208,7 @@ def subnetwork_of(request: MachineRequest, settings: GcpMachineSettings, zone: s
 
 
 def _interface(
-    request: MachineRequest, settings: GcpMachineSettings, zone: str
+    request: MachineRequest, settings: GcpMachineSettings, hardware: GcpHardware, zone: str
 ) -> dict[str, object]:
     subnetwork = subnetwork_of(request, settings, zone)
     interface: dict[str, object] = (
@@ -217,6 +217,10 @@ def _interface(
         else {"network": network_path(request.network or settings.network)}
     )
 
+    if hardware.has_gpus and not (request.image or settings.image):
+        # Three times as fast as the usual interface on A2; images of the user's own may lack its
+        # driver: https://cloud.google.com/compute/docs/networking/using-gvnic
+        interface["nic_type"] = "GVNIC"
     if settings.public_ip:
         interface["access_configs"] = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]
     return interface

@@ -115,6 +115,8 @@ def test_machines_with_gpus_get_an_image_with_drivers(
     sent = body(made)
     assert machine.market == the(made.provider(), machine).market == market
     assert sent.disks[0].initialize_params.source_image.endswith(image)
+    has_gpus = "nvidia" in image
+    assert sent.network_interfaces[0].nic_type == ("GVNIC" if has_gpus else "")
     counts = [one.accelerator_count for one in sent.guest_accelerators]
     assert counts == ([] if attached is None else [attached])
     assert sent.scheduling.on_host_maintenance == (
