@@ -218,8 +218,8 @@ def _interface(
     )
 
     if hardware.has_gpus and not (request.image or settings.image):
-        # Three times as fast as the usual interface on A2; images of the user's own may lack its
-        # driver: https://cloud.google.com/compute/docs/networking/using-gvnic
+        # Images of the user's own may lack its driver, and N1, A2 and G2 get the slower interface
+        # where none is named: https://cloud.google.com/compute/docs/networking/using-gvnic
         interface["nic_type"] = "GVNIC"
     if settings.public_ip:
         interface["access_configs"] = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]
