@@ -25,7 +25,7 @@ class PriceEvent(NamedTuple):
 
 
 NO_SPOT = 1
-"""What a market costs above its on-demand price where machines are not sold as spot: the least, so
+"""The amount by which markets of machines that are not sold as spot cost more than on demand, so
 that plans know the machines, rent them on demand, and bid for none."""
 
 

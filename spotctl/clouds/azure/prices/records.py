@@ -252,7 +252,7 @@ class PriceSheet:
             # An announced end is a date, and includes that day.
             if price.start <= at and (price.end is None or at < price.end + DAY):
                 watched[market] = WatchRecord((Span(since[market], at),))
-        unsold = (PriceEvent(one.market, one.start, one.price + NO_SPOT) for one in fixed)
+        unsold = (PriceEvent(row.market, row.start, row.price + NO_SPOT) for row in fixed)
         return FetchedRows(PriceBatch.of(unsold), watched=watched)
 
     def _is_requested(self, price: RetailPrice) -> bool:

@@ -217,7 +217,7 @@ class GcpSource:
 
         rejects = Rejects(f"gcp/{region}: spot prices composed from the price list")
         rates = answers.of("price list", self._rates)
-        known = [one for one in composable if one.instance_type.traits.spot is not False]
+        known = [kind for kind in composable if kind.instance_type.traits.spot is not False]
         quoted = [*quotes(known, region, "spot", rates, rejects)]
         as_spot = {quote.market.instance_type for quote in quoted}
         others = [machine for machine in composable if machine.name not in as_spot]
