@@ -240,6 +240,9 @@ def test_a_plan_for_any_gpu_names_the_accounts_that_its_offers_need(folder: Path
     said = spotctl("plan", job)
     for words in ("an account of AWS", "an account of Google Cloud", "an account of Azure"):
         assert words in said.err
+    shown = " ".join(said.out.split())
+    assert "on spot machines, one would lose all work, as the job names no checkpoint" in shown
+    assert "less by this estimate" not in shown
 
 
 @pytest.mark.usefixtures("aws", "azure", "few_windows")
