@@ -130,7 +130,7 @@ class MarketSnapshot:
         current = present & (self.age <= STALE_AFTER)
 
         is_dear = self.price > listed_prices[self.kind]
-        for row in np.flatnonzero(current & is_dear):
+        for row in np.flatnonzero(current & is_dear).tolist():
             current[row] = is_sold_on_demand(self.markets[row])
         never = [machine is not None and machine.traits.spot is False for machine in self.machine]
         current &= is_dear | ~np.array(never, dtype=np.bool_)[self.kind]

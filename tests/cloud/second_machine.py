@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from spotctl.agent.data.locations import place_of
+from spotctl.agent.data.stores import Bucket
 from spotctl.run.environment import LAUNCHER
 from tests.cloud.clouds import simulated
 from tests.cloud.laptop import Laptop
@@ -59,8 +60,7 @@ def main(name: str = "aws", *requirements: str) -> None:
         assert store is not None
         with laptop.launched("launch", job, "--attached", "--yes") as launched:
             for part in ("environments/", "node-0/"):
-                kept = partial(store.bucket.list, f"job/checkpoints/{part}")
-                launched.wait_for(lambda kept=kept: any(kept()))
+                launched.wait_for(partial(_is_kept, store.bucket, f"job/checkpoints/{part}"))
             (first,) = spot(cloud.server)
             cloud.server.evict(first.id, 30.0)
             code, _, err = launched.ended()
@@ -68,6 +68,10 @@ def main(name: str = "aws", *requirements: str) -> None:
         lines = [line for line in said.splitlines() if re.search(r"environment: .* in \d", line)]
         sys.stdout.writelines(f"{line}\n" for line in lines)
         assert code == 0, err
+
+
+def _is_kept(bucket: Bucket, folder: str) -> bool:
+    return any(bucket.list(folder))
 
 
 if __name__ == "__main__":

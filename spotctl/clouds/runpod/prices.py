@@ -79,9 +79,9 @@ class RunPodSource:
         at = request.until
         wanted = [offer for offer in offers if request.wants_type(offer.market.instance_type)]
         events = [
-            PriceEvent(offer.market, at, offer.bid or offer.on_demand + NO_SPOT)
+            PriceEvent(offer.market, at, price)
             for offer in wanted
-            if offer.bid or offer.on_demand
+            if (price := offer.bid or (offer.on_demand and offer.on_demand + NO_SPOT))
         ]
         fixed = [(offer.market.instance_type, offer.on_demand) for offer in wanted]
         seen = WatchRecord((Span(at, at),))
