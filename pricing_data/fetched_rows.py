@@ -24,6 +24,11 @@ class PriceEvent(NamedTuple):
     price: int
 
 
+NO_SPOT = 1
+"""The amount by which markets of machines that are not sold as spot cost more than on demand, so
+that plans know the machines, rent them on demand, and bid for none."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PriceBatch:
     """Price events in columns: `codes[i]` indexes `markets`. Any order, duplicates allowed."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from pricing_data.catalog import Catalog, InstanceType, OnDemandPrice
 from pricing_data.errors import BadInput, NoAnswer, UnknownPrice
-from pricing_data.fetched_rows import FetchedRows, PriceBatch
+from pricing_data.fetched_rows import NO_SPOT, FetchedRows, PriceBatch
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import FetchRequest
@@ -86,6 +86,8 @@ class _Prices:
     spot: dict[tuple[str, str, str], int] = field(default_factory=dict)
     on_demand: dict[tuple[str, str], int] = field(default_factory=dict)
     types: dict[str, InstanceType] = field(default_factory=dict)
+    unsold: set[tuple[str, str, str]] = field(default_factory=set)
+    """Where a file has no spot price of a machine."""
     left_out: int = 0
 
     def add(self, row: _Row, zone: str | None) -> None:
@@ -98,6 +100,18 @@ class _Prices:
             self.spot[market] = max(row.spot, self.spot.get(market, 0))
         else:
             self.left_out += 1
+            self.unsold |= {(row.region, zone, row.type)} if zone is not None else set()
+
+    def markets(self) -> dict[tuple[str, str, str], int]:
+        """The prices of all markets: machines that have no spot price in a region are sold on demand
+        only."""
+        as_spot = {(region, name) for region, _, name in self.spot}
+        fixed = {
+            (region, zone, name): price + NO_SPOT
+            for region, zone, name in sorted(self.unsold)
+            if (region, name) not in as_spot and (price := self.on_demand.get((region, name)))
+        }
+        return {**self.spot, **fixed}
 
 
 def read_catalog(
@@ -181,7 +195,7 @@ def _machine(cloud: str, row: _Row) -> InstanceType:
 def _fetched(file: CatalogFile, prices: _Prices, known: Catalog) -> FetchedRows:
     cloud, at = file.cloud, file.as_of
     spot = dict[Market, int]()
-    for (region, zone, name), price in prices.spot.items():
+    for (region, zone, name), price in prices.markets().items():
         try:
             spot[Market(cloud, region, zone, name)] = price
         except BadInput:
@@ -201,7 +215,7 @@ def _fetched(file: CatalogFile, prices: _Prices, known: Catalog) -> FetchedRows:
 
     seen = WatchRecord((Span(at, at),))
     missing = f"; {counted(prices.left_out, 'row')} without a spot price" if prices.left_out else ""
-    note = f"{cloud}: {file}: {counted(count, 'spot price')}{missing}"
+    note = f"{cloud}: {file}: {counted(len(prices.spot), 'spot price')}{missing}"
     return FetchedRows(
         batch,
         types=tuple(prices.types.values()),

@@ -338,10 +338,13 @@ class CloudProvider(ABC):
         """
         return None
 
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+    def holdings(
+        self, market: Market, *, spot: bool, disk_gib: int | None, image: str | None = None
+    ) -> Holdings:
         """The prices of a machine's disk and address, where the cloud bills them separately.
 
-        `disk_gib` None: a disk of the provider's choice.
+        `disk_gib` and `image` are those of a `MachineRequest`: the disk is as large as it is
+        ordered.
         """
         return Holdings()
 

@@ -21,7 +21,6 @@ from bidbrain.arrays import Bools, Ints
 from bidbrain.eviction.estimate import MEMORY, PriceOutlook
 from bidbrain.outbid.bid import HostMarket
 from bidbrain.strategies.base import Offer
-from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import GPU_MEMORY_GIB, X86, XEN, Catalog, InstanceType, is_model, obstacle
 from pricing_data.errors import UnknownPrice
 from pricing_data.known_clouds import has_part, markets_of, part_of
@@ -127,11 +126,16 @@ class MarketSnapshot:
         """Which Linux markets have a current spot price and an on-demand price."""
         is_linux = [market.os == LINUX for market in self.markets]
         linux = np.array(is_linux, dtype=np.bool_)
-        is_listed = [price is not None for price in self.on_demand]
-        listed = np.array(is_listed, dtype=np.bool_)
-        sold = linux & listed[self.kind]
+        listed_prices = np.array([price or 0 for price in self.on_demand], dtype=np.int64)
+        sold = linux & (listed_prices[self.kind] > 0)
         present = sold & (self.age >= 0)
         current = present & (self.age <= STALE_AFTER)
+
+        is_dear = self.price > listed_prices[self.kind]
+        for row in np.flatnonzero(current & is_dear).tolist():
+            current[row] = is_sold_on_demand(self.markets[row])
+        never = [machine is not None and machine.traits.spot is False for machine in self.machine]
+        current &= is_dear | ~np.array(never, dtype=np.bool_)[self.kind]
 
         # A zone that a public list names is one that the account names otherwise.
         public = np.array([has_public_zone(market) for market in self.markets], dtype=np.bool_)
@@ -321,24 +325,26 @@ def _has(machine: InstanceType, wanted: Accelerators) -> bool:
 
 def why_unusable(snapshot: MarketSnapshot, row: int, spec: JobSpec) -> tuple[Market, str]:
     """A matching market and the reason why it cannot be used."""
-    market = snapshot.markets[row]
-    age = int(snapshot.age[row])
-    if why := snapshot.why_unsuitable(snapshot.machine[int(snapshot.kind[row])], spec):
-        return market, why
-    if market.os != LINUX:
-        return market, f"sells {market.os} machines; jobs need Linux"
-    if age < 0:
-        return market, "no price is known before the planned moment"
-
-    if age > STALE_AFTER:
-        return (
-            market,
-            f"stale: its last price is {age_text(age)} old (update: spotctl prices fetch)",
-        )
-
-    if has_public_zone(market):
-        return market, "the account has another name for this zone, whose prices are known"
-    return market, f"the on-demand price of {market.instance_type} in {market.region} is unknown"
+    market, age, kind = snapshot.markets[row], int(snapshot.age[row]), int(snapshot.kind[row])
+    machine, listed = snapshot.machine[kind], snapshot.on_demand[kind]
+    why = snapshot.why_unsuitable(machine, spec)
+    if why:
+        pass
+    elif market.os != LINUX:
+        why = f"sells {market.os} machines; jobs need Linux"
+    elif age < 0:
+        why = "no price is known before the planned moment"
+    elif age > STALE_AFTER:
+        why = f"stale: its last price is {age_text(age)} old (update: spotctl prices fetch)"
+    elif listed is None:
+        why = f"the on-demand price of {market.instance_type} in {market.region} is unknown"
+    elif snapshot.price[row] > listed and not is_sold_on_demand(market):
+        why = f"{market.instance_type} is not sold on demand, and has no spot price there"
+    elif machine is not None and machine.traits.spot is False:
+        why = "its cloud sells it only on demand, and not at the price that is stored"
+    else:
+        why = "the account has another name for this zone, whose prices are known"
+    return market, why
 
 
 def age_text(micros: int) -> str:
@@ -429,8 +435,6 @@ def _other_problems(
         yield "its cloud has retired it"
     if traits.hypervisor == XEN and not _is_named(machine, spec.resources):
         yield "its console is shown minutes late, perhaps after its first lease (resources: {types: [...]} names it)"
-    if traits.spot is False and spec.strategy != ON_DEMAND:
-        yield "its cloud sells it only on demand (strategy: on-demand)"
     own_image = spec.image.of(machine.cloud)
     is_usual_image = own_image is None and machine.cloud not in own_images
     if is_usual_image and job is not None and (problem := obstacle(machine)):

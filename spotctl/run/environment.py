@@ -105,7 +105,8 @@ class RunEnvironment:
 
     def holdings(self, market: Market, *, spot: bool) -> Holdings:
         """The prices of a machine's disk and address, which come on top of its own."""
-        return self.provider.holdings(market, spot=spot, disk_gib=self.image.disk_gib)
+        image = self.image.of(market.cloud)
+        return self.provider.holdings(market, spot=spot, disk_gib=self.image.disk_gib, image=image)
 
     def held_price(self, rent: "Rent") -> int:
         """The cost of the disk and the address of one machine of a purchase, in nano-dollars per

@@ -56,6 +56,10 @@ _IMAGE_VERSIONS = (
     rf"{_PREFIX}/providers/microsoft\.compute/locations/\w+/publishers/(?P<publisher>[^/]+)/artifacttypes/vmimage"
     r"/offers/(?P<offer>[^/]+)/skus/(?P<sku>[^/]+)/versions"
 )
+_IMAGES = (
+    rf"(?P<image>{_GROUP}/providers/microsoft\.compute/"
+    r"(images/[^/]+|galleries/[^/]+/images/[^/]+/versions/[^/]+))"
+)
 _PROVIDER = rf"{_GROUP}/providers/(?P<kind>[^/]+/[^/]+)"
 _RULES = rf"{_GROUP}/providers/{re.escape(RULES)}/(?P<name>[^/]+)"
 _DEPLOYMENTS = rf"{_GROUP}/providers/microsoft\.resources/deployments"
@@ -83,6 +87,8 @@ class AzureServer:
         self.refusals: list[Body] = []
         self.unregistered: set[str] = set()
         self.roles = {"spotctl-machine"}
+        self.images: dict[str, Body] = {}
+        """The storage profiles of the company's images, by their ids."""
         self.deletion_seconds = 0.0
         self.failing_deletions = 0
         self.access = Access(self.fleet.tokens)
@@ -197,6 +203,7 @@ class AzureServer:
         yield "GET", rf"{_PREFIX}/providers/(?P<namespace>[\w.]+)", self._get_provider
         yield "GET", ROUTE, self._list_reservations
         yield "GET", rf"{ROUTE}/(?P<name>[^/]+)", self._get_reservation
+        yield "GET", _IMAGES, self._get_image
         yield "GET", _PROVIDER, self._list_items
         yield "GET", rf"{_PROVIDER}/(?P<name>[^/]+)", self._get_item
         yield "PUT", _RULES, self._put_rules
@@ -596,6 +603,14 @@ class AzureServer:
                 "NotFound", f"Artifact: VMImage was not found: {publisher} {offer} {sku}", 404
             )
         return Reply.of_json([{"name": "24.04.202601010", "location": "eastus"}])
+
+    def _get_image(self, request: Request, image: str, group: str) -> Reply:
+        kind = "images" if "/galleries/" not in image else "galleries/images/versions"
+        parameters(request, f"Microsoft.Compute/{kind}")
+        self.access.check(request, f"Microsoft.Compute/{kind}/read", group)
+        if (disk := self.images.get(image)) is None:
+            raise Refused("ResourceNotFound", f"The Resource '{image}' was not found.", 404)
+        return Reply.of_json({"id": image, "properties": {"storageProfile": disk}})
 
     def _usages(self, request: Request) -> Reply:
         parameters(request, VMS)

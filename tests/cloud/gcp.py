@@ -73,6 +73,8 @@ class GcpServer:
         """Networks without subnetworks of their own."""
         self.networks = {"default": f"{HOST}/projects/{PROJECT}/global/networks/default"}
         self.images = {*images("gcp")}
+        self.image_gib: dict[str, int] = {}
+        """The sizes of images; that of others is 10."""
         self.denied: set[str] = set()
         self.listed_late_seconds = 0.0
         self.notice_seconds = 30.0
@@ -175,6 +177,7 @@ class GcpServer:
             rf"GET {_PROJECT}{_ZONE}/instances{instance}/serialPort": self._read_console,
             rf"POST {_PROJECT}{_ZONE}/instances{instance}/simulateMaintenanceEvent": self._simulate_eviction,
             rf"GET {_PROJECT}/global/images/family{item.format('family')}": self._get_image_of_family,
+            rf"GET {_PROJECT}/global/images{item.format('image')}": self._get_image,
             rf"GET {_PROJECT}/aggregated/instances": self._list_instances,
             rf"GET {_PROJECT}/aggregated/disks": self._list_disks,
             rf"DELETE {_PROJECT}{_ZONE}/disks{item.format('disk')}": self._delete_disk,
@@ -364,6 +367,13 @@ class GcpServer:
         image = instance.disks[0].initialize_params.source_image
         if image[image.find("projects/") :] not in self.images:
             raise _missing("resource.disks[0].initializeParams.sourceImage", image)
+        disk, least = instance.disks[0].initialize_params, self.image_gib.get(image, 10)
+        if 0 < disk.disk_size_gb < least:
+            text = f"Requested disk size cannot be smaller than the image size ({least} GB)"
+            field = "resource.disks[0].initializeParams.diskSizeGb"
+            raise Refused(
+                400, f"Invalid value for field '{field}': '{disk.disk_size_gb}'. {text}", "invalid"
+            )
         for one in instance.network_interfaces:
             if one.network and one.network.rpartition("/")[2] not in self.networks:
                 raise _missing("resource.networkInterfaces[0].network", one.network)
@@ -428,7 +438,19 @@ class GcpServer:
         family = f"projects/{call.project}/global/images/family/{call.family}"
         if family not in self.images:
             raise Refused(404, f"The resource '{family}' was not found", "notFound")
-        return compute_v1.Image(name=f"{call.family}-v20260101", family=call.family, status="READY")
+        gib = self.image_gib.get(family, 10)
+        return compute_v1.Image(
+            name=f"{call.family}-v20260101", family=call.family, status="READY", disk_size_gb=gib
+        )
+
+    def _get_image(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.Image:
+        call = checked(compute_v1.GetImageRequest, request, path)
+        self._check(call, "compute.images.get", caller)
+        image = f"projects/{call.project}/global/images/{call.image}"
+        if image not in self.images:
+            raise Refused(404, f"The resource '{image}' was not found", "notFound")
+        gib = self.image_gib.get(image, 10)
+        return compute_v1.Image(name=call.image, status="READY", disk_size_gb=gib)
 
     def _list_instances(
         self, request: Request, path: dict[str, str], caller: str

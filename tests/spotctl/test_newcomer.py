@@ -240,6 +240,49 @@ def test_a_plan_for_any_gpu_names_the_accounts_that_its_offers_need(folder: Path
     said = spotctl("plan", job)
     for words in ("an account of AWS", "an account of Google Cloud", "an account of Azure"):
         assert words in said.err
+    shown = " ".join(said.out.split())
+    assert "on spot machines, one would lose all work, as the job names no checkpoint" in shown
+    assert "less by this estimate" not in shown
+
+
+@pytest.mark.usefixtures("aws", "azure", "few_windows")
+@pytest.mark.parametrize("cloud", ["aws", "gcp", "azure"])
+@pytest.mark.parametrize("strategy", ["auto", "lookahead"])
+def test_machines_without_a_spot_price_are_planned_on_demand(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, azure: AzureWorld, cloud: str, strategy: str
+) -> None:
+    """Nothing is bid for what is not sold as spot, and nothing evicts it."""
+    rows = {
+        (9, "aws"): csv_of(
+            AWS_COLUMNS, [aws_row(spot=""), aws_row(spot="", place="us-east-1,use1-az2")]
+        ),
+        (9, "gcp"): csv_of(GCP_COLUMNS, [gcp_row(), gcp_gpus(spot="")]),
+    }
+    azure.cloud.retail[:] = [one for one in azure.cloud.retail if "Spot" not in one["meterName"]]
+    with serving(PriceCatalog(rows)) as server:
+        monkeypatch.setenv("SPOTCTL_PRICE_CATALOG_URL", server.url)
+        places = ("--region", "us-east-1", "--region", "us-central1", "--region", "eastus")
+        assert spotctl("prices", "fetch", "--cloud", cloud, *places).code == 0
+        job = Path(written(folder, cloud, "A100:8"))
+        job.write_text(f"{job.read_text()}strategy: {strategy}\n")
+        planned = spotctl("plan", str(job), "--json")
+        assert planned.code == 0, planned.err
+        (choice,) = planned.json["choice"]
+        assert (choice["bid"], choice["beta"]) == (None, 0)
+        listed = {"aws": 30.5, "gcp": 30.0, "azure": 27.197}
+        assert choice["price"] == listed[cloud]
+
+
+def test_what_is_sold_neither_as_spot_nor_on_demand_is_not_planned(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [gcp_row("a3-ultragpu-8g", "224.0,2952.0"), gcp_gpus("H200,8", "70.0", "")]
+    with serving(PriceCatalog({(9, "gcp"): csv_of(GCP_COLUMNS, rows)})) as server:
+        monkeypatch.setenv("SPOTCTL_PRICE_CATALOG_URL", server.url)
+        spotctl("prices", "fetch", "--cloud", "gcp", "--region", "us-central1")
+        refused = spotctl("plan", written(folder, "gcp", "H200:8"))
+        assert refused.code == 3
+        assert "a3-ultragpu-8g is not sold on demand, and has no spot price there" in refused.err
 
 
 @pytest.mark.usefixtures("few_windows")

@@ -27,6 +27,7 @@ from spotctl.clouds.aws.orders import (
     parameter_for,
     pool_of,
     raise_command,
+    size_of,
     tag_list,
 )
 from spotctl.clouds.aws.session import AwsAnswer
@@ -52,7 +53,7 @@ class Buyer:
     def __init__(self, calls: AwsCalls, settings: AwsMachineSettings) -> None:
         self.calls, self._settings = calls, settings
         self._hardware: dict[tuple[str, str, str], Ec2Hardware] = {}
-        self._images: dict[tuple[str, str, Ec2Hardware], MachineImage] = {}
+        self._images: dict[tuple[str, str], Row] = {}
         self.forget()
 
     def buy(self, request: MachineRequest, user_data: str) -> Sequence[Row]:
@@ -151,11 +152,20 @@ class Buyer:
         return self._hardware[key]
 
     def image_of(self, request: MachineRequest, hardware: Ec2Hardware) -> MachineImage:
-        region = request.market.region
+        """The image that a request's machines boot."""
         named = request.image or self._settings.image or parameter_for(hardware)
-        key = region, named, hardware
-        if key not in self._images:
-            id_, about = named, str(request.market)
+        return MachineImage(self._row_of(request.market, named), hardware)
+
+    def least_gib(self, market: Market, image: str | None) -> int:
+        """The size of an image that the job or the settings name; 0 if neither does, since the
+        usual disks hold the usual images."""
+        named = image or self._settings.image
+        return size_of(self._row_of(market, named)) if named else 0
+
+    def _row_of(self, market: Market, named: str) -> Row:
+        """EC2's description of an image in a market's region."""
+        region, id_, about = market.region, named, str(market)
+        if (region, named) not in self._images:
             if named.startswith("/"):
                 id_ = str(
                     self.calls.call("ssm", region, "GetParameter", about, Name=named)["Parameter"][
@@ -170,10 +180,10 @@ class Buyer:
                 raise BadRequest(problem)
             images = self.calls.ec2(region, "DescribeImages", about, ImageIds=[id_])["Images"]
             if not images:
-                raise BadRequest(f"{request.market}: image {id_} does not exist in {region}")
-            self._images[key] = MachineImage(images[0], hardware)
+                raise BadRequest(f"{about}: image {id_} does not exist in {region}")
+            self._images[region, named] = images[0]
 
-        return self._images[key]
+        return self._images[region, named]
 
 
 class Networks:

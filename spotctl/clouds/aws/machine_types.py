@@ -37,9 +37,15 @@ _OLD_BASELINES = {"xlarge": 0.225, "2xlarge": 0.17}
 _MIN_BASELINE = 0.05
 
 
-FABRIC = "EFA", re.compile(r"(p4de?|p5|p5en?|p6e?-\w+|trn1n?|trn2u?|hpc\w+)\..*")
-"""A network between machines that is faster than TCP, and the types that have one:
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa.html"""
+FABRIC = (
+    "EFA",
+    re.compile(
+        r"(p4de?|p5|p5en?|p6e?-\w+|trn1n|trn2u?|hpc\w+)\..*|trn1\.32xlarge|g4dn\.((8|12|16)xlarge|metal)"
+        r"|(g5|g6|gr6|g6e|g7|g7e)\.(8|12|16|24|48)xlarge|(p3dn|inf1|dl1|dl2q)\.24xlarge"
+    ),
+)
+"""A network between machines that is faster than TCP, and the types with accelerators, or for HPC,
+that have one: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa.html"""
 
 
 def usual_vcpus(size: str) -> int:

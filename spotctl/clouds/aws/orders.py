@@ -102,9 +102,10 @@ def order(
 
 
 def _disk(request: MachineRequest, place: LaunchPlace) -> dict[str, Any]:
-    size = place.image.disk_gib(request.disk_gib)
     ebs = {
-        "VolumeSize": size,
+        "VolumeSize": disk_gib(
+            request.market.instance_type, request.disk_gib, place.image.least_gib
+        ),
         "VolumeType": DISK_TYPE,
         "Encrypted": True,
         "DeleteOnTermination": True,
@@ -155,9 +156,11 @@ and the image with drivers 75."""
 _WITH_GPUS = re.compile(r"(p|g|gr)\d")
 
 
-def usual_disk_gib(instance_type: str) -> int:
-    """The disk of a machine whose job names no size."""
-    return GPU_DISK_GIB if _WITH_GPUS.match(instance_type) else MIN_DISK_GIB
+def disk_gib(instance_type: str, wanted: int | None, least: int = 0) -> int:
+    """The size of a machine's disk, as it is ordered and billed: the one that a job names, or the
+    usual one, or that of the image if neither holds it, which has `least` GiB."""
+    usual = GPU_DISK_GIB if _WITH_GPUS.match(instance_type) else MIN_DISK_GIB
+    return max(wanted or usual, least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +206,6 @@ class MachineImage:
 
     def __init__(self, row: Row, hardware: Ec2Hardware) -> None:
         self.id: str = row["ImageId"]
-        self._type = hardware.name
         if row.get("Architecture", hardware.architecture) != hardware.architecture:
             cure = "name another image, or leave it out"
             problem = (
@@ -212,22 +214,19 @@ class MachineImage:
             )
             raise BadRequest(problem)
 
-        self.root_device: str = row.get("RootDeviceName") or "/dev/sda1"
-        self.least_gib = 0
-        for disk in row.get("BlockDeviceMappings", ()):
-            if disk.get("DeviceName") == self.root_device:
-                size = disk.get("Ebs", {}).get("VolumeSize") or 0
-                self.least_gib = max(self.least_gib, int(size))
+        self.root_device = _root_device(row)
+        self.least_gib = size_of(row)
 
-    def disk_gib(self, wanted: int | None) -> int:
-        """The size of the disk. BadRequest: the image does not fit on the requested size."""
-        if wanted is None:
-            return max(self.least_gib, usual_disk_gib(self._type))
-        if wanted < self.least_gib:
-            cure = "set at least that much"
-            problem = f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; {cure}"
-            raise BadRequest(problem)
-        return wanted
+
+def size_of(row: Row) -> int:
+    """The size of an image's root device in GiB; 0 if EC2 does not say."""
+    root = _root_device(row)
+    disks = [disk for disk in row.get("BlockDeviceMappings", ()) if disk.get("DeviceName") == root]
+    return max((int(disk.get("Ebs", {}).get("VolumeSize") or 0) for disk in disks), default=0)
+
+
+def _root_device(row: Row) -> str:
+    return row.get("RootDeviceName") or "/dev/sda1"
 
 
 def parameter_for(hardware: Ec2Hardware) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pricing_data.market import LINUX, Market
 from pricing_data.units import MINUTE, parse_time
-from spotctl.clouds.aws import inventory
+from spotctl.clouds.aws import inventory, orders
 from spotctl.clouds.aws.buyer import Buyer, Networks
 from spotctl.clouds.aws.calls import AwsCalls, code_of, in_each
 from spotctl.clouds.aws.checks import AwsNeeds
@@ -32,7 +33,6 @@ from spotctl.clouds.aws.orders import (
     parts_of,
     pool_of,
     request_hash,
-    usual_disk_gib,
 )
 from spotctl.clouds.aws.permissions import INTERRUPTION, TRIAL_ROLE
 from spotctl.clouds.aws.session import AwsSession
@@ -42,6 +42,7 @@ from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineSt
 from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
+from spotctl.home.errors import SpotctlError
 from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 
@@ -175,11 +176,14 @@ class AwsProvider(RentingProvider):
         inventory.remove(self._calls, resources, self.terminate)
         self._buyer.forget()
 
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        """See `CloudProvider`. An image of the user's own may need a larger disk than the job
-        names.
-        """
-        lists, gib = self._prices.lists(), disk_gib or usual_disk_gib(market.instance_type)
+    def holdings(
+        self, market: Market, *, spot: bool, disk_gib: int | None, image: str | None = None
+    ) -> Holdings:
+        least = 0
+        # An image that EC2 does not describe cannot be ordered either.
+        with suppress(SpotctlError):
+            least = self._buyer.least_gib(market, image)
+        lists, gib = self._prices.lists(), orders.disk_gib(market.instance_type, disk_gib, least)
         return holdings_of(
             market, lists, DISK_TYPE, gib, spot=spot, public_ip=self._settings.public_ip
         )

@@ -14,13 +14,21 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pricing_data.catalog import AMD, ARM, completed
 from pricing_data.errors import UnknownResource
 from pricing_data.market import NO_ZONE, Market
-from spotctl.clouds.azure.calls import AzureCalls, Body, Operation, TrialOperation, of_deployment
+from spotctl.clouds.azure.calls import (
+    AzureCalls,
+    Body,
+    Operation,
+    TrialOperation,
+    of_deployment,
+    translated,
+)
 from spotctl.clouds.azure.cloud import AzureMachineSettings
 from spotctl.clouds.azure.groups import RunGroups, delete_machine
 from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
@@ -37,7 +45,14 @@ from spotctl.clouds.azure.orders import (
 )
 from spotctl.clouds.azure.prices.records import machine_of
 from spotctl.clouds.azure.session import VALIDATION_SECONDS
-from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached, TokenTaken, Unanswered
+from spotctl.clouds.errors import (
+    NoCapacity,
+    NotFound,
+    NotPermitted,
+    QuotaReached,
+    TokenTaken,
+    Unanswered,
+)
 from spotctl.clouds.provider import Machine, MachineRequest
 from spotctl.clouds.remote.home import host_key
 from spotctl.home.errors import BadRequest
@@ -68,6 +83,7 @@ class AzureBuyer:
         self._patience_seconds, self._poll_seconds = patience_seconds, poll_seconds
         self._sizes: dict[str, dict[str, AzureSize]] = {}
         self._networks: set[tuple[str, str]] = set()
+        self._least_gib: dict[str, int] = {}
 
     def buy(self, request: MachineRequest) -> tuple[Machine, ...]:
         """The machines that Azure allocates; those that a token bought before, if it is sent again.
@@ -150,6 +166,20 @@ class AzureBuyer:
         size = require(self.sizes_in(market.region), market, spot=request.bid is not None)
         return image_reference(size, request.image or self._settings.image)
 
+    def least_gib(self, image: str | None) -> int:
+        """The size of an image that the job or the settings name by its resource id; 0 if neither
+        does, or if it may not be read."""
+        named = image or self._settings.image or ""
+        if named.startswith("/") and named not in self._least_gib:
+            body, is_version = None, "/versions/" in named.lower()
+            operation = Operation.GET_IMAGE_VERSION if is_version else Operation.GET_IMAGE
+            with suppress(NotPermitted), translated(named):
+                body = self.calls.find(operation, named)
+            kept = (body or {}).get("properties", {}).get("storageProfile", {})
+            gib = kept.get("osDiskImage", {}).get("sizeInGB")
+            self._least_gib[named] = int(gib or kept.get("osDisk", {}).get("diskSizeGB") or 0)
+        return self._least_gib.get(named, 0)
+
     def identity_of(self, request: MachineRequest) -> str:
         """The identity of a request's machines. BadRequest: there is none, or no way in for ssh."""
         identity = request.identity or self._settings.identity
@@ -195,6 +225,7 @@ class AzureBuyer:
             start_up=self._agents.start_up(request, _CLOUD).encode(),
             admin_key=unusable_key,
             own_network=own_network,
+            least_gib=self.least_gib(request.image),
         )
 
         return deployment(request, plan, self._settings)

@@ -48,6 +48,7 @@ Body = Mapping[str, Any]
 COMPUTE_VERSION: Final = "2026-04-01"
 NETWORK_VERSION: Final = "2026-03-01"
 _IDENTITY_VERSION: Final = "2023-01-31"
+_GALLERY_VERSION: Final = "2026-03-03"
 
 _DEPLOYMENTS, _MACHINES, _DISKS, _IDENTITIES = (
     "Microsoft.Resources/deployments",
@@ -172,6 +173,10 @@ class Operation(ArmCall):
     DELETE_NETWORK = _by_id("delete", NETWORKS)
     DELETE_RULES = _by_id("delete", RULES)
     GET_IDENTITY = _by_id("read", _IDENTITIES, _IDENTITY_VERSION)
+    GET_IMAGE = _by_id("read", "Microsoft.Compute/images", COMPUTE_VERSION)
+    GET_IMAGE_VERSION = _by_id(
+        "read", "Microsoft.Compute/galleries/images/versions", _GALLERY_VERSION
+    )
     LIST_ROLES = "authorization.role_definitions.list", (f"{_ROLES}/read",)
     LIST_ASSIGNMENTS = (
         "authorization.role_assignments.list_for_subscription",
@@ -356,7 +361,18 @@ _OLD_IMAGE: Final = "https://github.com/Orange-Cyberdefense/GOAD/issues/248"
 _NEW_IDENTITY: Final = _DOCS + "role-based-access-control/troubleshooting"
 _KEY: Final = _DOCS + "virtual-machines/disk-encryption-overview"
 
-_RAISE_QUOTA: Final = "request more in the Azure portal under Quotas"
+RAISE_COMMAND: Final = (
+    "az quota create --resource-name {quota} --scope "
+    "/subscriptions/{subscription}/providers/Microsoft.Compute/locations/{region} "
+    "--limit-object value={limit} (after az extension add --name quota)"
+)
+"""Asks for a higher quota: https://learn.microsoft.com/cli/azure/quota"""
+_RAISE_QUOTA: Final = (
+    "request more in the Azure portal under Quotas, or with "
+    + RAISE_COMMAND.format(
+        quota="lowPriorityCores", subscription="SUBSCRIPTION", region="REGION", limit="VCPUS"
+    )
+)
 _NO_SPOT: Final = (
     "free, student and sponsored subscriptions rent no Spot machines: upgrade to pay-as-you-go in "
     "the Azure portal, or rent on demand"

@@ -18,6 +18,7 @@ from spotctl.clouds.azure.calls import (
     ALL,
     MACHINE_ROLE,
     NAMESPACES,
+    RAISE_COMMAND,
     REGISTER,
     AzureCalls,
     Operation,
@@ -264,7 +265,11 @@ class AzureNeeds(OrderNeeds[AzureBuyer, AzureMachineSettings, MachineRequest]):
 
         if left < needed:
             title = "Total Regional Spot vCPUs" if spot else "Total Regional vCPUs"
-            cure = "request more in the Azure portal under Quotas"
+            subscription = self.buyer.calls.session.subscription
+            command = RAISE_COMMAND.format(
+                quota=name, subscription=subscription, region=market.region, limit=needed
+            )
+            cure = f"request more in the Azure portal under Quotas, or with {command}"
             problem = f"{left} {title} in {market.region}, and {needed} are needed; {cure}"
             raise QuotaReached(problem, Scope.TYPE)
 

@@ -72,8 +72,9 @@ def traits_of(name: str) -> MachineTraits:
     )
 
 
-FABRIC = "InfiniBand", re.compile(r"Standard_(ND\w+|H[BCX]\w+|NC\d+rs?\w*)")
-"""See `MachineTypesPart`: https://learn.microsoft.com/azure/virtual-machines/setup-infiniband"""
+FABRIC = "InfiniBand", re.compile(r"Standard_(ND\d+[a-z]*r\w*|H[BCX]\w+|H16m?r|NC\d+rs?\w*)")
+"""See `MachineTypesPart`: sizes with an r after their vCPUs, and those for HPC:
+https://learn.microsoft.com/azure/virtual-machines/setup-infiniband"""
 
 
 def obstacle(machine: InstanceType) -> str:

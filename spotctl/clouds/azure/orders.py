@@ -37,9 +37,10 @@ _NANOS_OF_PRICE: Final = 10_000
 exceeded."""
 _INTERFACES_VERSION: Final = "2022-11-01"
 _OFFER_WITH_DRIVERS: Final = "ubuntu-hpc"
-USUAL_DISK_GIB: Final = 128
-"""The largest disk that spotctl chooses. Ubuntu's has 30 GiB; the image with drivers leaves little
-free on its own."""
+UBUNTU_GIB, USUAL_DISK_GIB = 30, 128
+"""The disk of Ubuntu's image, and that of machines with GPUs, where the image with drivers leaves
+little free on its own."""
+_WITH_GPUS = re.compile(r"standard_n", re.IGNORECASE)
 _SCHEMA: Final = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 _ADDRESSES: Final = "10.47.0.0/16"
 _SUBNET: Final = "machines"
@@ -51,7 +52,8 @@ _VMS, _PLACEMENT = (
 
 @dataclass(frozen=True, slots=True)
 class DeploymentPlan:
-    """The inputs of a deployment. `own_network`: it also makes the run's network."""
+    """The inputs of a deployment. `own_network`: it also makes the run's network. `least_gib` is the
+    size of an image of the user's own, 0 if it is not known."""
 
     group_id: str
     order: AzureOrder
@@ -60,6 +62,7 @@ class DeploymentPlan:
     start_up: bytes
     admin_key: str
     own_network: bool
+    least_gib: int = 0
 
 
 def deployment(
@@ -238,9 +241,13 @@ def _disk(
     request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int
 ) -> models.OSDisk:
     keys = settings.disk_encryption_set
-    usual = USUAL_DISK_GIB if plan.image.get("offer") == _OFFER_WITH_DRIVERS else None
-    # None leaves the size to the image.
-    size_gb = usual if request.disk_gib is None else request.disk_gib
+    size_gb = disk_gib(
+        request.market.instance_type,
+        request.disk_gib,
+        plan.least_gib,
+        is_usual=not (request.image or settings.image)
+        or plan.image.get("offer") == _OFFER_WITH_DRIVERS,
+    )
     encryption = models.DiskEncryptionSetParameters(id=keys) if keys else None
     managed = models.ManagedDiskParameters(
         storage_account_type=settings.disk_type, disk_encryption_set=encryption
@@ -252,6 +259,15 @@ def _disk(
         managed_disk=managed,
         disk_size_gb=size_gb,
     )
+
+
+def disk_gib(size: str, wanted: int | None, least: int, *, is_usual: bool) -> int | None:
+    """The size of a machine's disk, as it is ordered and billed: the one that a job names, or the
+    usual one, or that of an image of the user's own if neither holds it, which has `least` GiB.
+    None leaves it to an image that is not one of the usual ones, and whose size is not known."""
+    if wanted is None and not is_usual and not least:
+        return None
+    return max(wanted or (USUAL_DISK_GIB if _WITH_GPUS.match(size) else UBUNTU_GIB), least)
 
 
 def _connection(

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from pricing_data.errors import CloudError, UnknownResource
 from pricing_data.market import Market
+from spotctl.clouds.azure import orders
 from spotctl.clouds.azure.buyer import AzureBuyer
 from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation, translated
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.doctor import ON_DEMAND_QUOTA, SPOT_QUOTA, AzureNeeds
 from spotctl.clouds.azure.groups import Removal, delete_machine, resources_of
-from spotctl.clouds.azure.orders import INDEX, USUAL_DISK_GIB, MachineId, ssh_rules
+from spotctl.clouds.azure.orders import INDEX, MachineId, ssh_rules
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import (
@@ -35,6 +37,7 @@ from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineSt
 from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
+from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import Quota, QuotaUnit
 
 if TYPE_CHECKING:
@@ -224,11 +227,24 @@ class AzureProvider(RentingProvider):
 
     # -- talking to machines -----------------------------------------------------------------------
 
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        settings, usual = self._settings, AzureMachineSettings().disk_type
-        disk, gib, public_ip = settings.disk_type, disk_gib or USUAL_DISK_GIB, settings.public_ip
+    def holdings(
+        self, market: Market, *, spot: bool, disk_gib: int | None, image: str | None = None
+    ) -> Holdings:
+        """See `CloudProvider`. A disk whose size is left to an image counts as one with drivers."""
+        settings, usual, least = self._settings, AzureMachineSettings().disk_type, 0
+        if not (is_usual := not (image or settings.image)):
+            # An image that Azure does not describe cannot be ordered either.
+            with suppress(SpotctlError), translated():
+                least = self._buyer.least_gib(image)
+        gib = orders.disk_gib(market.instance_type, disk_gib, least, is_usual=is_usual)
         return holdings_of(
-            market, self._prices.lists(), disk, gib, spot=spot, public_ip=public_ip, usual=usual
+            market,
+            self._prices.lists(),
+            settings.disk_type,
+            gib or orders.USUAL_DISK_GIB,
+            spot=spot,
+            public_ip=settings.public_ip,
+            usual=usual,
         )
 
     def remote(self, machine: str) -> RemoteMachine:

@@ -26,8 +26,17 @@ from pricing_data.errors import CloudError, RequestRejected, UnknownResource
 from spotctl.agent.data.sets import FOLDER
 from spotctl.agent.data.stores import NoSuchObject, StoreRefused
 from spotctl.clouds.azure.buckets import LAUNCHER
-from spotctl.clouds.azure.calls import BY_ID, MACHINE_ROLE, NAMESPACES, AzureCalls, Operation, role
+from spotctl.clouds.azure.calls import (
+    BY_ID,
+    MACHINE_ROLE,
+    NAMESPACES,
+    RAISE_COMMAND,
+    AzureCalls,
+    Operation,
+    role,
+)
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings, spelled
+from spotctl.clouds.azure.doctor import ON_DEMAND_QUOTA, SPOT_QUOTA
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.storage import API_VERSION, endpoint
 from spotctl.clouds.errors import ApiCall, NotYet
@@ -79,11 +88,17 @@ def opened(
     """The subscription, its steps, and what jobs then say of it. Raises `CloudError` if no
     credentials are found.
     """
-    if types:
-        raise BadRequest("azure: --type: ask for quotas in the Azure portal under Quotas")
     region = spelled(region or os.environ.get("AZURE_DEFAULTS_LOCATION", ""))
     if not region:
         raise BadRequest("azure: no region is configured; name one: --region eastus")
+    if types:
+        command = RAISE_COMMAND.format(
+            quota=SPOT_QUOTA, subscription="SUBSCRIPTION", region=region, limit="VCPUS"
+        )
+        raise BadRequest(
+            "azure: --type: spotctl requests no quotas of Azure; request them in the Azure portal "
+            f"under Quotas, or with {command}; on demand, {ON_DEMAND_QUOTA} and the size's family"
+        )
     access = AzureSettings(
         subscription=settings.text("azure_subscription"),
         management_endpoint=settings.text("azure_management_endpoint"),

@@ -16,7 +16,9 @@ else in other messages, so their words decide.
 
 from __future__ import annotations
 
+import re
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -49,6 +51,9 @@ from spotctl.home.errors import BadRequest, SpotctlError
 WAIT_SECONDS = 60.0
 """The longest wait for an operation. The run's loop must renew leases in between, and will ask
 again."""
+_IMAGE = re.compile(
+    r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)$"
+)
 
 
 class GcpCalls:
@@ -58,6 +63,7 @@ class GcpCalls:
 
     def __init__(self, session: GcpSession) -> None:
         self.session = session
+        self._least_gib: dict[str, int] = {}
 
     # The SDK's messages.
     def call(self, method: Method, what: str, **request: object) -> Any:  # noqa: ANN401
@@ -73,6 +79,37 @@ class GcpCalls:
             return self.call(method, what, **request)
         except NotFound:
             return None
+
+    # The SDK's messages.
+    def image(self, path: str) -> Any:  # noqa: ANN401
+        """An image, or the newest of a family. BadRequest: it does not exist, or the path names
+        none."""
+        where = _IMAGE.search(path)
+        if where is None:
+            problem = (
+                f"image {path!r} is not projects/PROJECT/global/images/NAME, or .../family/NAME"
+            )
+            raise BadRequest(problem)
+
+        method, named = GET_IMAGE, "image"
+        if where["family"]:
+            method, named = GET_IMAGE_OF_FAMILY, "family"
+        asked = {"project": where["project"], named: where["name"]}
+        try:
+            return self.call(method, f"image {path}", **asked)
+        except NotFound as error:
+            raise BadRequest(str(error)) from error
+
+    def least_gib(self, image: str | None) -> int:
+        """The size of an image that the job or the settings name; 0 if neither does, since the
+        usual disks hold the usual images, or if it may not be read."""
+        if not image:
+            return 0
+        if image not in self._least_gib:
+            self._least_gib[image] = 0
+            with suppress(NotPermitted):
+                self._least_gib[image] = int(self.image(image).disk_size_gb)
+        return self._least_gib[image]
 
     def listed(self, method: Method, what: str, chosen: str) -> list[Any]:
         """All items that match a filter: all pages, or an error."""
@@ -226,7 +263,17 @@ PRICES = (
     "compute.regions.list",
     "compute.zones.list",
 )
-ALL = tuple(sorted({*PRICES, *PERMISSIONS, *GET_NETWORK.permissions}))
+ALL = tuple(
+    sorted(
+        {
+            *PRICES,
+            *PERMISSIONS,
+            *GET_NETWORK.permissions,
+            *GET_IMAGE.permissions,
+            *GET_IMAGE_OF_FAMILY.permissions,
+        }
+    )
+)
 
 
 MACHINES = ("compute.instances.delete",)
@@ -291,7 +338,16 @@ _NEW_ACCOUNT = "https://cloud.google.com/iam/docs/service-accounts-create"
 _DISKS = f"{_DOCS}/disks/hyperdisks"
 _SPOT = f"{_DOCS}/instances/spot"
 
-_RAISE_QUOTA = "request more at https://console.cloud.google.com/iam-admin/quotas"
+QUOTAS = "https://console.cloud.google.com/iam-admin/quotas"
+RAISE_COMMAND = (
+    "gcloud beta quotas preferences create --project={project} --service=compute.googleapis.com "
+    "--quota-id={quota}-per-project-region --dimensions=region={region} --preferred-value={limit}"
+)
+"""Asks for a higher quota of a metric, in which the quota's id has - for _:
+https://cloud.google.com/sdk/gcloud/reference/beta/quotas/preferences/create"""
+_RAISE_QUOTA = f"request more at {QUOTAS}, or with " + RAISE_COMMAND.format(
+    project="PROJECT", quota="METRIC-WITH-DASHES", region="REGION", limit="LIMIT"
+)
 _GRANT = "spotctl doctor --policy gcp prints the permissions that are needed"
 _ACT_AS = "grant yourself roles/iam.serviceAccountUser on the service account of the machines"
 _ENABLE = "enable the API and billing of the project at https://console.cloud.google.com"

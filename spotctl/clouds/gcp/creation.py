@@ -8,7 +8,6 @@ requested.
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -48,9 +47,6 @@ from spotctl.clouds.gcp.orders import REQUEST_LABEL, GcpHardware, description_of
 from spotctl.clouds.provider import Machine, MachineRequest, fingerprint, run_tags
 from spotctl.home.errors import BadRequest, SpotctlError
 
-_IMAGE = re.compile(
-    r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)$"
-)
 _REFUSED = (NoCapacity, QuotaReached, NotFound, NotHere, NotPermitted, NotYet, BadRequest)
 _NEVER_CLOSE = frozenset("e2 f1 g1 n1 t2a t2d".split())
 """Series that no compact policy takes:
@@ -123,26 +119,8 @@ class Creation:
         name. Nothing is created.
         """
         zone, hardware = next(self._zones())
-        place, script = (zone, self._order.machine(0)), self._script
-        body = orders.instance(self._request, self._settings, hardware, place, script, self._now())
-        path = body["disks"][0]["initialize_params"]["source_image"]
-        where = _IMAGE.search(path)
-        if where is None:
-            problem = (
-                f"image {path!r} is not projects/PROJECT/global/images/NAME, or .../family/NAME"
-            )
-            raise BadRequest(problem)
-
-        method, named = calls.GET_IMAGE, "image"
-        if where["family"]:
-            method, named = calls.GET_IMAGE_OF_FAMILY, "family"
-        asked = {"project": where["project"], named: where["name"]}
-        try:
-            image = self.calls.call(method, f"image {path}", **asked)
-        except NotFound as error:
-            raise BadRequest(str(error)) from error
-
-        return str(image.name)
+        body = self._body(zone, self._order.machine(0), hardware)
+        return str(self.calls.image(body["disks"][0]["initialize_params"]["source_image"]).name)
 
     def _settle(self, past: Past) -> Past:
         """Waits until a creation has succeeded or failed."""
@@ -244,9 +222,7 @@ class Creation:
 
     def _begin(self, zone: str, name: str, hardware: GcpHardware) -> Past:
         """Requests a machine."""
-        body = orders.instance(
-            self._request, self._settings, hardware, (zone, name), self._script, self._now()
-        )
+        body = self._body(zone, name, hardware)
         request_id = orders.create_id(name, zone, body)
         what = f"creation of a machine of {self._request.market} in {zone}"
 
@@ -267,6 +243,13 @@ class Creation:
             raise
 
         return Past(zone, name, parse_time(operation.insert_time), operation.name, pending=True)
+
+    def _body(self, zone: str, name: str, hardware: GcpHardware) -> dict[str, Any]:
+        request, settings = self._request, self._settings
+        least = self.calls.least_gib(request.image or settings.image)
+        return orders.instance(
+            request, settings, hardware, (zone, name), self._script, self._now(), least
+        )
 
     @cached_property
     def _script(self) -> str:

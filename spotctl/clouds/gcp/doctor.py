@@ -46,7 +46,6 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us
 
-_QUOTAS = "https://console.cloud.google.com/iam-admin/quotas"
 _SSH_PORT = 22
 _ADDRESSES = "IN_USE_ADDRESSES"
 _UNCHECKED = (
@@ -106,7 +105,7 @@ def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
 
     account_quotas.keep(settings, limits, wall_us())
 
-    cure = f"request more at {_QUOTAS}"
+    cure = f"request more at {calls.QUOTAS}"
     stated = [(region.name, limits_of(region)) for region in regions]
     spot = {name: spot_limit(limits, VCPUS) or 0 for name, limits in stated}
     if not spot:
@@ -237,7 +236,13 @@ class GoogleNeeds(OrderNeeds[Creation, GcpMachineSettings, MachineRequest]):
                 continue
             if limits[name] < amount:
                 other = ", or set public_ip = false in [gcp]" if name == _ADDRESSES else ""
-                cure = f"request more at {_QUOTAS}{other}"
+                command = calls.RAISE_COMMAND.format(
+                    project=self.buyer.calls.session.project,
+                    quota=name.replace("_", "-"),
+                    region=market.region,
+                    limit=amount,
+                )
+                cure = f"request more at {calls.QUOTAS}, or with {command}{other}"
                 problem = (
                     f"{name} is {limits[name]} in {market.region}, and {amount} are needed; {cure}"
                 )
@@ -269,7 +274,7 @@ _SERIES = ("c2", "c2d", "c3", "e2", "m1", "m2", "m3", "n2", "n2d", "t2a", "t2d")
 """The series whose vCPUs may have a quota of their own, such as `N2_CPUS`."""
 
 _VARIANTS = ("", "-highcpu", "-highmem", "-standard")
-_GPUS = {
+GPU_METRICS = {
     "a2-highgpu": "NVIDIA_A100_GPUS",
     "a2-ultragpu": "NVIDIA_A100_80GB_GPUS",
     "a3-highgpu": "NVIDIA_H100_GPUS",
@@ -291,7 +296,7 @@ _FAMILIES = (
         )
         for series in _SERIES
     ),
-    *((family, metric, QuotaUnit.GPUS) for family, metric in _GPUS.items()),
+    *((family, metric, QuotaUnit.GPUS) for family, metric in GPU_METRICS.items()),
 )
 
 

@@ -34,8 +34,9 @@ _UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"
 _WITH_DRIVERS = "projects/ubuntu-os-accelerator-images/global/images/family/ubuntu-accelerator-2404-{}-with-nvidia-580"
 """Ubuntu, because its cloud-init runs `user-data`; 24.04, because spotctl needs Python 3.11."""
 
-SMALLEST_WITH_DRIVERS_GIB, GPU_DISK_GIB = 50, 150
-"""The image with drivers needs the first; the second has room for PyTorch and its libraries, too."""
+_SMALLEST_GIB, SMALLEST_WITH_DRIVERS_GIB, GPU_DISK_GIB = 10, 50, 150
+"""The usual image needs the first, and that with drivers the second; the third has room for PyTorch
+and its libraries, too."""
 _WITH_GPUS = re.compile(r"[ag]\d")
 # Series that have no persistent disks, only Hyperdisk, as of November 2026; so have all bare-metal
 # types: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
@@ -66,8 +67,10 @@ def instance(
     place: tuple[str, str],
     start_up: str,
     now: int,
+    least_gib: int = 0,
 ) -> dict[str, Any]:
-    """A machine of a request. `place` is its zone and name."""
+    """A machine of a request. `place` is its zone and name, and `least_gib` the size of its
+    image."""
     zone, name = place
     scope = name.split("-")[-4]
     labels = {**settings.labels, **labels_of(request.tags), REQUEST_LABEL: fingerprint(request)}
@@ -84,8 +87,8 @@ def instance(
 
     # The id of the request is derived from the body as it stands here: its order stays.
     body["scheduling"] = _scheduling(request, settings, hardware, now)
-    body["disks"] = [_disk(request, settings, hardware, zone, labels)]
-    body["network_interfaces"] = [_interface(request, settings, zone)]
+    body["disks"] = [_disk(request, settings, hardware, zone, labels, least_gib)]
+    body["network_interfaces"] = [_interface(request, settings, hardware, zone)]
     body["service_accounts"] = [{"email": account, "scopes": _SCOPES}]
     body["metadata"] = {"items": metadata}
     body["tags"] = {"items": list(settings.network_tags) or [network_tag(scope)]}
@@ -135,8 +138,8 @@ def _disk(
     hardware: GcpHardware,
     zone: str,
     labels: Mapping[str, str],
+    least_gib: int,
 ) -> dict[str, object]:
-    smallest = SMALLEST_WITH_DRIVERS_GIB if hardware.has_gpus else 10
     image = request.image or settings.image
     if not image:
         if (
@@ -158,8 +161,8 @@ def _disk(
         "auto_delete": True,
         "initialize_params": {
             "source_image": image,
-            "disk_size_gb": max(
-                request.disk_gib or usual_disk_gib(request.market.instance_type, settings), smallest
+            "disk_size_gb": disk_gib(
+                request.market.instance_type, settings, request.disk_gib, least_gib
             ),
             "disk_type": f"zones/{zone}/diskTypes/{disk_type(hardware.type)}",
             "labels": dict(labels),
@@ -171,11 +174,16 @@ def _disk(
     return disk
 
 
-def usual_disk_gib(instance_type: str, settings: GcpMachineSettings) -> int:
-    """The disk of a machine whose job names no size."""
+def disk_gib(
+    instance_type: str, settings: GcpMachineSettings, wanted: int | None, least: int = 0
+) -> int:
+    """The size of a machine's disk, as it is ordered and billed: the one that a job names, or the
+    usual one, or that of the image if neither holds it, which has `least` GiB."""
     name, attached = split_type(instance_type)
     has_gpus = attached is not None or _WITH_GPUS.match(name) is not None
-    return max(settings.disk_gib, GPU_DISK_GIB if has_gpus else 0)
+    usual = max(settings.disk_gib, GPU_DISK_GIB if has_gpus else 0)
+    smallest = SMALLEST_WITH_DRIVERS_GIB if has_gpus else _SMALLEST_GIB
+    return max(wanted or usual, smallest, least)
 
 
 def disk_type(machine_type: str) -> str:
@@ -200,7 +208,7 @@ def subnetwork_of(request: MachineRequest, settings: GcpMachineSettings, zone: s
 
 
 def _interface(
-    request: MachineRequest, settings: GcpMachineSettings, zone: str
+    request: MachineRequest, settings: GcpMachineSettings, hardware: GcpHardware, zone: str
 ) -> dict[str, object]:
     subnetwork = subnetwork_of(request, settings, zone)
     interface: dict[str, object] = (
@@ -209,6 +217,10 @@ def _interface(
         else {"network": network_path(request.network or settings.network)}
     )
 
+    if hardware.has_gpus and not (request.image or settings.image):
+        # Images of the user's own may lack its driver, and N1, A2 and G2 get the slower interface
+        # where none is named: https://cloud.google.com/compute/docs/networking/using-gvnic
+        interface["nic_type"] = "GVNIC"
     if settings.public_ip:
         interface["access_configs"] = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]
     return interface

@@ -47,6 +47,7 @@ from spotctl.clouds.provider import (
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
 from spotctl.clouds.remote.connections import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
+from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import Quota
 
 if TYPE_CHECKING:
@@ -271,14 +272,17 @@ class GcpProvider(RentingProvider):
             if method is not calls.DELETE_ADDRESS:
                 self._calls.finish(operation.name, what, None if where is None else place)
 
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        name, _ = split_type(market.instance_type)
-        disk = orders.disk_type(name)
-        wanted = disk_gib or orders.usual_disk_gib(market.instance_type, self._settings)
-        # Counted as that which an image with drivers needs.
-        gib = max(wanted, orders.SMALLEST_WITH_DRIVERS_GIB)
+    def holdings(
+        self, market: Market, *, spot: bool, disk_gib: int | None, image: str | None = None
+    ) -> Holdings:
+        settings, least = self._settings, 0
+        # An image that Google does not describe cannot be ordered either.
+        with suppress(SpotctlError):
+            least = self._calls.least_gib(image or settings.image)
+        disk = orders.disk_type(split_type(market.instance_type)[0])
+        gib = orders.disk_gib(market.instance_type, settings, disk_gib, least)
         return holdings_of(
-            market, self._prices.lists(), disk, gib, spot=spot, public_ip=self._settings.public_ip
+            market, self._prices.lists(), disk, gib, spot=spot, public_ip=settings.public_ip
         )
 
     def _missing(

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 from pricing_data.errors import CloudError, RequestRejected, UnknownResource
 from spotctl.agent.data.sets import FOLDER
 from spotctl.clouds.errors import ApiCall, NotYet
-from spotctl.clouds.gcp.calls import role
+from spotctl.clouds.gcp.calls import QUOTAS, RAISE_COMMAND, role
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
+from spotctl.clouds.gcp.doctor import GPU_METRICS, VCPUS
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.gcp.storage import endpoint
 from spotctl.clouds.setup import SetupStep, setting_step, step_of_calls
@@ -32,7 +33,6 @@ APIS = tuple(
     f"{name}.googleapis.com" for name in ("compute", "iam", "cloudresourcemanager", "storage")
 )
 _OWN = 'resource.name.extract("/instances/{name}").startsWith("spotctl-")'
-_QUOTAS = "https://console.cloud.google.com/iam-admin/quotas"
 _NOT_YET = re.compile(
     # A new account or role, an API that has just been enabled, a policy that others changed.
     r"service account \S+ does not exist|role \S+ does not exist|has not been used in project"
@@ -59,11 +59,20 @@ def opened(
     """The project, its steps, and what jobs then say of it. Raises `CloudError` if no credentials
     are found.
     """
-    if types:
-        raise BadRequest(f"gcp: --type: ask for quotas at {_QUOTAS}")
     region = region or os.environ.get("CLOUDSDK_COMPUTE_REGION", "")
     if not region:
         raise BadRequest("gcp: no region is configured; name one: --region us-central1")
+    if types:
+        metrics = (GPU_METRICS.get("-".join(name.split("-")[:2]), VCPUS) for name in types)
+        asked = {"project": "PROJECT", "region": region, "limit": "LIMIT"}
+        commands = [
+            RAISE_COMMAND.format(quota=f"PREEMPTIBLE-{metric}".replace("_", "-"), **asked)
+            for metric in dict.fromkeys(metrics)
+        ]
+        raise BadRequest(
+            f"gcp: --type: spotctl requests no quotas of Google; request them at {QUOTAS}, or with "
+            f"{'; '.join(commands)} (without PREEMPTIBLE- for machines on demand)"
+        )
     access = GcpSettings(
         project=settings.text("gcp_project"),
         resource_manager_endpoint=settings.text("gcp_resource_manager_endpoint"),

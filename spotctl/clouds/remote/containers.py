@@ -99,7 +99,15 @@ class ContainerProvider(LabelledProvider, RentingProvider):
             raise BadRequest(f"{request.market}: {kind}, and have not {given[0]}; leave it out")
         return super().create(request)
 
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+    # Its image has no size of its own there.
+    def holdings(
+        self,
+        market: Market,
+        *,
+        spot: bool,
+        disk_gib: int | None,
+        image: str | None = None,  # noqa: ARG002
+    ) -> Holdings:
         gib = disk_gib or self._usual[1]
         return holdings_of(
             market, self._prices.lists(), self.disks, gib, spot=spot, public_ip=False

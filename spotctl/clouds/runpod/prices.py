@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pricing_data.catalog import OnDemandPrice
-from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
+from pricing_data.fetched_rows import NO_SPOT, FetchedRows, PriceBatch, PriceEvent
 from pricing_data.list_prices import DISKS, ListPrice
 from pricing_data.market import LINUX
 from pricing_data.series import WatchRecord
@@ -75,12 +75,14 @@ class RunPodSource:
     def _rows(
         self, request: FetchRequest, region: str, day: int, offers: list[gpus.PodOffer]
     ) -> FetchedRows:
-        """The rows of a place. Where RunPod takes no bid, a machine costs as much as on demand: plans
-        take it so."""
+        """The rows of a place. Where RunPod takes no bid, a machine is sold on demand only."""
         at = request.until
         wanted = [offer for offer in offers if request.wants_type(offer.market.instance_type)]
-        prices = ((offer.market, offer.bid or offer.on_demand) for offer in wanted)
-        events = [PriceEvent(market, at, price) for market, price in prices if price]
+        events = [
+            PriceEvent(offer.market, at, price)
+            for offer in wanted
+            if (price := offer.bid or (offer.on_demand and offer.on_demand + NO_SPOT))
+        ]
         fixed = [(offer.market.instance_type, offer.on_demand) for offer in wanted]
         seen = WatchRecord((Span(at, at),))
         disk = ListPrice(DISKS, day, CLOUD_NAME, region, STORAGE, 0.0, _GB_MONTH, "list", _SOURCE)

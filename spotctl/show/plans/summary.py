@@ -269,6 +269,10 @@ def _evictions(plan: JobPlan) -> str:
     if not spot:
         later = forecast_of(plan).on_spot
         first = "none on the machines of this plan"
+        prices = plan.fleet.prices
+        cheaper = any(prices[offer.market] < offer.on_demand for offer in plan.decider.offers)
+        if cheaper and not later and _loses_all(plan) and plan.job.spec.strategy == AUTO:
+            return f"{first}; on spot machines, one would lose all work, as the job names no checkpoint"
         return (
             f"{first} that come first; {later:.0%} of plays rent spot machines" if later else first
         )
@@ -291,6 +295,11 @@ def _evictions(plan: JobPlan) -> str:
         effect = f"the command restarts from its newest checkpoint{size}, saved every {every}"
 
     return f"{odds}; {effect}"
+
+
+def _loses_all(plan: JobPlan) -> bool:
+    """Whether an eviction would begin the job again."""
+    return isinstance(plan.job.spec.program, Command) and plan.decision.checkpoints is None
 
 
 def _saving(plan: JobPlan, cost: Spread) -> str:
@@ -326,7 +335,9 @@ def _next_best(plan: JobPlan) -> str:
     if more >= 0.005:
         change = f"{more:.0%} more"
     elif more <= -0.005:
-        change = f"{-more:.0%} less by this estimate"
+        change = (
+            f"{-more:.0%} less {'without an eviction' if _loses_all(plan) else 'by this estimate'}"
+        )
 
     return f"about {usd}{each} on {best.market}: {change}"
 

@@ -213,3 +213,19 @@ def test_a_broken_row_costs_no_other_row() -> None:
     fetched = of_aws("p4d.24xlarge,A100", aws_row(), aws_row("p5/48", place="us-east-1,use1-az2"))
 
     assert list(spot(fetched)) == ["aws/us-east-1/use1-az1/p4d.24xlarge"]
+
+
+def test_machines_without_a_spot_price_in_a_region_are_sold_on_demand_only() -> None:
+    rows = [aws_row(spot="", place=f"us-east-1,use1-az{zone}") for zone in (1, 2)] + [
+        aws_row(spot="", place="eu-west-1,euw1-az1"),
+        aws_row(place="eu-west-1,euw1-az2"),
+    ]
+    fetched = of_aws(*rows, aws_row("c5.large", ",", price="", spot=""))
+
+    # The least above the price on demand, for which no plan bids.
+    assert spot(fetched) == {
+        "aws/eu-west-1/euw1-az2/p4d.24xlarge": 11.25,
+        "aws/us-east-1/use1-az1/p4d.24xlarge": 30.500000001,
+        "aws/us-east-1/use1-az2/p4d.24xlarge": 30.500000001,
+    }
+    assert "1 spot price; 4 rows without a spot price" in fetched.notes[0]

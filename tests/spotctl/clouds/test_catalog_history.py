@@ -220,3 +220,12 @@ def test_a_cloud_without_files_is_named(url: str, tmp_path: Path) -> None:
     got = pulled(history.tasks(FetchRequest(BEGIN, BEGIN + DAY))[0])
     assert isinstance(got.error, UnknownResource)
     assert "has no file of this cloud since 2026-11-01" in str(got.error)
+
+
+def test_files_are_sent_although_the_commits_of_a_part_of_the_history_are_known(
+    url: str, tmp_path: Path
+) -> None:
+    """A server leaves out what it takes a client to have that does not know where history begins."""
+    history = CatalogHistory("aws", url, tmp_path / "history", MEGABYTES, Catalog, by_zone=True)
+    (task,) = history.tasks(FetchRequest(BEGIN + 6 * DAY, BEGIN + 9 * DAY + 20 * 3600 * SECOND))
+    assert spot(pulled(task)) == {6: 107.7, 7: 108.7, 8: 109.7, 9: 110.7}

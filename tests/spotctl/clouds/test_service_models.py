@@ -195,12 +195,17 @@ OF_NETWORKS: Mapping[ArmCall, str] = {
     Operation.DELETE_RULES: "network_security_groups_delete",
 }
 """Calls by a resource's id, and the functions of the SDK of networks that make the same request."""
+OF_IMAGES: Mapping[ArmCall, str] = {
+    Operation.GET_IMAGE: "images_get",
+    Operation.GET_IMAGE_VERSION: "gallery_image_versions_get",
+}
+"""Calls by an image's id, and the functions of the SDK of machines."""
 VERBS = {"get_by_id": "GET", "begin_create_or_update_by_id": "PUT", "begin_delete_by_id": "DELETE"}
 
 
-def test_the_calls_by_id_are_those_to_networks_and_to_the_identity() -> None:
+def test_the_calls_by_id_are_those_to_networks_to_images_and_to_the_identity() -> None:
     by_id = {call for call in (*Operation, *TrialOperation) if call.version}
-    assert by_id == {*OF_NETWORKS, Operation.GET_IDENTITY}
+    assert by_id == {*OF_NETWORKS, *OF_IMAGES, Operation.GET_IDENTITY}
 
 
 @pytest.mark.parametrize("call", OF_NETWORKS, ids=lambda call: call.name)
@@ -210,6 +215,16 @@ def test_a_call_by_id_is_the_request_of_the_sdk_of_networks(call: ArmCall) -> No
     own = f"/subscriptions/{{subscription}}/resourceGroups/{{group}}/providers/{kind}/{{name}}"
     assert (VERBS[call.method.rpartition(".")[2]], shape_of(own)) == (method, shape_of(path))
     assert call.version == newest
+
+
+@pytest.mark.parametrize("call", OF_IMAGES, ids=lambda call: call.name)
+def test_an_image_is_read_by_the_request_of_the_sdk_of_machines(call: ArmCall) -> None:
+    method, path, newest = request_of_sdk(_COMPUTE, OF_IMAGES[call])
+    assert (VERBS[call.method.rpartition(".")[2]], call.version) == (method, newest)
+    kind = call.permissions[0].removesuffix("/read").lower()
+    assert [part for part in path.lower().split("/providers/")[1].split("/") if part != "x1"] == (
+        kind.split("/")
+    )
 
 
 @pytest.mark.parametrize("call", [*Operation, *TrialOperation], ids=lambda call: call.name)

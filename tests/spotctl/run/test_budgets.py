@@ -203,7 +203,15 @@ def test_nothing_is_bought_after_the_stop(tmp_path: Path) -> None:
 class Billing(FakeProvider):
     """Its disks cost as much as its machines, and its addresses a tenth."""
 
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:  # noqa: ARG002
+    # One price for all.
+    def holdings(
+        self,
+        market: Market,  # noqa: ARG002
+        *,
+        spot: bool,  # noqa: ARG002
+        disk_gib: int | None,  # noqa: ARG002
+        image: str | None = None,  # noqa: ARG002
+    ) -> Holdings:
         return Holdings(50_000_000, 5_000_000)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from pricing_data.availability import Interruption
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits, OnDemandPrice
 from pricing_data.errors import BadInput
-from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
+from pricing_data.fetched_rows import NO_SPOT, FetchedRows, PriceBatch, PriceEvent
 from pricing_data.market import LINUX, Market
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import FetchRequest
@@ -233,23 +233,27 @@ class PriceSheet:
         return FetchedRows(prices=PriceBatch.of(spot), on_demand=tuple(on_demand))
 
     def in_force(self) -> FetchedRows:
-        """No prices: only that each spot market was watched from its first listed price to the end
-        of the request.
+        """That each spot market was watched from its first listed price to the end of the request;
+        and the prices of machines that are sold on demand only.
         """
         at = self.request.until
         newest: dict[Market, RetailPrice] = {}
         since: dict[Market, int] = {}
-        for price in sorted(self._seen.values(), key=attrgetter("start")):
-            if price.spot and self._is_requested(price):
-                newest[price.market] = price
-                since.setdefault(price.market, price.start)
+        in_order = sorted(self._seen.values(), key=attrgetter("start"))
+        listed = [price for price in in_order if self._is_requested(price)]
+        as_spot = {price.market for price in listed if price.spot}
+        fixed = [price for price in listed if price.market not in as_spot]
+        for price in (*filter(attrgetter("spot"), listed), *fixed):
+            newest[price.market] = price
+            since.setdefault(price.market, price.start)
 
         watched: dict[Market, WatchRecord] = {}
         for market, price in newest.items():
             # An announced end is a date, and includes that day.
             if price.start <= at and (price.end is None or at < price.end + DAY):
                 watched[market] = WatchRecord((Span(since[market], at),))
-        return FetchedRows(watched=watched)
+        unsold = (PriceEvent(row.market, row.start, row.price + NO_SPOT) for row in fixed)
+        return FetchedRows(PriceBatch.of(unsold), watched=watched)
 
     def _is_requested(self, price: RetailPrice) -> bool:
         return price.start <= self.request.until and self.request.wants_type(

@@ -16,7 +16,7 @@ from pricing_data.errors import (
     RequestRejected,
     UnknownResource,
 )
-from pricing_data.fetched_rows import FetchedRows, PriceBatch
+from pricing_data.fetched_rows import NO_SPOT, FetchedRows, PriceBatch
 from pricing_data.market import LINUX
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
@@ -208,15 +208,21 @@ class GcpSource:
     def _composed_spot(
         self, machines: Sequence[GcpMachine], region: str, now: int, answers: Answers
     ) -> FetchedRows:
-        """Spot prices computed from the price list, from its date until `now`; none if `now` is
-        before that date.
+        """Spot prices computed from the price list, from its date until `now`, and the prices of
+        machines that are sold on demand only; none if `now` is before that date.
         """
         composable = [machine for machine in machines if recipe(machine) is not None]
         if not composable:
             return FetchedRows()
 
         rejects = Rejects(f"gcp/{region}: spot prices composed from the price list")
-        quoted = quotes(composable, region, "spot", answers.of("price list", self._rates), rejects)
+        rates = answers.of("price list", self._rates)
+        known = [kind for kind in composable if kind.instance_type.traits.spot is not False]
+        quoted = [*quotes(known, region, "spot", rates, rejects)]
+        as_spot = {quote.market.instance_type for quote in quoted}
+        others = [machine for machine in composable if machine.name not in as_spot]
+        fixed = quotes(others, region, "on-demand", rates, Rejects(rejects.subject))
+        quoted += [quote._replace(price=quote.price + NO_SPOT) for quote in fixed]
         events = [quote for quote in quoted if quote.time <= now]
         if rejects.count:
             _log.info(

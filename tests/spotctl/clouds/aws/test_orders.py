@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pricing_data.units import HOUR
-from spotctl.clouds.aws.orders import Ec2Hardware, MachineImage, parameter_for
+from spotctl.clouds.aws.orders import Ec2Hardware, MachineImage, disk_gib, parameter_for
 from spotctl.clouds.errors import NoCapacity, NotFound
 from spotctl.clouds.provider import MachineRequest, MachineState
 from spotctl.home.errors import BadRequest
@@ -163,12 +163,36 @@ def test_gpus_whose_driver_no_image_of_aws_has() -> None:
 def test_a_disk_has_room_for_the_image_and_for_the_libraries_of_gpus() -> None:
     disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 75}}
     row = {"ImageId": "ami-1", "RootDeviceName": "/dev/sda1", "BlockDeviceMappings": [disk]}
-    image = MachineImage(row, Ec2Hardware("g4dn.xlarge", "x86_64", ("T4",)))
-    assert (image.disk_gib(None), image.disk_gib(200)) == (150, 200)
-    plain = MachineImage(row, Ec2Hardware("c5.xlarge", "x86_64"))
-    assert plain.disk_gib(None) == 75
-    with pytest.raises(BadRequest, match="disk_gib is 20, but image ami-1 needs 75"):
-        image.disk_gib(20)
+    least = MachineImage(row, Ec2Hardware("g4dn.xlarge", "x86_64", ("T4",))).least_gib
+    assert (disk_gib("g4dn.xlarge", None, least), disk_gib("g4dn.xlarge", 200, least)) == (150, 200)
+    assert (disk_gib("c5.xlarge", None, least), disk_gib("c5.xlarge", 20, least)) == (75, 75)
+
+
+@pytest.mark.parametrize("wanted", [None, 40, 300])
+def test_a_disk_is_billed_as_large_as_its_image_makes_it(
+    ec2: Ec2, wanted: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = image_in(ec2, "x86_64")
+    image = ec2.backend("us-east-1").amis[own]
+    image.ebs_snapshot.volume.size = 200
+    disk = {"DeviceName": image.root_device_name, "Ebs": {"VolumeSize": 200}}
+    # moto describes all images with 15 GiB.
+    monkeypatch.setattr(type(image), "block_device_mappings", [disk])
+    in_settings = provider(replace(SETTINGS, image=own))
+    in_settings.create(replace(ORDER, count=1, disk_gib=wanted))
+    ordered = int(bought(ec2)["BlockDeviceMapping.1.Ebs.VolumeSize"])
+    assert ordered == max(wanted or 0, 200)
+    of_size = provider().holdings(MARKET, spot=True, disk_gib=ordered)
+    assert in_settings.holdings(MARKET, spot=True, disk_gib=wanted) == of_size
+    assert provider().holdings(MARKET, spot=True, disk_gib=wanted, image=own) == of_size
+    assert provider().holdings(MARKET, spot=True, disk_gib=wanted).disk != of_size.disk or wanted
+
+
+def test_what_is_billed_for_a_disk_needs_no_account_unless_an_image_is_named(ec2: Ec2) -> None:
+    provider().holdings(MARKET, spot=True, disk_gib=None)
+    assert not ec2.asked("DescribeImages")
+    unknown = provider().holdings(MARKET, spot=True, disk_gib=None, image="ami-00000000")
+    assert unknown == provider().holdings(MARKET, spot=True, disk_gib=None)
 
 
 @pytest.mark.parametrize(

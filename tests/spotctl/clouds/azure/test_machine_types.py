@@ -9,7 +9,13 @@ import pytest
 
 from pricing_data.catalog import InstanceType, MachineTraits
 from pricing_data.units import parse_time
-from spotctl.clouds.azure.machine_types import accelerator_of, obstacle, spelled, traits_of
+from spotctl.clouds.azure.machine_types import (
+    FABRIC,
+    accelerator_of,
+    obstacle,
+    spelled,
+    traits_of,
+)
 from spotctl.clouds.azure.prices.records import read_type
 
 
@@ -25,6 +31,8 @@ def test_names_say_what_azure_says(shared_data: Path) -> None:
         ), row
         assert traits.spot in (None, row["LowPriorityCapable"] == "True"), row
         assert (traits.accelerator_gib is not None) == bool(row["GPUs"]), row
+        is_fast = FABRIC[1].fullmatch(row["size"]) is not None
+        assert is_fast == (row["RdmaEnabled"] == "True"), row
 
 
 @pytest.mark.parametrize(

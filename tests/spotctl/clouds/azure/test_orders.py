@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -172,6 +173,33 @@ def test_the_network_and_the_disk_of_a_request(world: World) -> None:
     assert disk["diskSizeGB"] == 200
     assert disk["managedDisk"]["diskEncryptionSet"]["id"].endswith("/key")
     assert interface_of(machine)["ipConfigurations"][0]["properties"]["subnet"] == {"id": SUBNET}
+
+
+@pytest.mark.parametrize(
+    ("image", "disk"),
+    [
+        ("images/own", {"osDisk": {"osType": "Linux", "diskSizeGB": 200}}),
+        ("galleries/g/images/own/versions/1.0.0", {"osDiskImage": {"sizeInGB": 200}}),
+    ],
+)
+def test_a_disk_is_as_large_as_its_image_and_billed_so(
+    world: World, image: str, disk: dict[str, Any]
+) -> None:
+    image = f"{COMPANY}/Microsoft.Compute/{image}"
+    world.server.images[image] = disk
+    machine = sent(world, image=image, disk_gib=70)
+    assert machine["properties"]["storageProfile"]["osDisk"]["diskSizeGB"] == 200
+    plain, own = world.provider(), world.provider(image=image)
+    billed = plain.holdings(MARKET, spot=True, disk_gib=200)
+    assert own.holdings(MARKET, spot=True, disk_gib=70) == billed
+    assert plain.holdings(MARKET, spot=True, disk_gib=None, image=image) == billed
+
+
+def test_a_usual_disk_is_billed_as_it_is_ordered(world: World) -> None:
+    machine, billed = sent(world), partial(world.provider().holdings, MARKET, spot=True)
+    assert machine["properties"]["storageProfile"]["osDisk"]["diskSizeGB"] == 30
+    assert billed(disk_gib=None) == billed(disk_gib=30)
+    assert billed(disk_gib=30).disk < billed(disk_gib=128).disk
 
 
 def test_a_machine_needs_an_identity_with_which_it_deletes_itself(world: World) -> None:

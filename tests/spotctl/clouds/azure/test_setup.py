@@ -368,5 +368,7 @@ def test_printed_commands_are_ones_of_azures_own_command_line(azure: Subscriptio
 
 def test_a_region_is_needed_and_types_have_no_quotas_here(azure: Subscription) -> None:
     assert "name one: --region" in spotctl("setup", "azure").err
-    assert "portal under Quotas" in spotctl(*WORDS, "--type", "Standard_D4s_v5").err
+    said = spotctl(*WORDS, "--type", "Standard_D4s_v5").err
+    assert "portal under Quotas, or with az quota create --resource-name lowPriorityCores" in said
+    assert "/providers/Microsoft.Compute/locations/eastus" in said
     assert azure.changes() == 0

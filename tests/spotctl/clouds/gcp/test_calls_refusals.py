@@ -56,7 +56,8 @@ def test_a_setting_that_google_does_not_know_is_a_bad_request(
     made: World, settings: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     with pytest.raises(
-        BadRequest, match=r"cannot be found|there is no subnetwork none in us-central1"
+        BadRequest,
+        match=r"cannot be found|was not found|there is no subnetwork none in us-central1",
     ):
         made.provider(**settings).create(order(**changes))
     assert made.server.machines() == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -114,6 +115,8 @@ def test_machines_with_gpus_get_an_image_with_drivers(
     sent = body(made)
     assert machine.market == the(made.provider(), machine).market == market
     assert sent.disks[0].initialize_params.source_image.endswith(image)
+    has_gpus = "nvidia" in image
+    assert sent.network_interfaces[0].nic_type == ("GVNIC" if has_gpus else "")
     counts = [one.accelerator_count for one in sent.guest_accelerators]
     assert counts == ([] if attached is None else [attached])
     assert sent.scheduling.on_host_maintenance == (
@@ -147,6 +150,29 @@ def test_each_series_gets_a_disk_that_it_has(name: str, disk: str) -> None:
         initial.disk_type = initial.disk_type.replace(disk, other)
         with pytest.raises(Refused, match="not compatible"):
             check_instance(parsed, market.zone)
+
+
+@pytest.mark.parametrize("of", ["own", "family/own"])
+def test_a_disk_is_as_large_as_its_image_and_billed_so(made: World, of: str) -> None:
+    image = f"projects/tide-pool-7/global/images/{of}"
+    made.server.images.add(image)
+    made.server.image_gib[image] = 200
+    here = made.provider()
+    for wanted, ordered in ((70, 200), (300, 300)):
+        here.create(order(f"t{wanted}", 1, image=image, disk_gib=wanted))
+        assert body(made).disks[0].initialize_params.disk_size_gb == ordered
+    billed = partial(here.holdings, N2, spot=True)
+    assert billed(disk_gib=70, image=image) == billed(disk_gib=200)
+    assert made.provider(image=image).holdings(N2, spot=True, disk_gib=None) == billed(disk_gib=200)
+    assert billed(disk_gib=20).disk < billed(disk_gib=None).disk, "as it is ordered"
+
+
+def test_an_image_that_may_not_be_read_is_ordered_as_before(made: World) -> None:
+    image = "projects/tide-pool-7/global/images/own"
+    made.server.images.add(image)
+    made.server.denied.add("compute.images.get")
+    made.provider().create(order("t1", 1, image=image))
+    assert body(made).disks[0].initialize_params.disk_size_gb == 50
 
 
 def test_the_settings_of_a_company_are_kept(made: World) -> None:

@@ -306,7 +306,13 @@ def test_printed_commands_are_ones_of_gcloud(server: GcpServer) -> None:
 
 def test_a_region_is_needed_and_types_have_no_quotas_here(server: GcpServer) -> None:
     assert "name one: --region" in spotctl("setup", "gcp").err
-    assert "console.cloud.google.com" in spotctl(*WORDS, "--type", "g2-standard-4").err
+    said = spotctl(*WORDS, "--type", "g2-standard-4", "--type", "n2-standard-4").err
+    for words in (
+        "console.cloud.google.com/iam-admin/quotas, or with gcloud beta quotas preferences create",
+        "--quota-id=PREEMPTIBLE-NVIDIA-L4-GPUS-per-project-region --dimensions=region=us-central1",
+        "--quota-id=PREEMPTIBLE-CPUS-per-project-region",
+    ):
+        assert words in said
     assert server.admin.changes == 0
 
 

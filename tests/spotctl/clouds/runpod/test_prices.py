@@ -21,7 +21,7 @@ def test_bids_and_prices_are_those_of_the_whole_pod(stocked: World) -> None:
     no_bids = "runpod/runpod-us-tx-3/secure/{}xH100_SXM"
     assert bids == {
         **{name.format(count): 200_000_000 * count for count in (1, 2, 4, 8)},
-        **{no_bids.format(count): 2_990_000_000 * count for count in (1, 2, 4, 8)},
+        **{no_bids.format(count): 2_990_000_000 * count + 1 for count in (1, 2, 4, 8)},
     }
     fixed = {price.instance_type: price.price for price in rows.on_demand}
     assert fixed["8xH100_SXM"] == 23_920_000_000
@@ -39,13 +39,15 @@ def test_what_takes_no_bids_is_planned_on_demand(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUNPOD_API_BASE_URL", stocked.server.url)
     stocked.market.stocks[:] = [Stock("US-TX-3", H100, "H100 SXM", 80, bid=None, price=2.99)]
-    Path("job.yaml").write_text(
+    job = (
         "name: tune\nkind: command\nrun: python train.py\nhours: 4h\n"
         "resources: {clouds: [runpod], gpu: H100:1}\n"
     )
     assert spotctl("prices", "fetch", "--cloud", "runpod").code == 0
-    (choice,) = spotctl("plan", "job.yaml", "--json").json["choice"]
-    assert (choice["bid"], choice["beta"], choice["price"]) == (None, 0, 2.99)
+    for strategy in ("auto", "tierml", "lookahead"):
+        Path("job.yaml").write_text(f"{job}strategy: {strategy}\n")
+        (choice,) = spotctl("plan", "job.yaml", "--json").json["choice"]
+        assert (choice["bid"], choice["beta"], choice["price"]) == (None, 0, 2.99)
 
 
 def test_the_disk_has_a_list_price(stocked: World) -> None:

@@ -218,7 +218,7 @@ def test_the_price_list_says_nothing_about_the_past(gcp: Gcp, server: LoopbackSe
     assert market("t2d-standard-8") not in whole(task(source_at(server), SPOT, past)).prices.markets
 
 
-def test_a_machine_without_history_and_rate_has_no_price(
+def test_a_machine_without_history_and_rate_is_sold_on_demand_only(
     gcp: Gcp, server: LoopbackServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -229,7 +229,10 @@ def test_a_machine_without_history_and_rate_has_no_price(
         if not one.description.startswith("Spot Preemptible T2D AMD Instance Ram")
     ]
     fetched = whole(task(source_at(server), SPOT))
-    assert market("t2d-standard-8") not in fetched.prices.markets
+    prices = {one.price for one in events_of(fetched) if one.market == market("t2d-standard-8")}
+    listed = whole(task(source_at(server), ON_DEMAND)).on_demand
+    (known,) = {one.price for one in listed if one.instance_type == "t2d-standard-8"}
+    assert prices == {known + 1}
     assert (
         "t2d-standard-8: spot ram of T2D AMD Instance in us-central1 is not on the price list"
         in caplog.text
