@@ -31,7 +31,7 @@ from spotctl.clouds.azure.calls import (
 )
 from spotctl.clouds.azure.cloud import AzureMachineSettings
 from spotctl.clouds.azure.groups import RunGroups, delete_machine
-from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
+from spotctl.clouds.azure.inventory import Inventory
 from spotctl.clouds.azure.machine_types import obstacle
 from spotctl.clouds.azure.orders import (
     AzureOrder,
@@ -246,7 +246,12 @@ class AzureBuyer:
             time.sleep(self._poll_seconds)
 
         if outcome.ended:
-            self._clear_refused(order, outcome, group)
+            # The remains of machines that Azure could not allocate.
+            refused = [name for name in order.machine_names if name not in outcome.granted]
+            for name in refused:
+                if self.calls.find(Operation.GET_MACHINE, group, name):
+                    machine = MachineId(order.market.region, group, name)
+                    delete_machine(self.calls, self.inventory, machine)
             if not outcome.granted:
                 raise of_deployment(
                     outcome.code,
@@ -264,14 +269,6 @@ class AzureBuyer:
             raise Unanswered(problem)
 
         return machines
-
-    def _clear_refused(self, order: AzureOrder, outcome: OrderOutcome, group: str) -> None:
-        """Deletes the remains of machines that Azure could not allocate."""
-        for name in order.machine_names:
-            if name not in outcome.granted and self.calls.find(Operation.GET_MACHINE, group, name):
-                delete_machine(
-                    self.calls, self.inventory, MachineId(order.market.region, group, name)
-                )
 
 
 def _same(served: Body, order: AzureOrder) -> AzureOrder:

@@ -418,9 +418,9 @@ def tags_of(labels: Mapping[str, str], mandatory: Mapping[str, str]) -> dict[str
 
 
 def label_value(key: str, value: str) -> str:
-    text = "".join(
-        character if _PLAIN.fullmatch(character) else _escaped(character) for character in value
-    )
+    escaped = ("".join(f"_{byte:02x}" for byte in character.encode()) for character in value)
+    pairs = zip(value, escaped, strict=True)
+    text = "".join(own if _PLAIN.fullmatch(own) else instead for own, instead in pairs)
     if len(text) > _LONGEST:
         problem = (
             f"tag {key}={value!r} is too long for a label of Google Cloud ({_LONGEST} characters)"
@@ -458,7 +458,3 @@ def _checked_key(key: str) -> str:
         cure = "use lowercase letters, digits, _ and -"
         raise BadRequest(f"tag {key!r} cannot be a label of Google Cloud; {cure}")
     return key
-
-
-def _escaped(character: str) -> str:
-    return "".join(f"_{byte:02x}" for byte in character.encode())

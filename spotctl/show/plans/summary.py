@@ -73,7 +73,9 @@ def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
 
     span = "per hour" if assumed else f"in {hours_text(other.hours)}"
     machines = f"{other.rent.machines:,} x {market.instance_type}{list_date}"
-    on_demand = f"{usd_text(other.usd)} {span} on {machines}: {comparison}{_if_unsold(market)}"
+    on_demand = f"{usd_text(other.usd)} {span} on {machines}: {comparison}"
+    if not is_sold_on_demand(market):
+        on_demand += f"; {market.instance_type} is not sold at that price, only as spot or reserved"
     yield "on demand", on_demand
 
     yield "next best", _next_best(plan)
@@ -108,13 +110,6 @@ def _machines(plan: JobPlan) -> str:
 def _rented(rent: Rent) -> str:
     market = rent.offer.market
     return f"{machines_text(f'{rent.machines:,}', market)}{terms_text(market, rent.bid, rent.offer.on_demand)}"
-
-
-def _if_unsold(market: Market) -> str:
-    """A remark on a type with a list price at which it is not sold; empty for any other."""
-    if is_sold_on_demand(market):
-        return ""
-    return f"; {market.instance_type} is not sold at that price, only as spot or reserved"
 
 
 def _traffic(plan: JobPlan) -> str | None:
