@@ -45,7 +45,7 @@ def test_the_image_fits_the_architecture_and_the_gpus(
     storage = world.bought(machine_name("t1", 0))["properties"]["storageProfile"]
     image = storage["imageReference"]
     assert (image["offer"], image["sku"], image["version"]) == (offer, sku, "latest")
-    assert storage["osDisk"].get("diskSizeGB") == (128 if offer == "ubuntu-hpc" else None)
+    assert storage["osDisk"].get("diskSizeGB") == (128 if offer == "ubuntu-hpc" else 30)
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,9 @@ def test_the_policy_is_what_the_calls_need(world: World) -> None:
     """Azure says which actions it checks; the policy grants these, and no others."""
     _whole_story(world)
     of_doctor = {"Microsoft.Compute/skus/read", "Microsoft.Authorization/roleAssignments/read"}
-    assert world.server.access.checked | of_doctor == set(PERMISSIONS)
+    images = ("images/read", "galleries/images/versions/read")
+    of_own_images = {f"Microsoft.Compute/{image}" for image in images}
+    assert world.server.access.checked | of_doctor | of_own_images == set(PERMISSIONS)
     assert not world.server.access.checked & set(PRICES)
     assert set(MACHINE_PERMISSIONS) <= world.server.access.checked
 
