@@ -81,11 +81,11 @@ class SlurmCluster:
 
     def alive(self) -> list[str]:
         """The names of jobs in the preemptible partition that have not ended."""
-        return run("squeue", "-h", "-p", "spot", "-o", "%j").split()
+        return run("squeue", "-h", "-r", "-p", "spot", "-o", "%j-%K").split()
 
     def ever(self) -> list[str]:
         """The names of jobs that the cluster has not forgotten."""
-        return run("squeue", "-h", "--states=all", "-o", "%j").split()
+        return run("squeue", "-h", "-r", "--states=all", "-o", "%j-%K").split()
 
     def clear(self) -> None:
         """Ends all jobs."""

@@ -18,9 +18,9 @@ from spotctl.clouds.errors import (
     Unanswered,
 )
 from spotctl.clouds.provider import EndReason, MachineState
-from spotctl.clouds.slurm import orders
+from spotctl.clouds.slurm import orders, provider as module
 from spotctl.clouds.slurm.orders import check
-from spotctl.clouds.slurm.partitions import NodeOffer
+from spotctl.clouds.slurm.partitions import NodeOffer, offers
 from spotctl.clouds.slurm.provider import SlurmProvider
 from spotctl.home.errors import BadRequest, SpotctlError
 from tests.servers.slurm_cluster import needs_slurm, run
@@ -50,20 +50,23 @@ def test_a_job_that_waits_for_nodes_is_withdrawn(made: World) -> None:
     made.settings = replace(made.settings, wait_seconds=2.0)
     made.cluster.take(seconds=60)
     with closing(made.provider()) as provider:
-        with pytest.raises(NoCapacity, match=r"waited for 2 s \(.+\), and was withdrawn"):
+        with pytest.raises(NoCapacity, match=r"waits for nodes \(.+\) after 2 s, and was"):
             provider.create(order())
         assert not made.cluster.alive()
         assert provider.list({}) == ()
 
 
-def test_a_job_that_can_never_start_is_refused(made: World, provider: SlurmProvider) -> None:
+def test_a_job_that_can_never_start_is_refused(made: World) -> None:
     """Unless administrators enforce limits, Slurm takes a job that is too long for its partition."""
     long = replace(made.settings, hours=3.0, wait_seconds=2.0)
-    (machine,) = provider.create(order())
-    label, place = provider._job(machine.id).label, made.folder / "spotctl-long"
-    owner = replace(offer_of(made, "owner"), minutes=None)
-    with pytest.raises(BadRequest, match=r"\(PartitionTimeLimit\).* lower hours in"):
-        orders.submit(owner, long, label, place)
+    made.settings = long
+    with closing(made.provider()) as provider, pytest.MonkeyPatch.context() as patch:
+        real = offers(long)
+        patch.setattr(module, "offers", lambda _: [replace(one, minutes=None) for one in real])
+        on_demand = order(market=replace(SPOT, zone="owner"), bid=None)
+        patch.setattr(provider, "offers", lambda: (on_demand.market,))
+        with pytest.raises(BadRequest, match=r"\(PartitionTimeLimit\).* lower hours in"):
+            provider.create(on_demand)
 
 
 def test_an_order_that_the_cluster_cannot_fill_buys_nothing(provider: SlurmProvider) -> None:
@@ -143,9 +146,8 @@ def test_cancelled_by_others(provider: SlurmProvider) -> None:
 
 def test_a_node_that_fails(provider: SlurmProvider) -> None:
     """Downed by an administrator, which is what the controller does itself after minutes."""
-    provider.create(order())
-    eventually(lambda: only(provider).address)
-    node = only(provider).address
+    (machine,) = provider.create(order())
+    node = provider._job(machine.id).node
     run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     eventually(lambda: only(provider).state is MachineState.PAUSED)
     assert only(provider).failure == "its node failed"
@@ -162,8 +164,6 @@ def test_a_time_limit_is_a_notice(
     made: World, provider: SlurmProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from spotctl.clouds.link import MachineSupplies
-    from spotctl.clouds.slurm import provider as module
-
     (machine,) = provider.create(order())
 
     def answers() -> bool:
