@@ -258,6 +258,9 @@ class SlurmProvider(WallClock, LabelledProvider):
         with self._ledger.order(order.key) as changed:
             for placed in changed.machines if started else ():
                 placed.is_checked = placed.index in started
+                # What a job has waited for is not paid.
+                own = listed.get(placed.number or 0)
+                placed.asked = max(placed.asked, own.starts or 0) if own else placed.asked
                 if not placed.is_checked:
                     placed.number, placed.ended = None, self.now()
             changed.closed = bool(started)
@@ -351,16 +354,10 @@ class SlurmProvider(WallClock, LabelledProvider):
         return listed
 
     def _machines(self) -> Sequence[tuple[str, Machine]]:
-        """See `LabelledProvider`; with the nodes as addresses, as they call themselves."""
-        machines = []
-        for key, machine in super()._machines():
-            job = self._jobs.get(self.number_of(machine.id) or 0)
+        machines = super()._machines()
+        for _, machine in machines:
             if machine.state is MachineState.GONE and (link := self._links.pop(machine.id, None)):
                 link.close()
-            elif job is not None and not self._hosts.get(machine.id):
-                state = Watched(self._place(job.label) / "state.json", dict).value()
-                self._hosts[machine.id] = "" if state is None else state["host"]
-            machines.append((key, replace(machine, address=self._hosts.get(machine.id, ""))))
         return machines
 
     def _job(self, machine: str) -> BatchJob:
@@ -482,8 +479,12 @@ class SlurmProvider(WallClock, LabelledProvider):
         self, machine: Machine, on_silence: Callable[[ProviderError], None] | None = None
     ) -> Machine:
         """See `CloudProvider`. Passes on a preemption, or the end of the time limit, that the list
-        shows."""
+        shows; the address is what the node calls itself."""
         job = self._jobs.get(self.number_of(machine.id) or 0)
+        if job is not None and machine.id not in self._hosts:
+            state = Watched(self._place(job.label) / "state.json", dict).value()
+            self._hosts |= {} if state is None else {machine.id: state["host"]}
+        machine = replace(machine, address=self._hosts.get(machine.id, ""))
         if job is not None and job.ends is not None and job.state == "RUNNING":
             is_ending = job.preempted_at is not None or job.ends - self.now() < LIMIT_NOTICE
             notice = machine.id, job.ends
