@@ -9,6 +9,7 @@ mariadb-server it has accounting, too.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -88,16 +89,22 @@ class SlurmCluster:
 
     def alive(self) -> list[str]:
         """The names of jobs in the preemptible partition that have not ended."""
-        return run("squeue", "-h", "-r", "-p", "spot", "-o", "%j-%K").split()
+        return _machines("-p", "spot")
 
     def ever(self) -> list[str]:
         """The names of jobs that the cluster has not forgotten."""
-        return run("squeue", "-h", "-r", "--states=all", "-o", "%j-%K").split()
+        return _machines("--states=all")
 
     def clear(self) -> None:
         """Ends all jobs."""
         run("scancel", "-u", "root")
         eventually(lambda: not run("squeue", "-h"))
+
+
+def _machines(*which: str) -> list[str]:
+    """The jobs' names without their prices, each with its index: those of the machines' folders."""
+    names = run("squeue", "-h", "-r", *which, "-o", "%j-%K").split()
+    return [re.sub("@[^-]*", "", name) for name in names]
 
 
 def run(*words: str) -> str:
@@ -207,7 +214,8 @@ def _accounting(
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     # It finds its settings where those of the cluster are.
     daemons["slurmdbd"] = subprocess.Popen(["slurmdbd", "-D"], stdout=output, stderr=output)
-    lines = f"AccountingStorageType=accounting_storage/slurmdbd\nAccountingStoragePort={port}\n"
+    given = {"Type": "accounting_storage/slurmdbd", "Port": port, "Pass": f"{folder}/munge/socket"}
+    lines = "".join(f"AccountingStorage{name}={value}\n" for name, value in given.items())
     (folder / "slurm.conf").write_text((folder / "slurm.conf").read_text() + lines)
     ready = ["sacctmgr", "-n", "list", "cluster"]
     eventually(lambda: subprocess.run(ready, capture_output=True, check=False).returncode == 0)

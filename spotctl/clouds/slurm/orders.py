@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from pricing_data.errors import NoAnswer
-from pricing_data.units import SECOND
+from pricing_data.units import NANOS_PER_DOLLAR, SECOND
 from spotctl.clouds.errors import in_contract
 from spotctl.clouds.order_ledger import Number, OrderLabel
 from spotctl.clouds.provider import MachineState
@@ -138,7 +138,8 @@ def submit(
     script = f"#!/bin/sh\ncd {code} && exec {python} -s -m {module} {machine}\n"
     own = {
         "array": ",".join(map(str, indices)),
-        "job-name": f"{PREFIX}{label.order}",
+        # Accounting keeps names, and comments only where administrators want them.
+        "job-name": f"{PREFIX}{label.order}@{offer.price / NANOS_PER_DOLLAR:.9g}",
         "comment": label.text(LONGEST_LABEL),
         "output": f"{str(place).replace('%', '%%')}%a/slurm.out",
         # A shell gets it a minute before the time limit, and where administrators have set

@@ -164,6 +164,7 @@ def test_a_time_limit_is_a_notice(
     made: World, provider: SlurmProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from spotctl.clouds.link import MachineSupplies
+
     (machine,) = provider.create(order())
 
     def answers() -> bool:
