@@ -66,7 +66,7 @@ ReturnToService=2
 MpiDefault=none
 GresTypes=gpu
 SlurmdParameters=config_overrides
-NodeName={names} NodeAddr=127.0.0.1 NodeHostname={host} Port={ports} {node} State=UNKNOWN
+NodeName={names} NodeAddr=127.0.0.1 NodeHostname={host} Port={ports} CPUs=2 RealMemory=2000 State=UNKNOWN
 PartitionName=spot Nodes={names} Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime={grace} PreemptMode={mode}
 PartitionName=owner Nodes={names} MaxTime=2:00:00 PriorityTier=10 PreemptMode=OFF
 PartitionName=closed Nodes={names} MaxTime=INFINITE State=DOWN
@@ -117,7 +117,6 @@ def slurm_cluster(
     grace: int = 5,
     mode: str = "REQUEUE",
     forget: int = 300,
-    node: str = "CPUs=2 RealMemory=2000",
     more: str = "",
     *,
     accounting: bool = False,
@@ -149,7 +148,6 @@ def slurm_cluster(
             grace=grace,
             mode=mode,
             forget=forget,
-            node=node,
         )
         configuration = folder / "slurm.conf"
         configuration.write_text(text + more)
@@ -178,8 +176,10 @@ def slurm_cluster(
             daemons[name] = subprocess.Popen(words, stdout=output, stderr=output)
         cluster = SlurmCluster(folder, nodes, daemons)
         eventually(lambda: _idle() == nodes)
-        yield cluster
-        cluster.clear()
+        try:
+            yield cluster
+        finally:
+            cluster.clear()
 
 
 def _accounting(

@@ -50,7 +50,7 @@ _ABSENT = re.compile(r"Could not establish a configuration source", re.IGNORECAS
 _CREDENTIAL = re.compile(r"munge|Invalid authentication credential|auth plugin", re.IGNORECASE)
 
 _GONE = re.compile(r"Invalid job id|already completing", re.IGNORECASE)
-_NUMBER = re.compile(r"\d+(_\d+)?")
+_NUMBER = re.compile(r"(\d+)_(\d+)")
 
 ClusterRow = Mapping[str, str]
 """One line of an answer: the columns by their names."""
@@ -130,8 +130,13 @@ of_call = partial(error_of_call, REFUSALS)
 
 
 def cancel(*numbers: int | str) -> None:
-    """Ends jobs, or withdraws them, by one call. Those that the cluster does not know are gone."""
-    known = [str(number) for number in numbers if _NUMBER.fullmatch(str(number))]
+    """Ends jobs, or withdraws them, by one call, which asks the controller once for each array. Those
+    that the cluster does not know are gone."""
+    arrays: dict[str, list[str]] = {}
+    for number in numbers:
+        if match := _NUMBER.fullmatch(str(number)):
+            arrays.setdefault(match[1], []).append(match[2])
+    known = [f"{array}_[{','.join(tasks)}]" for array, tasks in arrays.items()]
     with in_contract(of_call):
         try:
             if known:

@@ -46,7 +46,7 @@ from spotctl.clouds.link import (
     link_key,
     link_secret,
 )
-from spotctl.clouds.order_ledger import Number, Order, OrderLabel, OrderLedger, Placed
+from spotctl.clouds.order_ledger import KEPT, Number, Order, OrderLabel, OrderLedger, Placed
 from spotctl.clouds.provider import (
     Machine,
     MachineRequest,
@@ -210,6 +210,10 @@ class SlurmProvider(WallClock, LabelledProvider):
             replace_json(machine / "machine.json", values)
 
         folder, indices = self._folder / "machines", range(request.count)
+        oldest = time.time() - KEPT / SECOND - self._settings.hours * 3600
+        for old in folder.glob(f"{PREFIX}*"):
+            if old.stat().st_mtime < oldest:
+                rmtree(old, ignore_errors=True)
         call = partial(orders.submit, offer, self._settings, label, indices, folder)
         number = self._answer(f"order {label.order}", call)
         # What a list shows that was asked for before is no news of them.
@@ -289,6 +293,9 @@ class SlurmProvider(WallClock, LabelledProvider):
             with self._ledger.order(order.key) as changed:
                 for placed in changed.machines:
                     if placed.number is not None and placed.number in numbers:
+                        for large in ("job", "cache"):
+                            place = self._place(order.label(placed.index)) / large
+                            self._pool.submit(rmtree, place, ignore_errors=True)
                         by_itself = placed.number in gone and not before[placed.number]
                         placed.end(self.now(), by_itself=by_itself)
 

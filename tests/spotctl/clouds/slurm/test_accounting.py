@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +23,7 @@ from tests.servers.slurm_cluster import (
     run,
     slurm_cluster,
 )
+from tests.spotctl.clouds.slurm.test_nodes import SLURM, launched, made_home
 from tests.spotctl.clouds.slurm.world import SPOT
 from tests.waiting import eventually
 
@@ -52,3 +56,22 @@ def test_lives_of_preemptible_jobs_are_evidence(cluster: SlurmCluster) -> None:
     assert len({life.source for life in known}) == len(known) == 2
     (evidence,) = evidence_of_spans(known, max(life.until for life in known))
     assert round(evidence.exposure.evictions, 3) == 1
+
+
+def test_a_bill_of_slurm_has_the_hours_of_the_ledger(cluster: SlurmCluster, tmp_path: Path) -> None:
+    home = made_home(cluster, tmp_path)
+    job = {"name": "short", "kind": "command", "run": "sleep 45", "hours": "1m", "nodes": 2}
+    assert launched(home, job | {"resources": SLURM}).wait(300) == 0
+    eventually(lambda: not cluster.alive())
+    words = ("sacct", "--allocations", "--parsable2", "--delimiter=,")
+    columns = "--format=JobID,JobName,State,Start,End"
+    variables = {**os.environ, "TZ": "UTC", "SLURM_TIME_FORMAT": "%FT%TZ"}
+
+    def listed() -> str:
+        done = subprocess.run((*words, columns), env=variables, capture_output=True, check=True)
+        return done.stdout.decode()
+
+    eventually(lambda: listed().count("@0.1") == 2 and "RUNNING" not in listed())
+    (tmp_path / "jobs.csv").write_text(listed())
+    said = home.spotctl("report", "reconcile", "--bill", "jobs.csv", "--tolerance", "0.3")
+    assert "2 of 2" in said

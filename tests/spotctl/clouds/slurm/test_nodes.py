@@ -84,7 +84,7 @@ with socket.create_server(place, backlog=nodes) as server:
     server.settimeout(20)
     peers = [server.accept()[0].makefile("rw") for _ in range(nodes - 1)]
 while step < STEPS:
-    time.sleep(0.5)
+    time.sleep(0.5 if nodes > 1 else 0)
     for peer in peers:
         send(peer, [step, weight])
     given = {str(shard): value for shard, value in parts(step, weight).items()}
@@ -99,7 +99,7 @@ for peer in peers:
 print("weight", weight.hex(), flush=True)
 """
 SLURM: dict[str, Any] = {"clouds": ["slurm"], "types": ["2c-2g"]}
-TRAINING = {
+TRAINING: dict[str, object] = {
     "name": "line",
     "kind": "agileml",
     "app": "line.py:Line",
@@ -116,25 +116,29 @@ def wide() -> Iterator[SlurmCluster]:
         yield made
 
 
+def made_home(cluster: SlurmCluster, folder: Path) -> Home:
+    made = Home(cluster, folder)
+    (folder / "home").mkdir()
+    (folder / "work").mkdir()
+    (folder / "work" / "line.py").write_text(LINE)
+    (folder / "work" / "gang.py").write_text(GANG)
+    text = "[slurm]\nusd_per_hour = {spot = 0.1, owner = 0.4}\nwait_seconds = 30\n"
+    (folder / "home" / "config.toml").write_text(text)
+    made.spotctl("prices", "fetch", "--cloud", "slurm")
+    return made
+
+
 @pytest.fixture
 def home(wide: SlurmCluster, tmp_path: Path) -> Iterator[Home]:
-    made = Home(wide, tmp_path)
-    (tmp_path / "home").mkdir()
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "line.py").write_text(LINE)
-    (tmp_path / "work" / "gang.py").write_text(GANG)
-    text = "[slurm]\nusd_per_hour = {spot = 0.1, owner = 0.4}\nwait_seconds = 30\n"
-    (tmp_path / "home" / "config.toml").write_text(text)
-    made.spotctl("prices", "fetch", "--cloud", "slurm")
-    yield made
+    yield made_home(wide, tmp_path)
     wide.clear()
 
 
-def gang(home: Home, nodes: int | str) -> dict[str, object]:
+def gang(home: Home, nodes: int | str, steps: int = STEPS) -> dict[str, object]:
     return {
         "name": "gang",
         "kind": "command",
-        "run": f"python3 gang.py {STEPS}",
+        "run": f"python3 gang.py {steps}",
         "workdir": "work",
         "hours": "2m",
         "nodes": nodes,
@@ -162,12 +166,12 @@ def printed(home: Home) -> str:
     return "".join(path.read_text() for path in machines.glob("*/agent/output"))
 
 
-def undisturbed_weight(home: Home) -> str:
+def undisturbed_weight(home: Home, steps: int = STEPS) -> str:
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     own = {"SPOTCTL_NODE_ADDRESSES": "here", "SPOTCTL_NODE_ADDRESS": "here"}
     (home.folder / "alone").mkdir()
     folder = {"SPOTCTL_CHECKPOINT_DIR": str(home.folder / "alone")}
-    words = [sys.executable, str(home.folder / "work" / "gang.py"), str(STEPS)]
+    words = [sys.executable, str(home.folder / "work" / "gang.py"), str(steps)]
     done = subprocess.run(
         words, env={**os.environ, **alone, **own, **folder}, capture_output=True, check=True
     )
@@ -175,9 +179,7 @@ def undisturbed_weight(home: Home) -> str:
 
 
 def test_a_training_and_a_command_while_owners_want_nodes(home: Home) -> None:
-    seed = random.randrange(10**6)
-    print("seed", seed)
-    drawn = random.Random(seed)
+    drawn = random.Random(85)
     running = [launched(home, TRAINING), launched(home, gang(home, 2))]
     eventually(lambda: "begins at" in printed(home) or running[1].poll() is not None)
     began, taken = time.monotonic(), 0
@@ -208,5 +210,6 @@ def test_a_range_of_nodes_goes_on_with_fewer(home: Home) -> None:
     assert running.wait(600) == 0, (home.folder / "gang.out").read_text()
     assert f"weight {undisturbed_weight(home)}" in printed(home)
     starts = [line.split()[-1] for line in printed(home).splitlines() if "begins at" in line]
-    assert len(starts) > 1 and set(starts) <= {"2", "3"}, printed(home)
+    assert len(starts) > 1
+    assert set(starts) <= {"2", "3"}
     assert not home.cluster.alive()

@@ -17,14 +17,15 @@ from spotctl.clouds.errors import (
     NotHere,
     Unanswered,
 )
+from spotctl.clouds.order_ledger import OrderLabel
 from spotctl.clouds.provider import EndReason, MachineState
 from spotctl.clouds.slurm import orders, provider as module
-from spotctl.clouds.slurm.orders import check
+from spotctl.clouds.slurm.orders import BatchJob, check
 from spotctl.clouds.slurm.partitions import NodeOffer, offers
 from spotctl.clouds.slurm.provider import SlurmProvider
 from spotctl.home.errors import BadRequest, SpotctlError
-from tests.servers.slurm_cluster import needs_slurm, run
-from tests.spotctl.clouds.slurm.world import SPOT, World, offer_of, only, order
+from tests.servers.slurm_cluster import needs_slurm, run, slurm_cluster
+from tests.spotctl.clouds.slurm.world import BID, SPOT, World, offer_of, only, order, world
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, needs_slurm]
@@ -182,3 +183,49 @@ def test_a_time_limit_is_a_notice(
     notices = provider.link(machine.id).notices()
     assert [(one.kind, one.source) for one in notices] == [("evict", "slurm: time limit")]
     assert not made.cluster.alive()[1:]
+
+
+def test_a_machine_ends_with_its_time_limit(made: World) -> None:
+    made.settings = replace(made.settings, hours=1 / 60)
+    with closing(made.provider()) as provider:
+        (machine,) = provider.create(order())
+        eventually(lambda: only(provider).state is MachineState.GONE)
+        assert only(provider).end_reason is EndReason.LEASE_ENDED
+    words = ("squeue", "-h", "--states=all", f"--jobs={machine.id[6:]}", "-o", "%T")
+    assert run(*words).split() in (["TIMEOUT"], ["COMPLETED"])
+
+
+def test_a_node_that_is_drained_keeps_its_machine(provider: SlurmProvider) -> None:
+    (machine,) = provider.create(order())
+    node = provider._job(machine.id).node
+    run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+    try:
+        (other,) = provider.create(order("other"))
+        assert provider._job(other.id).node != node
+        assert {one.state for one in provider.list({})} == {MachineState.RUNNING}
+    finally:
+        run("scontrol", "update", f"NodeName={node}", "State=UNDRAIN")
+
+
+def test_a_node_whose_slurmd_is_killed(tmp_path: Path) -> None:
+    with (
+        slurm_cluster(nodes=1, more="SlurmdTimeout=20\n") as cluster,
+        world(cluster, tmp_path) as made,
+        closing(made.provider()) as provider,
+    ):
+        provider.create(order())
+        cluster.daemons["n1"].kill()
+        cluster.daemons["n1"].wait()
+        eventually(lambda: only(provider).state is MachineState.PAUSED)
+        assert only(provider).failure == "its node failed"
+
+
+def test_a_job_that_used_too_much_memory() -> None:
+    """Slurm sees that only with memory cgroups: the row is one of 22.05 with this state, which
+    squeue(1) lists."""
+    label = OrderLabel("0a", 0, "0b", BID, SPOT, {})
+    row = dict.fromkeys(orders.COLUMNS, "N/A") | {"Comment": label.text(500)}
+    job = BatchJob.of(row | {"State": "OUT_OF_MEMORY", "ArrayJobID": "7", "ArrayTaskID": "3"})
+    assert job is not None
+    assert (job.number, job.label.index) == ("7_3", 3)
+    assert orders.STATES[job.state][1] == "it used more memory than its job has"
