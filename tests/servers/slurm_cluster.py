@@ -66,7 +66,7 @@ ReturnToService=2
 MpiDefault=none
 GresTypes=gpu
 SlurmdParameters=config_overrides
-NodeName={names} NodeAddr=127.0.0.1 NodeHostname={host} Port={ports} CPUs=2 RealMemory=2000 State=UNKNOWN
+NodeName={names} NodeAddr=127.0.0.1 NodeHostname={host} Port={ports} CPUs=2 RealMemory=2048 State=UNKNOWN
 PartitionName=spot Nodes={names} Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime={grace} PreemptMode={mode}
 PartitionName=owner Nodes={names} MaxTime=2:00:00 PriorityTier=10 PreemptMode=OFF
 PartitionName=closed Nodes={names} MaxTime=INFINITE State=DOWN
