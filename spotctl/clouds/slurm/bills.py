@@ -28,7 +28,8 @@ _NAME = re.compile(r"spotctl-[0-9a-f]+@([0-9.]+)")
 
 
 def lines_of(cells: Cells, where: str) -> list[BillLine]:
-    """The time of a job of ours; nothing of others, nor of one that has not started or not ended."""
+    """The time of a job of ours; nothing of others, nor of one that has not started or not
+    ended."""
     ours = _NAME.fullmatch(cells["jobname"])
     if ours is None or not all(cells[name][:1].isdigit() for name in ("start", "end")):
         return []

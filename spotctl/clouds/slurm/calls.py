@@ -130,8 +130,8 @@ of_call = partial(error_of_call, REFUSALS)
 
 
 def cancel(*numbers: int | str) -> None:
-    """Ends jobs, or withdraws them, by one call, which asks the controller once for each array. Those
-    that the cluster does not know are gone."""
+    """Ends jobs, or withdraws them, by one call, which asks the controller once for each array.
+    Those that the cluster does not know are gone."""
     arrays: dict[str, list[str]] = {}
     for number in numbers:
         if match := _NUMBER.fullmatch(str(number)):

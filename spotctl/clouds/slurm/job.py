@@ -3,17 +3,18 @@
 FOLDER belongs to one machine, and the launcher's computer sees it, too:
 
 - `machine.json`, by the launcher before the order: index, lease and payload of the machine;
-- `number`, a link to the number of the job that runs it. A second job of the same order finds it, and
-  ends at once, so an order that was sent twice runs once;
+- `number`, a link to the number of the job that runs it. A second job of the same order finds it,
+  and ends at once, so an order that was sent twice runs once;
 - `state.json`: where this process listens;
 - `ready`, once the agent serves; `agent/`, the files of `spotctl.agent.machine`; `job/`, the job's
   folder; `slurm.out`, what this process prints.
 
 Callers come over TLS, whose keys follow from the machine's secret. Both sides derive it from a file
 in the shared folder that only its owner can read. The first caller sends the launcher's secrets,
-which reach no file. Then the agent starts, and later callers are passed on to it, but for those that
-wait for programs of the machine, to take them to a port of the launcher (`SlurmProvider._reach`). This
-process ends with the agent: when its lease ends or SIGTERM says that the job is to end.
+which reach no file. Then the agent starts, and later callers are passed on to it, but for those
+that wait for programs of the machine, to take them to a port of the launcher
+(`SlurmProvider._reach`). This process ends with the agent: when its lease ends or SIGTERM says that
+the job is to end.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ LOOPBACK = "127.0.0.1"
 
 
 class NodeAgent(MachineAgent):
-    """The agent of a machine whose files are not below the usual root, which needs an administrator,
-    and which others of the node share: what payloads say of it is replaced by what is `here`."""
+    """The agent of a machine whose files are not below the usual root, which needs an
+    administrator, and which others of the node share: what payloads say of it is replaced by what
+    is `here`."""
 
     here: ClassVar[dict[str, str]] = {}
 
@@ -114,7 +116,8 @@ JobStart = tuple[Mapping[str, Any], ssl.SSLSocket]
 def _awaited(
     listener: socket.socket, server: ssl.SSLContext, lease_until: int, wake_ups: WakeUps
 ) -> JobStart | None:
-    """The launcher's first message, and its connection; None if it does not come within the lease."""
+    """The launcher's first message, and its connection; None if it does not come within the
+    lease."""
     while time.time() < lease_until / 1e6 and not wake_ups.told_to_end:
         if not select.select([listener], [], [], POLL_SECONDS)[0]:
             continue
@@ -184,8 +187,8 @@ def _serve(
 def _pass_on(
     plain: socket.socket, server: ssl.SSLContext, inner: Path, reach: Mapping[str, socket.socket]
 ) -> None:
-    """Passes a caller on to the agent, or one that offers a port of the launcher to the next program
-    that wants it."""
+    """Passes a caller on to the agent, or one that offers a port of the launcher to the next
+    program that wants it."""
     with suppress(OSError), plain:
         plain.settimeout(CALLER_SECONDS)
         with server.wrap_socket(plain, server_side=True) as caller:

@@ -81,8 +81,8 @@ class SlurmSource:
         )
 
     def _lives(self, request: FetchRequest) -> Iterator[FetchedRows]:
-        """The lives of jobs of all users that ended in preemptible partitions, on the smallest kind of
-        nodes that has as many processors. Runs of spotctl know their own."""
+        """The lives of jobs of all users that ended in preemptible partitions, on the smallest kind
+        of nodes that has as many processors. Runs of spotctl know their own."""
         spot = sorted(
             (one for one in offers(self.settings) if one.is_preemptible and one.is_whole),
             key=attrgetter("cpus"),

@@ -119,7 +119,8 @@ class SlurmProvider(WallClock, LabelledProvider):
     # -- orders ------------------------------------------------------------------------------------
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        """See `LabelledProvider`; refuses what jobs do not have. NotYet: its jobs wait for nodes."""
+        """See `LabelledProvider`; refuses what jobs do not have. NotYet: its jobs wait for
+        nodes."""
         check_settings(request, self.name)
         if request.containers:
             own = "jobs of Slurm run as they are, without a container; leave image.container out"
@@ -160,8 +161,8 @@ class SlurmProvider(WallClock, LabelledProvider):
         return (Requirement("order", partial(check, offer, self._settings, said)),)
 
     def _fill(self, order: Order, offers: Iterator[Purchase], request: MachineRequest) -> None:
-        """Submits all jobs of an order together, unless they exist, and looks at them together until
-        they have started, or have waited for too long."""
+        """Submits all jobs of an order together, unless they exist, and looks at them together
+        until they have started, or have waited for too long."""
         unknown = Unanswered(f"{order.market}: the controller has not answered the order yet")
         asked, number = order.machines, self._array(order) if order.machines else None
         if asked and number is None and self.now() - asked[0].asked < self._ledger.listed_within:
@@ -226,8 +227,8 @@ class SlurmProvider(WallClock, LabelledProvider):
         return number
 
     def _admit(self, order: Order, asked: Sequence[Placed]) -> None:
-        """Closes an order whose jobs have started, without those that have waited for too long, which
-        are withdrawn. NotYet: some wait. NoCapacity: none has started."""
+        """Closes an order whose jobs have started, without those that have waited for too long,
+        which are withdrawn. NotYet: some wait. NoCapacity: none has started."""
         listed = self._jobs_now()
         waiting = {
             one.index: job
@@ -306,9 +307,9 @@ class SlurmProvider(WallClock, LabelledProvider):
     # -- lists -------------------------------------------------------------------------------------
 
     def _answer(self, what: str, call: Callable[[], T]) -> T:
-        """What a call to the controller returns. One that is away lets calls wait for ten seconds, in
-        which no machine would be looked after: so it is not waited for, and the call's answer is that
-        to the next one. Unanswered: it is still to come."""
+        """What a call to the controller returns. One that is away lets calls wait for ten seconds,
+        in which no machine would be looked after: so it is not waited for, and the call's answer is
+        that to the next one. Unanswered: it is still to come."""
         cure = "is the controller up? Try: scontrol ping"
         if what not in self._asked:
             if time.monotonic() < self._silent_until:
@@ -330,8 +331,8 @@ class SlurmProvider(WallClock, LabelledProvider):
             raise
 
     def _jobs_now(self) -> Mapping[Number, BatchJob]:
-        """The jobs, as a list has them that is a few seconds old at most, so that a run asks for few.
-        Unanswered: there is none."""
+        """The jobs, as a list has them that is a few seconds old at most, so that a run asks for
+        few. Unanswered: there is none."""
         if time.monotonic() - self._jobs_at >= _JOBS_SECONDS:
             began = time.monotonic()
             self._jobs = self._answer("list of jobs", orders.jobs)
@@ -339,8 +340,8 @@ class SlurmProvider(WallClock, LabelledProvider):
         return self._jobs
 
     def instances(self) -> Mapping[Number, Listed]:
-        """See `LabelledProvider`; while the controller is away, as it last said. Jobs that have ended
-        stay listed for minutes: what they say of an end counts until the order notes it."""
+        """See `LabelledProvider`; while the controller is away, as it last said. Jobs that have
+        ended stay listed for minutes: what they say of an end counts until the order notes it."""
         try:
             self._jobs_now()
         except Unanswered:
@@ -432,8 +433,8 @@ class SlurmProvider(WallClock, LabelledProvider):
                 Thread(target=self._reach, args=(machine.id, place, tunnel), daemon=True).start()
 
     def _reach(self, machine: str, place: Path, tunnel: ReverseTunnel) -> None:
-        """Offers a machine's programs a port of this computer: waits for a caller, whom it connects,
-        while another thread waits for the next one."""
+        """Offers a machine's programs a port of this computer: waits for a caller, whom it
+        connects, while another thread waits for the next one."""
         secret, number = link_secret(link_key(self._folder), machine), self.number_of(machine) or 0
         while not self._is_closed:
             time.sleep(_REACH_SECONDS)

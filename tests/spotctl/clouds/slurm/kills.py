@@ -27,7 +27,8 @@ from tests.spotctl.clouds.slurm.test_nodes import (
 def kill_launchers(cluster: SlurmCluster, folder: Path, kills: int, seed: int) -> str:
     """What the killed launchers did, in a line. AssertionError: something was wrong."""
     drawn, home = random.Random(seed), made_home(cluster, folder)
-    launcher, most, killed = launched(home, gang(home, 2, steps=4 * kills)), 0, 0
+    job, most, killed = gang(home, 2, steps=4 * kills), 0, 0
+    launcher = launched(home, job)
     words = [sys.executable, "-m", "spotctl", "resume", "gang"]
     with (folder / "resumed.out").open("wb") as output:
         while launcher.poll() is None:
@@ -37,10 +38,15 @@ def kill_launchers(cluster: SlurmCluster, folder: Path, kills: int, seed: int) -
                 launcher.kill()
                 launcher.wait()
                 killed += 1
-                if drawn.random() < 0.2:
-                    cluster.take(drawn.randint(1, 3), drawn.randint(3, 8))
-                launcher = subprocess.Popen(
-                    words, cwd=folder, env=home.environment, stdout=output, stderr=output
+                if drawn.random() < 0.3:
+                    cluster.take(drawn.randint(2, 4), drawn.randint(3, 8))
+                # It may have been killed before it had logged a run.
+                launcher = (
+                    subprocess.Popen(
+                        words, cwd=folder, env=home.environment, stdout=output, stderr=output
+                    )
+                    if "gang" in home.spotctl("status")
+                    else launched(home, job)
                 )
     said = (folder / "resumed.out").read_text()
     assert launcher.returncode == 0, said[-2000:]
