@@ -161,7 +161,7 @@ def _serve(
             local.bind(str(inner))
             local.listen(64)
             sockets = (listener, first, *reach.values())
-            unwanted = (*wake_ups.descriptors, *(one.fileno() for one in sockets))
+            unwanted = (*wake_ups.descriptors, *(own.fileno() for own in sockets))
             agent = fork_agent(partial(NodeAgent, settings, local, secret), unwanted)
         (folder / "ready").touch()
         with suppress(OSError):

@@ -84,7 +84,7 @@ class SlurmSource:
         """The lives of jobs of all users that ended in preemptible partitions, on the smallest kind
         of nodes that has as many processors. Runs of spotctl know their own."""
         spot = sorted(
-            (one for one in offers(self.settings) if one.is_preemptible and one.is_whole),
+            (offer for offer in offers(self.settings) if offer.is_preemptible and offer.is_whole),
             key=attrgetter("cpus"),
         )
         seconds = (request.until - request.since) // SECOND
@@ -96,7 +96,7 @@ class SlurmSource:
             "--noheader",
             "--parsable2",
         )
-        which = f"--partition={','.join({one.market.zone for one in spot})}"
+        which = f"--partition={','.join({offer.market.zone for offer in spot})}"
         columns = "--format=JobIDRaw,JobName,Partition,State,Start,End,AllocCPUS,NNodes"
         try:
             since = f"--starttime=now-{seconds}"
@@ -113,13 +113,13 @@ class SlurmSource:
             ours = "|".join(name).startswith(PREFIX)
             if ours or not (start.isdigit() and end.isdigit() and int(start) < int(end)):
                 continue
-            here = [one for one in spot if one.market.zone == zone]
+            here = [offer for offer in spot if offer.market.zone == zone]
             each = int(cpus) // max(1, int(nodes))
-            fitting = [one for one in here if one.cpus >= each] or here[-1:]
+            fitting = [offer for offer in here if offer.cpus >= each] or here[-1:]
             ending: Ending = "evicted" if state == "PREEMPTED" else "returned"
             life = int(start) * SECOND, int(end) * SECOND
-            for one in fitting[:1]:
-                own = (one.market, *life, 1, 1, ending, f"sacct, job {number}")
+            for offer in fitting[:1]:
+                own = (offer.market, *life, 1, 1, ending, f"sacct, job {number}")
                 lives.append(AvailabilitySpan(*own))
         yield FetchedRows(availability=tuple(lives[-_MOST_LIVES:]))
 

@@ -192,9 +192,9 @@ class SlurmProvider(WallClock, LabelledProvider):
     def _array(self, order: Order) -> Number | None:
         """The number of an order's array that was submitted, maybe without an answer; None if there
         is none. A job that ran has left a mark, also when the cluster has forgotten it."""
-        numbers = [str(one.number) for one in order.machines if one.number is not None]
+        numbers = [str(placed.number) for placed in order.machines if placed.number is not None]
         numbers += [job.number for job in self._jobs_now().values() if job.label.order == order.key]
-        marks = [self._place(order.label(one.index)) / "number" for one in order.machines]
+        marks = [self._place(order.label(placed.index)) / "number" for placed in order.machines]
         numbers += [mark.readlink().name for mark in marks if mark.is_symlink()]
         arrays = (number.partition("_")[0] for number in numbers)
         return max(arrays, key=int, default=None)
@@ -231,17 +231,17 @@ class SlurmProvider(WallClock, LabelledProvider):
         which are withdrawn. NotYet: some wait. NoCapacity: none has started."""
         listed = self._jobs_now()
         waiting = {
-            one.index: job
-            for one in asked
-            if (job := listed.get(one.number or 0)) is not None and job.state in WAITING
+            placed.index: job
+            for placed in asked
+            if (job := listed.get(placed.number or 0)) is not None and job.state in WAITING
         }
         started = [
-            one.index
-            for one in asked
-            if one.index not in waiting
+            placed.index
+            for placed in asked
+            if placed.index not in waiting
             and (
-                one.number in listed
-                or self._place(order.label(one.index)).joinpath("number").is_symlink()
+                placed.number in listed
+                or self._place(order.label(placed.index)).joinpath("number").is_symlink()
             )
         ]
         job = next(iter(waiting.values()), None)
@@ -276,9 +276,11 @@ class SlurmProvider(WallClock, LabelledProvider):
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `LabelledProvider`; by one call for all of them."""
-        numbers = [number for one in ids if (number := self.number_of(one)) is not None]
+        numbers = [number for machine in ids if (number := self.number_of(machine)) is not None]
         orders_ = self._ledger.orders(self.now())
-        own = [order for order in orders_ if any(one.number in numbers for one in order.machines)]
+        own = [
+            order for order in orders_ if any(placed.number in numbers for placed in order.machines)
+        ]
         before: dict[Number, bool] = {}
         for order in own:
             with self._ledger.order(order.key) as changed:
@@ -286,7 +288,9 @@ class SlurmProvider(WallClock, LabelledProvider):
                     if placed.number is not None and placed.number in numbers:
                         before[placed.number] = placed.returning
                         placed.returning = True
-        known_jobs = {one: self._jobs[one].state for one in numbers if one in self._jobs}
+        known_jobs = {
+            number: self._jobs[number].state for number in numbers if number in self._jobs
+        }
         gone = {number for number, state in known_jobs.items() if state in ENDED}
         if ends := [number for number in numbers if number not in gone]:
             self._answer(f"end of {len(ends)} jobs: {ends[0]}", partial(self.destroy, *ends))
@@ -307,7 +311,7 @@ class SlurmProvider(WallClock, LabelledProvider):
     # -- lists -------------------------------------------------------------------------------------
 
     def _answer(self, what: str, call: Callable[[], T]) -> T:
-        """What a call to the controller returns. One that is away lets calls wait for ten seconds,
+        """The answer to a call to the controller. One that is away lets calls wait for ten seconds,
         in which no machine would be looked after: so it is not waited for, and the call's answer is
         that to the next one. Unanswered: it is still to come."""
         cure = "is the controller up? Try: scontrol ping"
@@ -334,9 +338,9 @@ class SlurmProvider(WallClock, LabelledProvider):
         """The jobs, as a list has them that is a few seconds old at most, so that a run asks for
         few. Unanswered: there is none."""
         if time.monotonic() - self._jobs_at >= _JOBS_SECONDS:
-            began = time.monotonic()
-            self._jobs = self._answer("list of jobs", orders.jobs)
-            self._jobs_at = began
+            self._jobs_at, self._jobs = self._answer(
+                "list of jobs", lambda: (time.monotonic(), orders.jobs())
+            )
         return self._jobs
 
     def instances(self) -> Mapping[Number, Listed]:
@@ -362,10 +366,15 @@ class SlurmProvider(WallClock, LabelledProvider):
         return listed
 
     def _machines(self) -> Sequence[tuple[str, Machine]]:
-        machines = super()._machines()
-        for _, machine in machines:
+        """See `LabelledProvider`; one that was evicted ended when Slurm says so."""
+        machines = []
+        for key, machine in super()._machines():
             if machine.state is MachineState.GONE and (link := self._links.pop(machine.id, None)):
                 link.close()
+            job = self._jobs.get(self.number_of(machine.id) or 0)
+            ended = job.ends if job is not None and job.state in ENDED else None
+            is_over = machine.state is MachineState.PAUSED and ended is not None
+            machines.append((key, replace(machine, ended=ended) if is_over else machine))
         return machines
 
     def _job(self, machine: str) -> BatchJob:
