@@ -43,7 +43,7 @@ def lives() -> tuple[AvailabilitySpan, ...]:
 
 
 def test_lives_of_preemptible_jobs_are_evidence(cluster: SlurmCluster) -> None:
-    for program in ("sleep 100", "sleep 3"):
+    for program in ("sleep 1000", "sleep 3"):
         words = ("--exclusive", "--no-requeue", "-o", "/dev/null", "--wrap", program)
         run("sbatch", "-p", "spot", *words)
     run("sbatch", "-p", "spot", "--job-name", "spotctl-own", "-o", "/dev/null", "--wrap", "true")
