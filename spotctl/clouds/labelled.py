@@ -77,7 +77,8 @@ class LabelledProvider(CloudProvider):
     def number_of(self, machine: str) -> Number | None:
         """The number of an instance; None for any other id."""
         number = machine.removeprefix(f"{self.name}:")
-        is_ours = number != machine and number.isascii() and number.isalnum()
+        plain = number if self.number_type is int else number.replace("_", "")
+        is_ours = number != machine and plain.isascii() and plain.isalnum()
         try:
             return self.number_type(number) if is_ours else None
         except ValueError:

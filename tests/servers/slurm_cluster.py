@@ -2,12 +2,14 @@
 for each node.
 
 It needs root, and Debian's slurmctld, slurmd, slurm-client and munge:
-`apt-get install -y --no-install-recommends slurmctld slurmd slurm-client munge`.
+`apt-get install -y --no-install-recommends slurmctld slurmd slurm-client munge`. With slurmdbd and
+mariadb-server it has accounting, too.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -18,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -28,6 +31,11 @@ MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
 needs_slurm = pytest.mark.skipif(
     bool(MISSING) or os.geteuid() != 0,
     reason="needs root, and slurmctld, slurmd, slurm-client and munge of Debian",
+)
+
+needs_accounting = pytest.mark.skipif(
+    any(shutil.which(name) is None for name in ("slurmdbd", "mariadbd", "mariadb-install-db")),
+    reason="needs slurmdbd and mariadb-server of Debian",
 )
 
 _CONFIGURATION = """
@@ -58,7 +66,7 @@ ReturnToService=2
 MpiDefault=none
 GresTypes=gpu
 SlurmdParameters=config_overrides
-NodeName={names} NodeAddr=127.0.0.1 NodeHostname={host} Port={ports} CPUs=2 RealMemory=2000 State=UNKNOWN
+NodeName={names} NodeAddr=127.0.0.1 NodeHostname={host} Port={ports} CPUs=2 RealMemory=2048 State=UNKNOWN
 PartitionName=spot Nodes={names} Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime={grace} PreemptMode={mode}
 PartitionName=owner Nodes={names} MaxTime=2:00:00 PriorityTier=10 PreemptMode=OFF
 PartitionName=closed Nodes={names} MaxTime=INFINITE State=DOWN
@@ -81,16 +89,22 @@ class SlurmCluster:
 
     def alive(self) -> list[str]:
         """The names of jobs in the preemptible partition that have not ended."""
-        return run("squeue", "-h", "-p", "spot", "-o", "%j").split()
+        return _machines("-p", "spot")
 
     def ever(self) -> list[str]:
         """The names of jobs that the cluster has not forgotten."""
-        return run("squeue", "-h", "--states=all", "-o", "%j").split()
+        return _machines("--states=all")
 
     def clear(self) -> None:
         """Ends all jobs."""
         run("scancel", "-u", "root")
         eventually(lambda: not run("squeue", "-h"))
+
+
+def _machines(*which: str) -> list[str]:
+    """The jobs' names without their prices, each with its index: those of the machines' folders."""
+    names = run("squeue", "-h", "-r", *which, "-o", "%j-%K").split()
+    return [re.sub("@[^-]*", "", name) for name in names]
 
 
 def run(*words: str) -> str:
@@ -99,10 +113,17 @@ def run(*words: str) -> str:
 
 @contextmanager
 def slurm_cluster(
-    nodes: int = 4, grace: int = 5, mode: str = "REQUEUE", forget: int = 300
+    nodes: int = 4,
+    grace: int = 5,
+    mode: str = "REQUEUE",
+    forget: int = 300,
+    more: str = "",
+    *,
+    accounting: bool = False,
 ) -> Iterator[SlurmCluster]:
     """A cluster whose partition `spot` is preempted by `owner`, and which knows a job for `forget`
-    seconds after its end. All of it ends with the block."""
+    seconds after its end. All of it ends with the block. `more` are further lines of slurm.conf.
+    With `accounting`, `sacct` answers."""
     with ExitStack() as stack, pytest.MonkeyPatch.context() as environment:
         # Readable by the user munge, as pytest's folders are not.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurm-")))
@@ -129,7 +150,7 @@ def slurm_cluster(
             forget=forget,
         )
         configuration = folder / "slurm.conf"
-        configuration.write_text(text)
+        configuration.write_text(text + more)
         environment.setenv("SLURM_CONF", str(configuration))
 
         munge = folder / "munge"
@@ -143,14 +164,62 @@ def slurm_cluster(
             words, user="munge", group="munge", stdout=output, stderr=output
         )
         eventually((munge / "socket").exists)
+        if accounting:
+            more += _accounting(folder, daemons, output)
+            configuration.write_text(text + more)
+            run("sacctmgr", "-i", "add", "cluster", "try")
+            run("sacctmgr", "-i", "add", "account", "vision")
+            run("sacctmgr", "-i", "add", "user", "root", "account=vision")
         for name in ("slurmctld", *names):
             words = ["slurmctld"] if name == "slurmctld" else ["slurmd", "-N", name]
             words = [*words, "-D", "-f", str(configuration)]
             daemons[name] = subprocess.Popen(words, stdout=output, stderr=output)
         cluster = SlurmCluster(folder, nodes, daemons)
         eventually(lambda: _idle() == nodes)
-        yield cluster
-        cluster.clear()
+        try:
+            yield cluster
+        finally:
+            cluster.clear()
+
+
+def _accounting(
+    folder: Path, daemons: dict[str, subprocess.Popen[bytes]], output: IO[bytes]
+) -> str:
+    """Starts a database and slurmdbd, and returns the lines by which a controller reports to it."""
+    place, (sql, port) = folder / "sql", _free_ports(2)
+    place.mkdir()
+    shutil.chown(place, "mysql")
+    own = ("--no-defaults", "--user=mysql", f"--datadir={place}/data")
+    run("mariadb-install-db", *own, "--auth-root-authentication-method=normal", "--skip-test-db")
+    where = (f"--socket={place}/socket", f"--port={sql}", "--bind-address=127.0.0.1")
+    daemons["mariadbd"] = subprocess.Popen(["mariadbd", *own, *where], stdout=output, stderr=output)
+    grants = "grant all on *.* to slurm@localhost identified by 'try';"
+    words = ["mariadb", "--no-defaults", "-S", f"{place}/socket", "-u", "root", "-e", grants]
+    eventually(lambda: subprocess.run(words, capture_output=True, check=False).returncode == 0)
+    settings = {
+        "AuthType": "auth/munge",
+        "AuthInfo": f"socket={folder}/munge/socket",
+        "DbdHost": "localhost",
+        "DbdPort": port,
+        "SlurmUser": "root",
+        "StorageType": "accounting_storage/mysql",
+        "StorageHost": "127.0.0.1",
+        "StoragePort": sql,
+        "StorageUser": "slurm",
+        "StoragePass": "try",
+        "PidFile": f"{folder}/run/dbd.pid",
+    }
+    file = folder / "slurmdbd.conf"
+    file.touch(0o600)
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    # It finds its settings where those of the cluster are.
+    daemons["slurmdbd"] = subprocess.Popen(["slurmdbd", "-D"], stdout=output, stderr=output)
+    given = {"Type": "accounting_storage/slurmdbd", "Port": port, "Pass": f"{folder}/munge/socket"}
+    lines = "".join(f"AccountingStorage{name}={value}\n" for name, value in given.items())
+    (folder / "slurm.conf").write_text((folder / "slurm.conf").read_text() + lines)
+    ready = ["sacctmgr", "-n", "list", "cluster"]
+    eventually(lambda: subprocess.run(ready, capture_output=True, check=False).returncode == 0)
+    return lines
 
 
 def _idle() -> int:

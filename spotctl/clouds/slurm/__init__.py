@@ -1,1 +1,2 @@
-"""Slurm: a cluster whose preemptible partitions are the markets, and whose jobs are the machines."""
+"""Slurm: a cluster whose preemptible partitions are the markets, and whose jobs are the
+machines."""

@@ -34,7 +34,7 @@ from spotctl.clouds.errors import (
 from spotctl.clouds.slurm.cloud import ACCOUNT
 from spotctl.home.errors import BadRequest
 
-CALL_SECONDS = 30.0
+CALL_SECONDS = 20.0
 """Slurm's commands give up by themselves, after about ten seconds."""
 
 MIN_VERSION = (20, 11)
@@ -48,6 +48,9 @@ _SILENT = re.compile(
 )
 _ABSENT = re.compile(r"Could not establish a configuration source", re.IGNORECASE)
 _CREDENTIAL = re.compile(r"munge|Invalid authentication credential|auth plugin", re.IGNORECASE)
+
+_GONE = re.compile(r"Invalid job id|already completing", re.IGNORECASE)
+_NUMBER = re.compile(r"(\d+)_(\d+)")
 
 ClusterRow = Mapping[str, str]
 """One line of an answer: the columns by their names."""
@@ -126,16 +129,21 @@ of_call = partial(error_of_call, REFUSALS)
 """The error of the provider contract for a call that was refused."""
 
 
-def cancel(number: int | str) -> bool:
-    """Ends a job, or withdraws it; False if the cluster knows none of this number."""
+def cancel(*numbers: int | str) -> None:
+    """Ends jobs, or withdraws them, by one call, which asks the controller once for each array.
+    Those that the cluster does not know are gone."""
+    arrays: dict[str, list[str]] = {}
+    for number in numbers:
+        if match := _NUMBER.fullmatch(str(number)):
+            arrays.setdefault(match[1], []).append(match[2])
+    known = [f"{array}_[{','.join(tasks)}]" for array, tasks in arrays.items()]
     with in_contract(of_call):
         try:
-            answer_of(f"end of job {number}", "scancel", str(number))
+            if known:
+                answer_of("end of jobs", "scancel", *known)
         except CloudError as error:
-            if "Invalid job id" in error.problem or "already completing" in error.problem:
-                return False
-            raise
-    return True
+            if not _GONE.search(error.problem):
+                raise
 
 
 def configuration() -> ClusterRow:

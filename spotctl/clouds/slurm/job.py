@@ -3,16 +3,18 @@
 FOLDER belongs to one machine, and the launcher's computer sees it, too:
 
 - `machine.json`, by the launcher before the order: index, lease and payload of the machine;
-- `number`, a link to the number of the job that runs it. A second job of the same order finds it, and
-  ends at once, so an order that was sent twice runs once;
+- `number`, a link to the number of the job that runs it. A second job of the same order finds it,
+  and ends at once, so an order that was sent twice runs once;
 - `state.json`: where this process listens;
 - `ready`, once the agent serves; `agent/`, the files of `spotctl.agent.machine`; `job/`, the job's
   folder; `slurm.out`, what this process prints.
 
 Callers come over TLS, whose keys follow from the machine's secret. Both sides derive it from a file
 in the shared folder that only its owner can read. The first caller sends the launcher's secrets,
-which reach no file. Then the agent starts, and later callers are passed on to it. This process ends
-with the agent: when its lease ends or SIGTERM says that the job is to end.
+which reach no file. Then the agent starts, and later callers are passed on to it, but for those
+that wait for programs of the machine, to take them to a port of the launcher
+(`SlurmProvider._reach`). This process ends with the agent: when its lease ends or SIGTERM says that
+the job is to end.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from agileml.transport.certificates import contexts_of, credentials_of
 from spotctl.agent import layout
@@ -52,21 +54,26 @@ from spotctl.clouds.link import link_key, link_secret
 from spotctl.clouds.slurm.cloud import CLOUD_NAME
 
 POLL_SECONDS, CALLER_SECONDS = 0.5, 10.0
+LOOPBACK = "127.0.0.1"
 
 
 class NodeAgent(MachineAgent):
-    """The agent of a machine whose files are not below the usual root, which needs an administrator:
-    paths in payloads become those of the machine's folder and of its Python."""
+    """The agent of a machine whose files are not below the usual root, which needs an
+    administrator, and which others of the node share: what payloads say of it is replaced by what
+    is `here`."""
+
+    here: ClassVar[dict[str, str]] = {}
 
     def _assign(self, payload: Payload) -> None:
-        text = json.dumps(payload.to_json()).replace(layout.PYTHON, sys.executable)
-        here = text.replace(layout.ROOT, str(self._folder.parent))
-        super()._assign(Payload.from_json(json.loads(here)))
+        text = json.dumps(payload.to_json())
+        for usual, own in self.here.items():
+            text = text.replace(usual, own)
+        super()._assign(Payload.from_json(json.loads(text)))
 
 
 def main(folder: Path) -> int:
     """Runs the machine from its start to its end."""
-    job = os.environ["SLURM_JOB_ID"]
+    job = "_".join(os.environ[f"SLURM_ARRAY_{part}_ID"] for part in ("JOB", "TASK"))
     try:
         (folder / "number").symlink_to(job)
     except FileExistsError:
@@ -109,7 +116,8 @@ JobStart = tuple[Mapping[str, Any], ssl.SSLSocket]
 def _awaited(
     listener: socket.socket, server: ssl.SSLContext, lease_until: int, wake_ups: WakeUps
 ) -> JobStart | None:
-    """The launcher's first message, and its connection; None if it does not come within the lease."""
+    """The launcher's first message, and its connection; None if it does not come within the
+    lease."""
     while time.time() < lease_until / 1e6 and not wake_ups.told_to_end:
         if not select.select([listener], [], [], POLL_SECONDS)[0]:
             continue
@@ -139,13 +147,21 @@ def _serve(
         with tarfile.open(given["job"]) as archive:
             archive.extractall(folder / "job", filter="tar")
     os.environ.update(given["variables"])
+    # Other machines may share the node, so the ports of the launcher are at any that are free.
+    reach = {str(port): socket.create_server((LOOPBACK, 0)) for port in given["reach"]}
+    server.set_alpn_protocols([*reach])
+    NodeAgent.here = {layout.PYTHON: sys.executable, layout.ROOT: str(folder)}
+    for port, near in reach.items():
+        near.setblocking(False)
+        NodeAgent.here[f"{LOOPBACK}:{port}"] = f"{LOOPBACK}:{near.getsockname()[1]}"
 
-    with tempfile.TemporaryDirectory(prefix="spotctl-") as near:
-        inner = Path(near) / "agent.sock"
+    with tempfile.TemporaryDirectory(prefix="spotctl-") as own_folder:
+        inner = Path(own_folder) / "agent.sock"
         with socket.socket(socket.AF_UNIX) as local:
             local.bind(str(inner))
             local.listen(64)
-            unwanted = (*wake_ups.descriptors, listener.fileno(), first.fileno())
+            sockets = (listener, first, *reach.values())
+            unwanted = (*wake_ups.descriptors, *(own.fileno() for own in sockets))
             agent = fork_agent(partial(NodeAgent, settings, local, secret), unwanted)
         (folder / "ready").touch()
         with suppress(OSError):
@@ -163,25 +179,44 @@ def _serve(
             waits = [listener.fileno(), wake_ups.descriptors[0]]
             if listener.fileno() in select.select(waits, [], [], POLL_SECONDS)[0]:
                 plain, _ = listener.accept()
-                threading.Thread(target=_pass_on, args=(plain, server, inner), daemon=True).start()
+                caller = plain, server, inner, reach
+                threading.Thread(target=_pass_on, args=caller, daemon=True).start()
     return os.waitstatus_to_exitcode(ended[1])
 
 
-def _pass_on(plain: socket.socket, server: ssl.SSLContext, inner: Path) -> None:
-    """Passes one caller's bytes on, in both directions, until either side closes."""
-    with suppress(OSError), plain, socket.socket(socket.AF_UNIX) as agent:
+def _pass_on(
+    plain: socket.socket, server: ssl.SSLContext, inner: Path, reach: Mapping[str, socket.socket]
+) -> None:
+    """Passes a caller on to the agent, or one that offers a port of the launcher to the next
+    program that wants it."""
+    with suppress(OSError), plain:
         plain.settimeout(CALLER_SECONDS)
         with server.wrap_socket(plain, server_side=True) as caller:
-            agent.connect(str(inner))
-            caller.settimeout(None)
-            others = {caller: agent, agent: caller}
-            while True:
-                # What TLS has decrypted already is no news to the kernel.
-                ready = [caller] if caller.pending() else select.select([*others], [], [])[0]
-                for side in ready:
-                    if not (received := side.recv(1 << 16)):
-                        return
-                    others[side].sendall(received)
+            if (offered := caller.selected_alpn_protocol()) is None:
+                with socket.socket(socket.AF_UNIX) as agent:
+                    agent.connect(str(inner))
+                    bridge(caller, agent)
+                return
+            # Only a launcher that has gone is heard of before a program calls.
+            while caller not in select.select([reach[offered], caller], [], [])[0]:
+                with suppress(BlockingIOError), reach[offered].accept()[0] as program:
+                    caller.sendall(b"\n")
+                    bridge(caller, program)
+                    return
+
+
+def bridge(caller: ssl.SSLSocket, other: socket.socket) -> None:
+    """Passes bytes on, in both directions, until either side closes."""
+    others = {caller: other, other: caller}
+    for side in others:
+        side.settimeout(None)
+    while True:
+        # What TLS has decrypted already is no news to the kernel.
+        ready = [caller] if caller.pending() else select.select([*others], [], [])[0]
+        for side in ready:
+            if not (received := side.recv(1 << 16)):
+                return
+            others[side].sendall(received)
 
 
 if __name__ == "__main__":

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from pricing_data.errors import NoAnswer
-from pricing_data.units import SECOND, format_time
-from spotctl.clouds.errors import NoCapacity, in_contract, refused
+from pricing_data.units import NANOS_PER_DOLLAR, SECOND
+from spotctl.clouds.errors import in_contract
 from spotctl.clouds.order_ledger import Number, OrderLabel
 from spotctl.clouds.provider import MachineState
-from spotctl.clouds.slurm.calls import REFUSALS, ClusterRow, answer_of, cancel, of_call, table_of
+from spotctl.clouds.slurm.calls import ClusterRow, answer_of, of_call, table_of
 from spotctl.clouds.slurm.cloud import SlurmSettings
 from spotctl.clouds.slurm.partitions import NodeOffer
 from spotctl.home.paths import PACKAGE
@@ -24,9 +23,11 @@ LONGEST_LABEL = 500
 PREFIX = "spotctl-"
 
 COLUMNS = (
-    *("JobID", "State", "Reason", "StartTime", "EndTime", "PreemptTime"),
-    *("NodeList", "Name", "Comment"),
+    *("ArrayJobID", "ArrayTaskID", "State", "Reason", "StartTime", "EndTime", "PreemptTime"),
+    *("NodeList", "Comment"),
 )
+
+WAITING = ("PENDING", "CONFIGURING")
 
 STATES: Mapping[str, tuple[MachineState, str]] = {
     "PENDING": (MachineState.STARTING, ""),
@@ -55,36 +56,36 @@ ENDED = frozenset(STATES) - {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", 
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """A job of ours, as `squeue` shows it. Moments are in microseconds; `preempted_at` is when its
-    preemption began."""
+    """A job of ours, as `squeue` shows it: a task of its order's array, which its number names as
+    Slurm does. Moments are in microseconds; `preempted_at` is when its preemption began."""
 
-    number: int
+    number: str
     label: OrderLabel
-    name: str
     state: str
-    reason: str
-    node: str
-    starts: int | None
-    ends: int | None
-    preempted_at: int | None
+    reason: str = ""
+    node: str = ""
+    starts: int | None = None
+    ends: int | None = None
+    preempted_at: int | None = None
 
     @classmethod
     def of(cls, row: ClusterRow) -> Self | None:
         """The job of a row; None if it is not one of ours."""
-        label = OrderLabel.parse(row["Comment"])
-        if label is None or not row["JobID"].isdigit():
+        label, task = OrderLabel.parse(row["Comment"]), row["ArrayTaskID"]
+        if label is None or not task.isdigit():
             return None
         moments = (
             int(row[name]) * SECOND if row[name].isdigit() else None
             for name in ("StartTime", "EndTime", "PreemptTime")
         )
-        what = row["Name"], row["State"], row["Reason"], row["NodeList"]
-        return cls(int(row["JobID"]), label, *what, *moments)
+        what = row["State"], row["Reason"], row["NodeList"]
+        own = replace(label, index=int(task))
+        return cls(f"{row['ArrayJobID']}_{task}", own, *what, *moments)
 
 
 def jobs(*which: str) -> dict[Number, BatchJob]:
     """This user's jobs, by one call, with those that ended in the last minutes."""
-    words = ("squeue", "--me", "--states=all", *which)
+    words = ("squeue", "--me", "--states=all", "--array", *which)
     with in_contract(of_call):
         rows = table_of("list of jobs", words, COLUMNS)
     return {job.number: job for job in map(BatchJob.of, rows) if job is not None}
@@ -122,20 +123,25 @@ def check(offer: NodeOffer, settings: SlurmSettings, said: str) -> str:
     return said
 
 
-def submit(offer: NodeOffer, settings: SlurmSettings, label: OrderLabel, folder: Path) -> int:
-    """Submits the job of a machine, whose files are in a folder, and returns the job's number once
-    it runs. Unanswered: it may exist.
-
-    NoCapacity: it did not start in time, and was withdrawn. A limit that keeps it from starting is
-    a refusal.
-    """
+def submit(
+    offer: NodeOffer,
+    settings: SlurmSettings,
+    label: OrderLabel,
+    indices: Sequence[int],
+    folder: Path,
+) -> str:
+    """Submits the jobs of an order's machines by one call, as an array, and returns its number.
+    Their files are below a folder. Unanswered: they may exist."""
     python, module = shlex.quote(sys.executable), "spotctl.clouds.slurm.job"
-    code, place = shlex.quote(str(PACKAGE.parent)), shlex.quote(str(folder))
-    script = f"#!/bin/sh\ncd {code} && exec {python} -s -m {module} {place}\n"
+    code, place = shlex.quote(str(PACKAGE.parent)), folder / f"{PREFIX}{label.order}-"
+    machine = f"{shlex.quote(str(place))}$SLURM_ARRAY_TASK_ID"
+    script = f"#!/bin/sh\ncd {code} && exec {python} -s -m {module} {machine}\n"
     own = {
-        "job-name": folder.name,
+        "array": ",".join(map(str, indices)),
+        # Accounting keeps names, and comments only where administrators want them.
+        "job-name": f"{PREFIX}{label.order}@{offer.price / NANOS_PER_DOLLAR:.9g}",
         "comment": label.text(LONGEST_LABEL),
-        "output": str(folder / "slurm.out").replace("%", "%%"),
+        "output": f"{str(place).replace('%', '%%')}%a/slurm.out",
         # A shell gets it a minute before the time limit, and where administrators have set
         # PreemptParameters=send_user_signal, when a preemption begins.
         "signal": "B:TERM@60",
@@ -150,20 +156,4 @@ def submit(offer: NodeOffer, settings: SlurmSettings, label: OrderLabel, folder:
         number = answer.partition(";")[0].strip()
         if not number.isdigit():
             raise NoAnswer(f"slurm: {what}: an answer without the number of a job: {answer[:100]}")
-
-    give_up, pause = time.monotonic() + settings.wait_seconds, 0.5
-    while True:
-        time.sleep(pause)
-        job = jobs(f"--jobs={number}").get(int(number))
-        if job is not None and job.state not in ("PENDING", "CONFIGURING"):
-            return int(number)
-        if time.monotonic() + pause > give_up:
-            break
-        pause = min(2 * pause, 4.0)
-
-    cancel(int(number))
-    starts = "" if job is None or job.starts is None else f", to start {format_time(job.starts)}"
-    reason = "unknown" if job is None else job.reason
-    waiting = f"{offer.market}: its job waited for {settings.wait_seconds:.0f} s ({reason}{starts})"
-    waiting = f"{waiting}, and was withdrawn"
-    raise refused(REFUSALS, "", waiting, reason) or NoCapacity(waiting)
+    return number

@@ -1,4 +1,5 @@
-"""The offers of a Slurm cluster: the kinds of nodes of its partitions, as machine types with prices.
+"""The offers of a Slurm cluster: the kinds of nodes of its partitions, as machine types with
+prices.
 
 A node without GPUs is one machine. One with GPUs is also offered in parts, with one GPU, two, four
 and so on, and their share of its processors and its memory.
@@ -52,8 +53,8 @@ class NodeOffer:
 
 
 def offers(settings: SlurmSettings) -> tuple[NodeOffer, ...]:
-    """The offers of the cluster, by two calls. Raises `CloudError`: no answer, an unknown partition,
-    or none that is up."""
+    """The offers of the cluster, by two calls. Raises `CloudError`: no answer, an unknown
+    partition, or none that is up."""
     known = configuration()
     rows = table_of("list of partitions", ("sinfo", "--exact"), COLUMNS)
     names = {row["PartitionName"] for row in rows}

@@ -22,7 +22,9 @@ def reach_problems(spec: JobSpec) -> Iterator[Problem]:
     """
     if not spec.is_local:
         regions = spec.resources.regions
-        if not spec.on_ray and isinstance(spec.program, Training) and len(regions) != 1:
+        # A cluster with folders that all of it sees is one region.
+        is_one = len(regions) == 1 or (len(spec.resources.clouds) == 1 and shares_folders(spec))
+        if not spec.on_ray and isinstance(spec.program, Training) and not is_one:
             message = (
                 "the nodes of a training reach each other at private addresses, so they share a "
                 "region; write one region, such as regions: [us-east-1]"

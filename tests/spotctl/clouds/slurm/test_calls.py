@@ -25,7 +25,9 @@ pytestmark = [pytest.mark.slow, needs_slurm]
 
 
 def test_a_cluster_that_is_away(made: World, provider: SlurmProvider) -> None:
-    (machine,) = provider.create(order())
+    asked_before = made.provider()
+    (machine,) = asked_before.create(order())
+    made_before = {one.id for one in asked_before.list({})}
     controller = made.cluster.daemons["slurmctld"]
     configuration_ = made.cluster.folder / "slurm.conf"
     controller.terminate()
@@ -36,6 +38,15 @@ def test_a_cluster_that_is_away(made: World, provider: SlurmProvider) -> None:
     with pytest.raises(NoAnswer):
         configuration()
     assert time.monotonic() - began < 60
+    # A call lasts ten seconds, and several turns would ask meanwhile.
+    began = time.monotonic()
+    for _ in range(20):
+        asked_before._jobs_at -= 6
+        asked_before.list({})
+    assert time.monotonic() - began < 60
+    # Whoever has asked before goes on with what was last said.
+    assert made_before == {one.id for one in asked_before.list({})} == {machine.id}
+    asked_before.close()
     again = ["slurmctld", "-D", "-f", str(configuration_)]
     with (made.cluster.folder / "again").open("wb") as output:
         made.cluster.daemons["slurmctld"] = subprocess.Popen(again, stdout=output, stderr=output)

@@ -18,7 +18,7 @@ def test_an_order_that_was_sent_twice_runs_once(made: World, provider: SlurmProv
     job = provider._job(machine.id)
     place = provider._place(job.label)
     eventually((place / "state.json").exists)
-    again = orders.submit(offer_of(made, "spot"), made.settings, job.label, place)
-    eventually(lambda: orders.jobs(f"--jobs={again}")[again].state == "COMPLETED")
+    again = orders.submit(offer_of(made, "spot"), made.settings, job.label, [0], place.parent)
+    eventually(lambda: orders.jobs(f"--jobs={again}")[f"{again}_0"].state == "COMPLETED")
     assert provider._job(machine.id).state == "RUNNING"
     assert f"job {machine.id[6:]} runs this machine" in (place / "slurm.out").read_text()

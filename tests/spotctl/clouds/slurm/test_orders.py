@@ -17,14 +17,15 @@ from spotctl.clouds.errors import (
     NotHere,
     Unanswered,
 )
+from spotctl.clouds.order_ledger import OrderLabel
 from spotctl.clouds.provider import EndReason, MachineState
-from spotctl.clouds.slurm import orders
-from spotctl.clouds.slurm.orders import check
-from spotctl.clouds.slurm.partitions import NodeOffer
+from spotctl.clouds.slurm import orders, provider as module
+from spotctl.clouds.slurm.orders import BatchJob, check
+from spotctl.clouds.slurm.partitions import NodeOffer, offers
 from spotctl.clouds.slurm.provider import SlurmProvider
 from spotctl.home.errors import BadRequest, SpotctlError
-from tests.servers.slurm_cluster import needs_slurm, run
-from tests.spotctl.clouds.slurm.world import SPOT, World, offer_of, only, order
+from tests.servers.slurm_cluster import needs_slurm, run, slurm_cluster
+from tests.spotctl.clouds.slurm.world import BID, SPOT, World, offer_of, only, order, world
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, needs_slurm]
@@ -50,20 +51,23 @@ def test_a_job_that_waits_for_nodes_is_withdrawn(made: World) -> None:
     made.settings = replace(made.settings, wait_seconds=2.0)
     made.cluster.take(seconds=60)
     with closing(made.provider()) as provider:
-        with pytest.raises(NoCapacity, match=r"waited for 2 s \(.+\), and was withdrawn"):
+        with pytest.raises(NoCapacity, match=r"waits for nodes \(.+\) after 2 s, and was"):
             provider.create(order())
         assert not made.cluster.alive()
         assert provider.list({}) == ()
 
 
-def test_a_job_that_can_never_start_is_refused(made: World, provider: SlurmProvider) -> None:
+def test_a_job_that_can_never_start_is_refused(made: World) -> None:
     """Unless administrators enforce limits, Slurm takes a job that is too long for its partition."""
     long = replace(made.settings, hours=3.0, wait_seconds=2.0)
-    (machine,) = provider.create(order())
-    label, place = provider._job(machine.id).label, made.folder / "spotctl-long"
-    owner = replace(offer_of(made, "owner"), minutes=None)
-    with pytest.raises(BadRequest, match=r"\(PartitionTimeLimit\).* lower hours in"):
-        orders.submit(owner, long, label, place)
+    made.settings = long
+    with closing(made.provider()) as provider, pytest.MonkeyPatch.context() as patch:
+        real = offers(long)
+        patch.setattr(module, "offers", lambda _: [replace(one, minutes=None) for one in real])
+        on_demand = order(market=replace(SPOT, zone="owner"), bid=None)
+        patch.setattr(provider, "offers", lambda: (on_demand.market,))
+        with pytest.raises(BadRequest, match=r"\(PartitionTimeLimit\).* lower hours in"):
+            provider.create(on_demand)
 
 
 def test_an_order_that_the_cluster_cannot_fill_buys_nothing(provider: SlurmProvider) -> None:
@@ -143,9 +147,8 @@ def test_cancelled_by_others(provider: SlurmProvider) -> None:
 
 def test_a_node_that_fails(provider: SlurmProvider) -> None:
     """Downed by an administrator, which is what the controller does itself after minutes."""
-    provider.create(order())
-    eventually(lambda: only(provider).address)
-    node = only(provider).address
+    (machine,) = provider.create(order())
+    node = provider._job(machine.id).node
     run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     eventually(lambda: only(provider).state is MachineState.PAUSED)
     assert only(provider).failure == "its node failed"
@@ -162,7 +165,6 @@ def test_a_time_limit_is_a_notice(
     made: World, provider: SlurmProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from spotctl.clouds.link import MachineSupplies
-    from spotctl.clouds.slurm import provider as module
 
     (machine,) = provider.create(order())
 
@@ -181,3 +183,49 @@ def test_a_time_limit_is_a_notice(
     notices = provider.link(machine.id).notices()
     assert [(one.kind, one.source) for one in notices] == [("evict", "slurm: time limit")]
     assert not made.cluster.alive()[1:]
+
+
+def test_a_machine_ends_with_its_time_limit(made: World) -> None:
+    made.settings = replace(made.settings, hours=1 / 60)
+    with closing(made.provider()) as provider:
+        (machine,) = provider.create(order())
+        eventually(lambda: only(provider).state is MachineState.GONE)
+        assert only(provider).end_reason is EndReason.LEASE_ENDED
+    words = ("squeue", "-h", "--states=all", f"--jobs={machine.id[6:]}", "-o", "%T")
+    assert run(*words).split() in (["TIMEOUT"], ["COMPLETED"])
+
+
+def test_a_node_that_is_drained_keeps_its_machine(provider: SlurmProvider) -> None:
+    (machine,) = provider.create(order())
+    node = provider._job(machine.id).node
+    run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+    try:
+        (other,) = provider.create(order("other"))
+        assert provider._job(other.id).node != node
+        assert {one.state for one in provider.list({})} == {MachineState.RUNNING}
+    finally:
+        run("scontrol", "update", f"NodeName={node}", "State=UNDRAIN")
+
+
+def test_a_node_whose_slurmd_is_killed(tmp_path: Path) -> None:
+    with (
+        slurm_cluster(nodes=1, more="SlurmdTimeout=20\n") as cluster,
+        world(cluster, tmp_path) as made,
+        closing(made.provider()) as provider,
+    ):
+        provider.create(order())
+        cluster.daemons["n1"].kill()
+        cluster.daemons["n1"].wait()
+        eventually(lambda: only(provider).state is MachineState.PAUSED)
+        assert only(provider).failure == "its node failed"
+
+
+def test_a_job_that_used_too_much_memory() -> None:
+    """Slurm sees that only with memory cgroups: the row is one of 22.05 with this state, which
+    squeue(1) lists."""
+    label = OrderLabel("0a", 0, "0b", BID, SPOT, {})
+    row = dict.fromkeys(orders.COLUMNS, "N/A") | {"Comment": label.text(500)}
+    job = BatchJob.of(row | {"State": "OUT_OF_MEMORY", "ArrayJobID": "7", "ArrayTaskID": "3"})
+    assert job is not None
+    assert (job.number, job.label.index) == ("7_3", 3)
+    assert orders.STATES[job.state][1] == "it used more memory than its job has"

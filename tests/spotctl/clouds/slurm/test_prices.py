@@ -19,11 +19,12 @@ pytestmark = [pytest.mark.slow, needs_slurm]
 
 def test_partitions_have_the_prices_of_the_settings(made: World) -> None:
     settings = replace(made.settings, usd_per_hour={"spot": 0.1, "owner": 0.4})
-    (task,) = SlurmSource(settings).tasks(FetchRequest(0, DAY))
+    task, past = SlurmSource(settings).tasks(FetchRequest(0, DAY))
     (rows,) = task.pull()
     assert rows.prices is not None
     assert (rows.prices.markets, rows.prices.prices.tolist()) == ((SPOT,), [100_000_000])
     assert [(one.instance_type, one.price) for one in rows.on_demand] == [("2c-2g", 400_000_000)]
+    assert [row.notes[0].partition(":")[0] for row in past.pull()] == ["slurm"]
     assert [(one.name, one.vcpus) for one in rows.types] == [("2c-2g", 2)]
 
 

@@ -196,3 +196,10 @@ def test_a_path_that_is_not_there(home: Home) -> None:
     answer = home.spotctl("launch", "job.yaml", "--yes", "--attached", status=2)
     assert "no such file or folder exists" in answer
     assert run("squeue", "-h") == ""
+
+
+def test_a_first_launch(home: Home) -> None:
+    home.spotctl("prices", "fetch", "--cloud", "slurm")
+    said = home.spotctl("try", "slurm", "--yes")
+    assert "nothing is left: slurm lists no machine" in said
+    assert not home.cluster.alive()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE, SECOND
-from spotctl.clouds.errors import NotFound
+from spotctl.clouds.errors import NotFound, NotYet
 from spotctl.clouds.order_ledger import OrderLedger
 from spotctl.clouds.provider import Machine, MachineRequest
 from spotctl.clouds.remote.prices import PriceBook
@@ -45,6 +46,16 @@ class Prices(PriceBook):
         return PriceSeries(market, np.array([start, end]), np.array([BID] * 2))
 
 
+class Patient(SlurmProvider):
+    """Repeats an order whose jobs wait, as a run does."""
+
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
+        while True:
+            with suppress(NotYet):
+                return super().create(request)
+            time.sleep(0.5)
+
+
 @dataclass
 class World:
     """A home, whose shared folder is below it."""
@@ -56,7 +67,7 @@ class World:
     def provider(self, listed_within: int = 2 * SECOND) -> SlurmProvider:
         """A provider that knows nothing of what others did but by their files."""
         ledger = OrderLedger(self.folder / "orders", listed_within, gone_after=0)
-        return SlurmProvider(self.folder / "shared", self.settings, ledger, Prices())
+        return Patient(self.folder / "shared", self.settings, ledger, Prices())
 
 
 @contextmanager
