@@ -221,7 +221,10 @@ def test_a_changed_script_is_launched_through_evictions_to_its_result(
 @pytest.mark.parametrize(
     ("text", "results"),
     [
-        ("for step in range(9):\n    np.save('c.npy', x)\nnp.save('final.npy', x)\n", ["final.npy"]),
+        (
+            "for step in range(9):\n    np.save('c.npy', x)\nnp.save('final.npy', x)\n",
+            ["final.npy"],
+        ),
         ("def main():\n    while f():\n        g()\n    np.save('a.npy', x)\nmain()\n", ["a.npy"]),
         # What a function saves that a loop calls is no result, nor what comes before any loop.
         (
