@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
-from math import dist
+from math import dist, inf
 from operator import attrgetter
 from pathlib import Path
 
@@ -155,10 +155,14 @@ def judged(
     kept_at = _taken_at(earlier, kept, kept_at, after, later)
     done = [mark for mark in earlier if mark.at <= kept_at]
     if not done or not later:
-        return Judgement(
-            Verdict.NOT_SEEN,
-            "no optimizer step, and no save inside a loop, was seen on both sides of the kill",
-        )
+        verdict = Verdict.NOT_SEEN
+        saw = "no optimizer step, and no save inside a loop, was seen on both sides of the kill"
+        numbers = _growing(begun) if kept_at == -inf and later else ()
+        places = [_place(each[0], numbers) for each in (begun, earlier, later) if numbers]
+        # It began with a save, too, and was killed before there was another.
+        if numbers and places[0] < places[1] <= places[2]:
+            verdict, saw = Verdict.RESUMED, f"continued at {_words(later[0], numbers)}"
+        return Judgement(verdict, saw)
 
     numbers, start = _growing(begun), later[0]
     has_weights = _has_kept_weights(begun, earlier, kept_at, start)
@@ -218,7 +222,8 @@ def _taken_at(
         return kept_at
     loads = [mark for mark in after if mark.kind == "load" and mark.at <= later[0].at]
     if _lacks_what_is_read(kept, kept_at, loads):
-        return max(mark.at for mark in saves if mark.position != saves[-1].position)
+        whole = (mark.at for mark in saves if mark.position != saves[-1].position)
+        return max(whole, default=-inf)
     if not saves[-1].aside:
         return kept_at
     last = saves[-1]
@@ -256,12 +261,12 @@ def _lacks_what_is_read(
         if names and mark.kind in ("save", "done"):
             (later if is_late else names[-1]).add(_series(mark.path))
 
+    loaded = {_series(mark.path) for mark in loads}
     if len(names) > 1:
         whole, part = names[-2:]
-        loaded = {_series(mark.path) for mark in loads}
         read = loaded & (whole | part)
         return bool(read) and (read <= whole - part or bool(loaded & later & whole - part))
-    return False
+    return bool(names) and bool(loaded & later - names[0])
 
 
 def _computed_again(

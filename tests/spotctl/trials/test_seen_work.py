@@ -381,6 +381,18 @@ def test_a_save_of_which_a_part_came_after_the_copy_has_the_state_of_the_save_be
     assert verdict(2, 3.7) is Verdict.RESTARTED
     assert verdict(3, 3.95) is Verdict.RESTARTED
 
+    # So it was in the first save of a start that itself goes on with the second epoch.
+    kept = [WorkMark("start", 50.0), WorkMark("load", 50.1, "model.pt")]
+    kept += [save("stats.pickle", 2, 52.5), save("model.pt", 2, 52.9), WorkMark("cut", 52.9)]
+
+    def at_once(goes_on_at: int) -> Verdict:
+        after = [WorkMark("start", 100.0), WorkMark("load", 101.0, "stats.pickle")]
+        after += [WorkMark("load", 101.1, "model.pt"), save("x", goes_on_at, 102.0)]
+        return judged(first, kept, 52.6, after).verdict
+
+    assert at_once(2) is Verdict.RESUMED
+    assert at_once(1) is not Verdict.RESUMED
+
 
 def test_a_save_that_gets_its_name_after_it_is_written_is_whole() -> None:
     def save(epoch: int) -> list[WorkMark]:
