@@ -22,6 +22,7 @@ from spotctl.files.job.conversions import read_span, span_text
 from spotctl.files.job.reader import load, loads
 from spotctl.files.script.job_text import (
     LOCAL,
+    TRUSTING,
     ScriptAnswers,
     bucket_example,
     command_of,
@@ -213,7 +214,8 @@ def _tried(
     ways = [*switched, *([replace(script, is_alone=plain.is_alone)] if script.changes else [])]
     for number, way in enumerate(ways):
         changed = f"with {counted(len(way.changes), 'changed line')}"
-        how = changed if way.changes else "as the run line of its job starts it"
+        started = f"{TRUSTING} and " if way.trusts else ""
+        how = changed if way.changes else f"with {started}the run line of its job"
         session.remark(f"{as_it_is}; now {how}")
         seen = _trial(session, request, way)
         if seen.verdict is Verdict.RESUMED:

@@ -141,7 +141,7 @@ class CatalogHistory:
         here = set(note.read_text().split()) if note.exists() else set[str]()
         missing = [name for name in dict.fromkeys(names) if name not in here]
         if missing:
-            # A server that is told of the commits here takes their files to be here, too.
+            # A server takes the files of each commit that it sees here to be here, too.
             fetch = ("-c", "fetch.negotiationAlgorithm=noop", "fetch", "--quiet", "--no-tags")
             options = ("--no-write-fetch-head", "--filter=blob:none", "origin", "--stdin")
             self._git(*fetch, *options, given="\n".join(missing))

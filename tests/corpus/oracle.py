@@ -138,7 +138,8 @@ class KilledTwice:
         self._environment["CORPUS_OTHER"] = "1"
         self._run(other)
         here, by_chance = self._ended(quiet), self._ended(other)
-        self._final = f"**/{Path(self._final).name}"
+        # Of copies, times say nothing: it is the file that the undisturbed run has at its end.
+        self._final = f"**/{self._files(quiet)[-1].name}"
         there = self._ended(results)
         if there is None:
             return Ending.FAILED
@@ -220,13 +221,17 @@ class KilledTwice:
         ]
         return time.time() - max(times, default=0.0) > _STILL_SECONDS
 
+    def _files(self, folder: Path) -> list[Path]:
+        """The files that the script may have at its end, the newest last."""
+        return sorted(folder.glob(self._final), key=lambda path: path.stat().st_mtime)
+
     def _ended(self, folder: Path) -> Any:  # noqa: ANN401
         """The content of the newest file that the script has at its end; None: it has none."""
         import torch
 
         load_file = import_module("safetensors.torch").load_file
 
-        files = sorted(folder.glob(self._final), key=lambda path: path.stat().st_mtime)
+        files = self._files(folder)
         if not files:
             return None
         if files[-1].suffix in (".npz", ".npy"):

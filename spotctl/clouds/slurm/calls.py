@@ -133,10 +133,13 @@ def cancel(*numbers: int | str) -> None:
     """Ends jobs, or withdraws them, by one call, which asks the controller once for each array.
     Those that the cluster does not know are gone."""
     arrays: dict[str, list[str]] = {}
-    for number in numbers:
-        if match := _NUMBER.fullmatch(str(number)):
+    known = list[str]()
+    for number in map(str, numbers):
+        if match := _NUMBER.fullmatch(number):
             arrays.setdefault(match[1], []).append(match[2])
-    known = [f"{array}_[{','.join(tasks)}]" for array, tasks in arrays.items()]
+        else:
+            known.append(number)
+    known += [f"{array}_[{','.join(tasks)}]" for array, tasks in arrays.items()]
     with in_contract(of_call):
         try:
             if known:

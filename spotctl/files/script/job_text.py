@@ -141,7 +141,7 @@ def command_of(
     positional = [argument for argument in script.arguments.values() if argument.is_positional]
     options = [argument for argument in script.arguments.values() if not argument.is_positional]
     words, variables = [shlex.quote(word) for word in script.typed], list[str]()
-    variables += ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"] if script.trusts else []
+    variables += [TRUSTING] if script.trusts else []
     for argument in (*positional, *options):
         if argument.name in given:
             place = variables if argument.is_variable else words
@@ -374,6 +374,9 @@ _NEWEST, _ON = ("latest", "last", "auto", "resume"), ("1", "true", "True", "yes"
 """Words by which a script is told to take its newest checkpoint, and the values of variables that
 do."""
 
+
+TRUSTING = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"
+"""Has PyTorch read whatever a script itself has saved."""
 
 _NAMED = "newest="
 """The beginning of a command that names its newest checkpoint before the script starts."""

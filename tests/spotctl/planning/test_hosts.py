@@ -104,7 +104,7 @@ def test_a_damaged_snapshot_is_named(home: Path) -> None:
 
 
 def test_an_explained_plan_counts_the_hosts_that_were_left_out_by_the_reason(home: Path) -> None:
-    """Of the regions that the job names."""
+    """Hosts in other regions than the job names are not counted."""
     job = home / "job.yaml"
     job.write_text(JOB.replace("types:", "regions: [vast-us], types:"))
     driver = "a driver that is older than CUDA 12.8"

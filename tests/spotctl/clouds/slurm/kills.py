@@ -25,7 +25,7 @@ from tests.spotctl.clouds.slurm.test_nodes import (
 
 
 def kill_launchers(cluster: SlurmCluster, folder: Path, kills: int, seed: int) -> str:
-    """What the killed launchers did, in a line. AssertionError: something was wrong."""
+    """The outcome of the killed launchers, in a line. AssertionError: something was wrong."""
     drawn, home = random.Random(seed), made_home(cluster, folder)
     job, most, killed = gang(home, 2, steps=4 * kills), 0, 0
     launcher = launched(home, job)
