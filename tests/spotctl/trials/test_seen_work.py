@@ -245,7 +245,7 @@ def test_a_script_that_cannot_start_again_has_lost_its_work(tmp_path: Path) -> N
 def test_a_command_that_fails_at_first_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         BadRequest,
-        match="status 1: train.py:1: ModuleNotFoundError: No module named 'missing_module'",
+        match=r"status 1: train\.py:1: ModuleNotFoundError: No module named 'missing_module'",
     ):
         seen(tmp_path, "import missing_module\n")
 
