@@ -90,7 +90,7 @@ def finish_by(plan: JobPlan) -> int:
 
 def clearly_over_budget(plan: JobPlan) -> bool:
     """Whether a plan would cost so much more than its budget that a few plays show it."""
-    budget = plan.demand.budget_usd
+    budget = plan.budget_usd
     if budget is None or plan.demand.work.assumed:
         return False
     return clearly_costs_more(_market_of(plan), budget)
@@ -361,7 +361,7 @@ def hours_allowed(plan: JobPlan, *, weighed: bool = False) -> float:
 
 def merits_of(plan: JobPlan) -> tuple[float, ...]:
     """The merits of a plan, smaller for a better plan of the same job."""
-    budget = plan.demand.budget_usd
+    budget = plan.budget_usd
     worth = plan.demand.value_of_time_usd
     budget_usd = inf if budget is None else budget
     value_of_time = 0.0 if worth is None else worth

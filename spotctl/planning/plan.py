@@ -470,7 +470,7 @@ def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> A
 
 def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     """The job's budget or deadline that a plan is expected to violate, as an error."""
-    budget = plan.demand.budget_usd
+    budget = plan.budget_usd
     deadline = plan.job.deadline
     name = plan.job.spec.name
     if plan.demand.work.assumed or (budget is None and deadline is None):
@@ -479,9 +479,11 @@ def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     forecast = forecast_of(plan)
     if budget is not None and forecast.usd.median > budget:
         low, high = forecast.usd.likely
+        traffic = plan.cost.traffic_usd
+        besides = f", with {usd_text(traffic)} of traffic," if traffic else ""
         return OverBudget(
             f"{name}: expected cost {usd_text(forecast.usd.median)} ({usd_text(low)} to "
-            f"{usd_text(high)}) exceeds the budget of {usd_text(budget)}"
+            f"{usd_text(high)}){besides} exceeds the budget of {usd_text(budget + traffic)}"
         )
 
     left = inf

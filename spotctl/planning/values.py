@@ -472,3 +472,9 @@ class JobPlan:
     cost: PlanCost
     rejected: tuple[RejectedMarket, ...] = ()
     reliable_reason: str = ""
+
+    @property
+    def budget_usd(self) -> float | None:
+        """The dollars of the budget that traffic leaves for machines; None without a budget."""
+        budget = self.demand.budget_usd
+        return None if budget is None else budget - self.cost.traffic_usd

@@ -123,7 +123,13 @@ def read_facts(
     hosts = host_markets(settings, specs, snapshot)
     snapshot = replace(snapshot, own_images=images, hosts=hosts, traffic=traffic)
     of_others = tuple[dict[str, float], ...]()
-    if any(_lacks_speeds(spec, learned.get(spec.name)) for spec in specs):
+    # They may tell how fast a job is that knows its speed on some types, not on all that it names.
+    known_types = [
+        (spec.resources.types, {*spec.throughputs, *(own.speeds if own is not None else ())})
+        for spec in specs
+        for own in [learned.get(spec.name)]
+    ]
+    if any(some and (not types or not some.issuperset(types)) for types, some in known_types):
         of_others = speeds_of_others(settings, known, specs, before)
     facts = arranged_facts(jobs, snapshot, *records, learned, quotas, of_others)
     measured = tuple(
@@ -131,14 +137,6 @@ def read_facts(
     )
 
     return replace(facts, account=account, remarks=remarks + measured)
-
-
-def _lacks_speeds(spec: JobSpec, learned: Learned | None) -> bool:
-    """Whether other jobs' speeds may tell how fast a job is on a type: it knows those of some
-    types, not of all that it names."""
-    known = {*spec.throughputs, *(learned.speeds if learned is not None else ())}
-    types = spec.resources.types
-    return bool(known) and (not types or not known.issuperset(types))
 
 
 def _job(

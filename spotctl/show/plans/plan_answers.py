@@ -93,7 +93,7 @@ def _expected(plan: JobPlan) -> dict[str, Any]:
     if plan.demand.work.assumed:
         return {**_UNKNOWN_LENGTH, **rates}
 
-    budget, deadline = plan.demand.budget_usd, plan.job.deadline
+    budget, deadline = plan.budget_usd, plan.job.deadline
     odds = dict[str, float]()
     if budget is not None:
         odds["budget_kept"] = forecast.budget_kept(budget)

@@ -167,7 +167,8 @@ def _cost(plan: JobPlan) -> str:
 
     text += f"; the budget of {usd_text(budget)} is"
     if known:
-        kept = _probability(forecast.budget_kept(budget), forecast.usd.at_most_between(budget))
+        left = budget - plan.cost.traffic_usd
+        kept = _probability(forecast.budget_kept(left), forecast.usd.at_most_between(left))
         return f"{text} {kept} likely to be enough"
     lasts = hours_text(budget / spread.median)
     return f"{text} enough for {lasts}"

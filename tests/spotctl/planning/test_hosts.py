@@ -131,3 +131,15 @@ def test_a_plan_says_what_the_bytes_of_checkpoints_cost(home: Path) -> None:
     (home / "job.yaml").write_text(JOB.replace(", size: 2GB", ""))
     assert json.loads(spotctl("plan", home / "job.yaml", "--json").out)["traffic_usd"] == 0
     assert "traffic" not in spotctl("plan", home / "job.yaml").out
+
+
+def test_a_budget_covers_the_bytes_of_checkpoints_too(home: Path) -> None:
+    """It is refused where only the machines would be within it."""
+    job = home / "job.yaml"
+    plan = json.loads(spotctl("plan", job, "--json").out)
+    machines, traffic = plan["expected"]["cost_usd"], plan["traffic_usd"]
+    on_demand = plan["on_demand_usd"]
+    job.write_text(JOB + f"budget: {on_demand + traffic / 2:.2f} USD\nstrategy: on-demand\n")
+    refused = spotctl("plan", job)
+    assert (refused.code, machines < on_demand) == (4, True)
+    assert "of traffic, exceeds the budget" in refused.err
